@@ -7,7 +7,8 @@ python -m benchmarks.gymnasium_curves --seeds
 
 Each training is a separate process with one thread. When it has ended, its curve is appended to ``--results``, and is
 not computed again; curves of other settings (``SETTINGS``) are kept and not read. Without a seed nothing is trained. In
-the end all curves with the present settings are plotted and compared at the last step that those of a task share.
+the end all curves with the present settings that have ``--steps`` are plotted up to there and compared there, and of
+tasks where none has as many those that there are, at the last step that they share.
 
 Each point of a curve is the mean return of the same 20 episodes, without exploration. Equal are: the environments and
 their number, networks, initialisation, Adam, all hyperparameters, the normalisation of observations (PPO's), the
@@ -230,11 +231,18 @@ def train_missing(args: argparse.Namespace) -> None:
         list(pool.map(train, (job for job in jobs if not is_stored(job))))
 
 
-def curves_of(records: Sequence[Record], algorithm: str, task: str) -> dict[str, list[list[Point]]]:
-    """Return the curves of a task by learner, cut to the last step that all of them have."""
+def curves_of(records: Sequence[Record], algorithm: str, task: str, steps: int) -> dict[str, list[list[Point]]]:
+    """Return the curves of a task by learner, up to ``steps``: those that have as many.
+
+    Where none has, all are cut to the last step that they share.
+    """
     found = [record for record in records if (record["algorithm"], record["task"]) == (algorithm, task)]
-    length = min((len(record["points"]) for record in found), default=0)
-    curves = {o: [r["points"][:length] for r in found if r["learner"] == o] for o in LEARNERS}
+    found = [record for record in found if record["points"][-1]["step"] >= steps] or found
+    end = min((steps, *(record["points"][-1]["step"] for record in found)))
+    curves = {
+        learner: [[p for p in r["points"] if p["step"] <= end] for r in found if r["learner"] == learner]
+        for learner in LEARNERS
+    }
     return {learner: runs for learner, runs in curves.items() if runs}
 
 
@@ -261,14 +269,14 @@ def compare(algorithm: str, task: str, curves: Mapping[str, list[list[Point]]]) 
     return result
 
 
-def draw(records: Sequence[Record], path: Path) -> None:
-    """Plot median and range of the returns over environment steps, a row for each algorithm."""
+def draw(records: Sequence[Record], steps: int, path: Path) -> None:
+    """Plot median and range of the returns over up to ``steps`` environment steps, a row for each algorithm."""
     algorithms = [name for name in SETTINGS if any(record["algorithm"] == name for record in records)]
     figure = Figure(figsize=(12, 3.5 * len(algorithms)), layout="constrained")
     axes = figure.subplots(len(algorithms), len(TASKS), squeeze=False)
     for row, algorithm in zip(axes, algorithms, strict=True):
         for axis, task in zip(row, TASKS, strict=True):
-            curves = curves_of(records, algorithm, task)
+            curves = curves_of(records, algorithm, task, steps)
             for learner, runs in curves.items():
                 plot_runs(axis, runs, "return", learner)
             if not curves:
@@ -288,7 +296,7 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS)
     parser.add_argument("--learners", nargs="+", choices=LEARNERS, default=LEARNERS)
     parser.add_argument("--seeds", type=int, nargs="*", default=[1, 2, 3], help="none: train nothing")
-    parser.add_argument("--steps", type=int, default=300_000, help="environment steps of a training")
+    parser.add_argument("--steps", type=int, default=300_000, help="of a training, and of the comparison")
     parser.add_argument("--jobs", type=int, default=2, help="trainings side by side, one core each")
     parser.add_argument("--results", type=Path, default=RESULTS, help="JSON lines, one a training")
     parser.add_argument("--picture", type=Path, default=PICTURE)
@@ -306,9 +314,9 @@ def main() -> None:
     print(f"{'':20}{'steps':>10}" + "".join(f"{NAMES[learner]:>30}" for learner in LEARNERS) + "   difference")
     for algorithm in SETTINGS:
         for task in TASKS:
-            if curves := curves_of(records, algorithm, task):
+            if curves := curves_of(records, algorithm, task, args.steps):
                 compare(algorithm, task, curves)
-    draw(records, args.picture)
+    draw(records, args.steps, args.picture)
     print(f"plot: {args.picture}")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from embodichain.agents.rl.config.dialects import OLD_PATHS
+from embodichain.agents.rl.config.overrides import OLD_PATHS
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.lab.gym.config.env_config import ENV_KEYS, TOP_KEYS, config_to_cfg
 from embodichain.lab.gym.config.inline_env import read_inline_env

@@ -96,9 +96,9 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
         ],
     ),
     # The learner under its newer name.
-    ("newer paths", ["learning"], ["root", "rl", "rl *", "build"]),
+    ("newer paths", ["learning"], []),
     ("tools", ["tools", "schema"], ["*"]),
-    ("commands", ["commands", "cli"], ["*"]),
+    ("commands", ["commands", "cli", "__main__"], ["*"]),
 ]
 
 # Third-party packages, and the layers that may import them.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
+import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from embodichain.agents.rl.config.arguments import device_here
 from embodichain.agents.rl.trainer.viewer import check_viewer_is_installed
 from embodichain.utils import ConfigError
+from embodichain.utils.files import json_text
 
 CONFIG_HELP = (
     "training config: a file (JSON or YAML), a folder with one, or the name of a shipped one such as push_cube, "
@@ -57,7 +58,7 @@ def check_viewer(args: argparse.Namespace) -> None:
 
 def print_result(args: argparse.Namespace, result: Any, text: Callable[[Any], str]) -> None:
     """Print plain data as JSON with ``--json``, else as formatted by ``text``."""
-    print(json.dumps(result, indent=2) if args.json else text(result))
+    print(json_text(result, indent=2) if args.json else text(result))
 
 
 @contextmanager
@@ -69,19 +70,24 @@ def writing(path: Path) -> Iterator[None]:
         raise ConfigError(f"--out {path}: cannot be written: {error.strerror or error}") from error
 
 
-def whole_number(lowest: int = 1) -> Callable[[str], int]:
-    """Return a type for ``add_argument``: a whole number from ``lowest`` on."""
+def whole_number(lowest: int = 1, highest: int | None = None) -> Callable[[str], int]:
+    """Return a type for ``add_argument``: a whole number from ``lowest`` on, to ``highest`` if it is given."""
+    end = "on" if highest is None else f"to {highest}"
 
     def read(text: str) -> int:
         try:
             number = int(text)
         except ValueError:
             number = lowest - 1
-        if number < lowest:
-            raise argparse.ArgumentTypeError(f"must be a whole number from {lowest} on, got '{text}'")
+        if number < lowest or (highest is not None and number > highest):
+            raise argparse.ArgumentTypeError(f"must be a whole number from {lowest} {end}, got '{text}'")
         return number
 
     return read
+
+
+pixels = whole_number(16, 16384)
+"""Type for ``add_argument``: a side of an image; OpenGL's largest is 16384 on most machines."""
 
 
 def output_file(text: str) -> Path:
@@ -89,6 +95,20 @@ def output_file(text: str) -> Path:
     if text.endswith(os.sep) or os.path.isdir(text):
         raise argparse.ArgumentTypeError(f"must be a file, but '{text}' is a folder")
     return Path(text)
+
+
+def output_file_with(suffixes: Sequence[str]) -> Callable[[str], Path]:
+    """Return a type for ``add_argument``: the path of a file to write, with one of the suffixes."""
+
+    def read(text: str) -> Path:
+        path = output_file(text)
+        if path.suffix.lower() not in suffixes:
+            raise argparse.ArgumentTypeError(
+                f"must end with {', '.join(suffixes[:-1])} or {suffixes[-1]}, got '{text}'"
+            )
+        return path
+
+    return read
 
 
 def output_folder(text: str) -> Path:
@@ -102,11 +122,11 @@ def parse_pairs(pairs: list[str], place: str) -> dict[str, float]:
     """Read ``name=number`` pairs; ``place`` is the option's name for messages."""
     values = {}
     for pair in pairs:
-        name, equals, text = pair.partition("=")
+        name, _, text = pair.partition("=")
         try:
             values[name] = float(text)
         except ValueError:
-            equals = ""
-        if not equals or not name:
+            values[name] = math.nan
+        if not name or not math.isfinite(values[name]):
             raise ConfigError(f"{place} '{pair}': must be of the form name=0.5")
     return values

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict
 
 from embodichain.commands.arguments import add_json, print_result
 from embodichain.tools.doctor.machine import examine_machine, format_machine
 from embodichain.tools.doctor.run import format_result, format_totals, run_checks
+from embodichain.utils.files import json_text
 from embodichain.utils.module_utils import add_allow_import, add_import, import_named_modules
 
 EXAMPLES = ("", "--json", "--algo ppo", "--algo a2c --import my_lab.a2c --allow-import my_lab")
@@ -36,5 +36,5 @@ def run(args: argparse.Namespace) -> int:
         results.append(result)
         if not args.json:
             print(format_result(result), flush=True)
-    print(json.dumps([asdict(result) for result in results], indent=2) if args.json else format_totals(results))
+    print(json_text([asdict(result) for result in results], indent=2) if args.json else format_totals(results))
     return int(any(result.status == "failed" for result in results))

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from embodichain.commands.arguments import RUN_HELP, add_device, add_overrides, check_viewer, output_file, whole_number
+from embodichain.commands.arguments import (
+    RUN_HELP,
+    add_device,
+    add_overrides,
+    check_viewer,
+    output_file_with,
+    pixels,
+    whole_number,
+)
 from embodichain.tools.agents import AGENTS
 from embodichain.tools.play import Played, format_episodes, play_in_browser, play_video
 from embodichain.utils import ConfigError
@@ -29,28 +36,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--episodes", type=whole_number(), metavar="E", help=f"default: {_EPISODES}; with --viewer: without end"
     )
     parser.add_argument(
-        "--out", type=_video_file, metavar="FILE", help="the video (default: in the run's folder; play.mp4)"
+        "--out",
+        type=output_file_with(VIDEO_SUFFIXES),
+        metavar="FILE",
+        help="the video (default: in the run's folder; play.mp4)",
     )
     parser.add_argument("--seed", type=whole_number(0), default=0, help="of the episodes (default: 0)")
     parser.add_argument(
         "--size",
         nargs=2,
-        type=whole_number(16),
+        type=pixels,
         metavar=("W", "H"),
         help="pixels, even numbers (default: 640 480; of Gymnasium's: their own)",
     )
     add_device(parser)
     add_allow_import(parser)
-
-
-def _video_file(text: str) -> Path:
-    """Type for ``add_argument``: the path of a video to write."""
-    path = output_file(text)
-    if path.suffix.lower() not in VIDEO_SUFFIXES:
-        raise argparse.ArgumentTypeError(
-            f"must end with {', '.join(VIDEO_SUFFIXES[:-1])} or {VIDEO_SUFFIXES[-1]}, got '{text}'"
-        )
-    return path
 
 
 def run(args: argparse.Namespace) -> int:

@@ -57,5 +57,5 @@ def run(args: argparse.Namespace) -> int:
     except InterruptedTraining as stop:
         print("interrupted", file=sys.stderr)
         return stop.exit_code
-    print_result(args, result, lambda found: format_sweep(found, args.config, overrides))
+    print_result(args, result, lambda found: format_sweep(found, args.config, overrides, args.allow_import))
     return int(result["best"] is None)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict
 from pathlib import Path
 
 from embodichain.commands.arguments import CONFIG_HELP, add_json, whole_number
 from embodichain.lab.sim.backend import WARP_ON_CPU
 from embodichain.tools.verify import format_verdict, verify_backends
+from embodichain.utils.files import json_text
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
 
 EXAMPLES = (
@@ -56,5 +56,6 @@ def run(args: argparse.Namespace) -> int:
         args.seed,
         allowed_imports(args),
     )
-    print(json.dumps(asdict(verdict), indent=2, default=str) if args.json else format_verdict(verdict))
+    data = asdict(verdict) | {"success": [each.as_data() for each in verdict.success]}
+    print(json_text(data, indent=2) if args.json else format_verdict(verdict))
     return int(not verdict.agree)

@@ -7,9 +7,17 @@ from pathlib import Path
 
 from matplotlib.image import imsave
 
-from embodichain.commands.arguments import CONFIG_HELP, add_overrides, check_viewer, output_file, whole_number
+from embodichain.commands.arguments import (
+    CONFIG_HELP,
+    add_overrides,
+    check_viewer,
+    output_file_with,
+    pixels,
+    whole_number,
+)
 from embodichain.tools.view import format_spaces, opened_scene, render_scene, show_scene
 from embodichain.utils import ConfigError
+from embodichain.utils.errors import reason_of
 from embodichain.utils.module_utils import add_allow_import, add_import, allowed_imports, import_named_modules
 
 EXAMPLES = (
@@ -17,6 +25,8 @@ EXAMPLES = (
     "train_config.json --out scene.png --size 1280 960",
     "train_config.json robot.init_rot=[0,0,90] --viewer",
 )
+
+_IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,9 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--viewer", action="store_true", help="in the browser, with a slider for each number of the action"
     )
-    parser.add_argument("--out", type=output_file, metavar="FILE", help="the image (default: scene.png)")
+    parser.add_argument(
+        "--out", type=output_file_with(_IMAGE_SUFFIXES), metavar="FILE", help="the image (default: scene.png)"
+    )
     parser.add_argument("--seed", type=whole_number(0), default=1, help="of the episode that begins (default: 1)")
-    parser.add_argument("--size", nargs=2, type=whole_number(16), default=[960, 720], metavar=("W", "H"), help="pixels")
+    parser.add_argument("--size", nargs=2, type=pixels, default=[960, 720], metavar=("W", "H"), help="pixels")
     add_import(parser)
     add_allow_import(parser)
 
@@ -48,6 +60,6 @@ def run(args: argparse.Namespace) -> int:
     try:
         imsave(path, image)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"--out {path}: cannot be written: {error}") from error
+        raise ConfigError(f"--out {path}: cannot be written: {reason_of(error)}") from error
     print(f"{text}\n\nimage    {path}")
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from html import escape
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 from embodichain.agents.rl.checkpoint.saved_run import find_run_folder
 from embodichain.tools.report.charts import Series, line_chart
 from embodichain.tools.report.page import cards, document, table
-from embodichain.tools.report.run_data import RunData, read_run
+from embodichain.tools.report.run_data import NoMetricsError, RunData, read_run
 from embodichain.tools.statistics import Scores, bootstrap_interval, compare_groups, interquartile_mean
 from embodichain.utils import ConfigError
 from embodichain.utils.plain_data import leaves_by_path
@@ -28,7 +28,8 @@ _LONGEST_NAME = 60
 Groups = dict[str, list[RunData]]
 """The runs of each group, by its name."""
 HEADINGS = ("group", "runs", "IQM", "95 % interval", "mean", "lowest", "highest")
-_CURVES = {"eval/success_rate": "charts/success_rate_avg_100", "eval/avg_reward": "charts/episode_reward_avg_100"}
+IN_TRAINING = {"eval/success_rate": "charts/success_rate_avg_100", "eval/avg_reward": "charts/episode_reward_avg_100"}
+"""The metrics of the training's own episodes, by those of its evaluations."""
 _POINTS = 200  # of a curve
 
 
@@ -80,16 +81,36 @@ def _interval(by_task: Scores) -> tuple[float, float] | None:
 
 
 def _read_groups(arguments: Sequence[str]) -> tuple[Groups, list[str]]:
-    """Return the groups by name, and a line that explains each short name."""
+    """Return the groups by name, and the lines that explain each short name and what is left out.
+
+    A run that has logged nothing yet is left out, unless all are such runs.
+    """
+    problems: dict[str, NoMetricsError] = {}
+
+    def read(run: str) -> list[RunData]:
+        folder = find_run_folder(run)
+        try:
+            return [read_run(folder)]
+        except NoMetricsError as error:
+            problems[folder.name] = error
+            return []
+
     named, plain = {}, []
     for argument in arguments:
         name, equals, runs = argument.partition("=")
+        if equals and not (name and all(runs.split(","))):
+            raise ConfigError(f"'{argument}': must be a run, or a group of the form NAME=RUN,RUN,...")
         if equals:
-            named[name] = [read_run(find_run_folder(run)) for run in runs.split(",")]
+            named[name] = [found for run in runs.split(",") for found in read(run)]
         else:
-            plain.append(read_run(find_run_folder(argument)))
-    groups, legend = group_runs(plain)
-    return named | groups, legend
+            plain += read(argument)
+    groups, lines = group_runs(plain)
+    groups = {name: group for name, group in (named | groups).items() if group}
+    if not groups:
+        raise next(iter(problems.values()))
+    if problems:
+        lines.append(f"left out, since no iteration has been logged there yet: {', '.join(problems)}")
+    return groups, lines
 
 
 def _with_metric(groups: Groups, metric: str) -> tuple[Groups, list[str]]:
@@ -183,9 +204,18 @@ def final_score(run: RunData, metric: str) -> float:
     """
     _, values = run.series(metric)
     if not len(values):
-        known = ", ".join(name for name in run.rows[-1] if name not in ("step", "wall_time"))
-        raise ConfigError(f"{run.folder}: '{metric}' was never logged. There are: {known}")
+        raise ConfigError(f"{run.folder}: {never_logged(metric, run.rows[-1])}")
     return float(values[-1])
+
+
+def never_logged(metric: str, logged: Iterable[str]) -> str:
+    """Return the message for a metric that is not among those that were logged."""
+    known = [name for name in logged if name not in ("step", "wall_time")]
+    success, returns = IN_TRAINING.items()
+    taken = next((name for name in returns if name in known), None)
+    has_none = metric in success and not any(name in known for name in success)
+    hint = f". The task has no success: take --metric {taken}" if has_none and taken else ""
+    return f"'{metric}' was never logged. There are: {', '.join(known)}{hint}"
 
 
 def scores_by_task(runs: Sequence[RunData], metric: str) -> dict[str, np.ndarray]:
@@ -238,8 +268,8 @@ def make_page(result: dict[str, Any], groups: Groups) -> str:
     """Return the page of what ``compare_runs`` returned."""
     metric = result["metric"]
     charts = [line_chart(metric, _curves(groups, metric), is_share=metric.endswith("success_rate"))]
-    if metric in _CURVES:
-        charts.append(line_chart("in training", _curves(groups, _CURVES[metric]), is_share="success" in metric))
+    if metric in IN_TRAINING:
+        charts.append(line_chart("in training", _curves(groups, IN_TRAINING[metric]), is_share="success" in metric))
     about = "interquartile mean over the runs; bands reach from the lowest run to the highest."
     last = table(HEADINGS, [cells(row) for row in result["groups"]])
     differences = "".join(f"<p>{escape(line)}</p>" for line in verdicts(result))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks)
@@ -20,6 +21,8 @@ from embodichain.utils.docs import first_line
 from embodichain.utils.module_utils import find_function_from_modules, public_names
 
 Row = dict[str, Any]
+
+_OWN = "your own, which configs name by these paths"
 
 
 def _envs() -> list[Row]:
@@ -61,6 +64,23 @@ def _terms() -> list[Row]:
     return rows
 
 
+def _own_terms(modules: Sequence[str]) -> list[Row]:
+    """Return what looks like a term in users' modules: ``func(env, ...)``, or a class made by ``(cfg, env)``.
+
+    Configs name them by their path. Which block they are for cannot be seen.
+    """
+    rows = []
+    for module in modules:
+        for name, term in vars(sys.modules[module]).items():
+            is_class = inspect.isclass(term)
+            if name.startswith("_") or not (is_class or inspect.isfunction(term)) or term.__module__ != module:
+                continue
+            parameters = list(inspect.signature(term.__init__ if is_class else term).parameters)
+            if parameters[:3] == ["self", "cfg", "env"] if is_class else parameters[:1] == ["env"]:
+                rows.append({"name": f"{module}.{name}", "about": first_line(term), "block": None})
+    return rows
+
+
 def _training_lines(row: Row, indent: str) -> list[str]:
     """Return the lines below a task that say how to train it."""
     if row["train"] is None:
@@ -73,15 +93,20 @@ LISTS: dict[str, Callable[[], list[Row]]] = {"envs": _envs, "algos": _algos, "po
 """Functions by kind of list; each row has ``name`` and ``about``."""
 
 
+def rows_of(kind: str, modules: Sequence[str]) -> list[Row]:
+    """Return the rows of a key of ``LISTS``, those of terms with the terms of imported modules."""
+    return LISTS[kind]() + (_own_terms(modules) if kind == "terms" else [])
+
+
 def format_rows(rows: list[Row]) -> str:
     """Return a line for each row, terms below their blocks' names, and below a task how it is trained."""
     width = max((len(row["name"]) for row in rows), default=0) + 2
     lines: list[str] = []
-    block = None
+    heading = ""
     for row in rows:
-        if row.get("block") != block:
-            block = row["block"]
-            lines += ["", f"env.{block}"] if lines else [f"env.{block}"]
+        if "block" in row:
+            above, heading = heading, _OWN if row["block"] is None else f"env.{row['block']}"
+            lines += [] if heading == above else ["", heading] if lines else [heading]
         lines.append(f"{row['name']:{width}}{row['about']}")
         lines += _training_lines(row, " " * width) if "train" in row else []
     return "\n".join(lines)

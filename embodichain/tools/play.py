@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from embodichain.agents.rl.build import TaskEnv, build_task
-from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
+from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run, find_run_folder, names_run
 from embodichain.agents.rl.config.named import names_config
 from embodichain.agents.rl.gymnasium_checks import with_scene
 from embodichain.agents.rl.metrics.panel import EvaluationLog
@@ -26,6 +26,7 @@ from embodichain.tools.open_run import evaluated, open_run
 from embodichain.tools.view import Camera, OwnCamera, SceneCamera, config_camera
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import replace
+from embodichain.utils.errors import reason_of
 from embodichain.utils.files import is_run_folder
 from embodichain.utils.video import VideoWriter
 
@@ -80,7 +81,7 @@ def play_video(
     with stage as (env, policy, view, default), closing(_camera(env, view, size, seed)) as camera:
         path = out or default
         evaluator = Evaluator(env, episodes, seed + _SEED_OFFSET, torch.device(played.device), path.parent)
-        with _writing(path), closing(VideoWriter(path, *camera.size, 1.0 / env.step_dt)) as video:
+        with _writing(path), closing(VideoWriter(path, *camera.size, camera.fps)) as video:
             logger.log_info(f"playing {episodes} episodes")
             _film(evaluator, policy, camera, video)
     return evaluator.table.columns(), path
@@ -119,7 +120,7 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ConfigError(f"--out {path}: the video cannot be written: {error}") from error
+        raise ConfigError(f"--out {path}: the video cannot be written: {reason_of(error)}") from error
 
 
 @contextmanager
@@ -139,6 +140,12 @@ def _stage(
             path = saved.folder / "videos" / f"play_step_{saved.content['global_step']}.mp4"
             yield opened.env, opened.policy, camera, path
         return
+    if names_run(played.target):
+        config_file = find_run_folder(played.target) / "config.json"
+        raise ConfigError(
+            f"{played.target}: is a run, and --agent {played.agent} plays a config without a policy: leave --agent "
+            f"out, or name the run's config: {config_file}"
+        )
     config = load_run_config(played.target, evaluated(played.overrides, 1, played.device), played.allowed_imports)
     assert config.eval_env is not None
     torch.manual_seed(played.seed)

@@ -14,7 +14,7 @@ from embodichain.lab.gym.envs.managers.cfg import RewardCfg
 from embodichain.tools.evaluate import play_episodes
 from embodichain.tools.report.run_data import RunData, read_run
 from embodichain.utils import ConfigError, logger
-from embodichain.utils.errors import unknown_name
+from embodichain.utils.errors import reason_of, unknown_name
 from embodichain.utils.files import write_atomically
 
 _SEED = 5_000_003
@@ -78,7 +78,7 @@ def _episodes(
         arrays: dict[str, Any] = columns
         write_atomically(path, lambda file: np.savez_compressed(file, **arrays))
     except OSError as error:
-        logger.log_warning(f"{path}: the episodes could not be saved: {error}")
+        logger.log_warning(f"{path}: the episodes could not be saved: {reason_of(error)}")
     return columns
 
 

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
 import numpy as np
+import torch
 
+from embodichain.agents.rl.build import build_task
 from embodichain.agents.rl.distributed.stop import InterruptedTraining, signals_to
-from embodichain.agents.rl.run_config import load_run_config
-from embodichain.tools.compare import final_score
+from embodichain.agents.rl.run_config import RunConfig, load_run_config
+from embodichain.agents.rl.trainer.evaluation import Evaluator
+from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnv
+from embodichain.tools.agents import RandomAgent
+from embodichain.tools.compare import IN_TRAINING, final_score, never_logged
 from embodichain.tools.report.run_data import read_run
 from embodichain.tools.statistics import interquartile_mean
 from embodichain.utils import ConfigError, logger
@@ -52,8 +58,8 @@ def sweep(
         metric: to maximise, by its last value in a training.
 
     Raises:
-        ConfigError: the config or a parameter is wrong, the folder has another search, no training logs the metric, or
-            the extra ``sweep`` is not installed.
+        ConfigError: the config or a parameter is wrong, the folder has another search, trainings do not log the metric,
+            or the extra ``sweep`` is not installed.
         InterruptedTraining: a signal ended it.
     """
     searched = [read_parameter(text) for text in parameters]
@@ -62,11 +68,13 @@ def sweep(
         _check_searched(config, overrides, searched, allowed_imports)
     name = run.trainer.exp_name
     if metric.startswith("eval/") and run.eval_env is None:
-        raise ConfigError(f"--metric {metric}: trainer.enable_eval is false; take charts/success_rate_avg_100")
+        others = " or ".join(IN_TRAINING.values())
+        raise ConfigError(f"--metric {metric}: trainer.enable_eval is false; take {others}")
     folder = out or Path("sweeps") / name
     study, trainings = _open_study(folder, name), Trainings()
     asked = {"CONFIG": config, "overrides": sorted(overrides), "--param": sorted(parameters), "--metric": metric}
-    _check_same(study, folder, asked)
+    if not _check_same(study, folder, asked):
+        _check_metric(run, metric)
 
     def train(number: int, values: dict[str, Any]) -> float:
         chosen = [*overrides, *(f"{path}={json.dumps(value)}" for path, value in values.items())]
@@ -108,11 +116,34 @@ def _check_searched(
         raise ConfigError(f"--param: {problems[0]}")
 
 
-def _check_same(study: Any, folder: Path, asked: dict[str, Any]) -> None:
-    """Store in a study without values what is searched; raise ConfigError if its values are of another search."""
+def _check_metric(run: RunConfig, metric: str) -> None:
+    """Play an episode with random actions; raise ConfigError if it shows that the trainings will not log the metric.
+
+    Without evaluations, whose episodes have a time limit, the first training shows it.
+    """
+    shown = "eval/success_rate" if metric == IN_TRAINING["eval/success_rate"] else metric
+    if run.eval_env is None or not shown.startswith("eval/"):
+        return
+    with closing(build_task(run.env_id, run.eval_env.for_evaluation({}, 1).without_records())) as env:
+        evaluator = Evaluator(env, 1, run.eval_env.seed, torch.device("cpu"), Path())
+        found = evaluator.run(RandomAgent(env.single_action_space), "").scalars()
+    if shown not in found and shown == "eval/success_rate" and isinstance(env, GymnasiumEnv):
+        logger.log_warning(
+            f"--metric {metric}: an episode with random actions did not say whether it is a success; where "
+            f"'{run.env_id}' never says it, take --metric eval/avg_reward"
+        )
+    elif shown not in found:
+        raise ConfigError(f"--metric: tried in an episode with random actions: {never_logged(metric, found)}")
+
+
+def _check_same(study: Any, folder: Path, asked: dict[str, Any]) -> bool:
+    """Return whether a study has values; raise ConfigError if they are of another search than it is asked for.
+
+    A study without values is given what is searched.
+    """
     if all(trial.value is None for trial in study.trials):
         study.set_user_attr("search", asked)
-        return
+        return False
     stored = study.user_attrs.get("search", {})
     for part, value in asked.items():
         if stored.get(part) != value:
@@ -120,6 +151,7 @@ def _check_same(study: Any, folder: Path, asked: dict[str, Any]) -> None:
                 f"{folder}: has the trials of another search: {part} {_shown(stored.get(part))}, here {_shown(value)}. "
                 "Choose another folder with --out, or delete this one"
             )
+    return True
 
 
 def _shown(value: Any) -> str:
@@ -131,13 +163,17 @@ def _shown(value: Any) -> str:
 def search(
     study: Any, parameters: Sequence[Parameter], train: Callable[[int, dict[str, Any]], float], trials: int, jobs: int
 ) -> None:
-    """Run ``trials`` trials, ``jobs`` at a time; report failed ones to the study and continue."""
+    """Run ``trials`` trials, ``jobs`` at a time; report failed ones to the study and continue.
+
+    What a trial tries follows from its number and the trials before it, so that a continued study does not repeat them.
+    """
     running: dict[Future[float], Any] = {}
     left = trials
     with ThreadPoolExecutor(jobs) as pool:
         try:
             while left or running:
                 while left and len(running) < jobs:
+                    study.sampler = _sampler(len(study.trials) + 1)
                     trial = study.ask()
                     values = {parameter.path: parameter.suggest(trial) for parameter in parameters}
                     running[pool.submit(train, trial.number, values)] = trial
@@ -193,15 +229,15 @@ def _open_study(folder: Path, name: str) -> Any:
         folder.mkdir(parents=True, exist_ok=True)
         storage = JournalStorage(JournalFileBackend(str(folder / "study.jsonl")))
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        return optuna.create_study(
-            storage=storage,
-            study_name=name,
-            direction="maximize",
-            load_if_exists=True,
-            sampler=optuna.samplers.TPESampler(seed=1),
-        )
+        return optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
     except OSError as error:
         raise ConfigError(f"--out {folder}: cannot be written: {error.strerror}") from error
+
+
+def _sampler(seed: int) -> Any:
+    import optuna  # noqa: PLC0415 (an optional extra)
+
+    return optuna.samplers.TPESampler(seed=seed)
 
 
 def _failed() -> Any:
@@ -327,18 +363,20 @@ class Trainings:
         raise InterruptedTraining(number)
 
 
-def format_sweep(result: dict[str, Any], config: str, overrides: Sequence[str]) -> str:
-    """Return the result of ``sweep`` for the screen."""
+def format_sweep(result: dict[str, Any], config: str, overrides: Sequence[str], allow_import: Sequence[str]) -> str:
+    """Return the result of ``sweep`` for the screen; ``allow_import`` are the prefixes of the command line."""
     done = sorted((t for t in result["trials"] if t["value"] is not None), key=lambda t: -t["value"])
     failed = len(result["trials"]) - len(done)
+    if result["best"] is None:
+        return f"all {failed} trials failed\nstudy    {result['study']}"
     lines = [f"{result['metric']} of {len(done)} trials ({failed} failed), the best first", ""]
     lines += [
         f"  {t['value']:8.4g}  "
         + "  ".join(f"{path.rpartition('.')[2]} {value}" for path, value in t["params"].items())
         for t in done[:10]
     ]
-    if result["best"] is not None:
-        chosen = " ".join(f"{path}={json.dumps(value)}" for path, value in result["best"]["params"].items())
-        lines += ["", "confirm the best on seeds that were not used to choose it:"]
-        lines += [f"  embodichain train {config} {' '.join([*overrides, chosen])} trainer.seed=101"]
+    chosen = [f"{path}={json.dumps(value)}" for path, value in result["best"]["params"].items()]
+    options = [text for prefix in allow_import for text in ("--allow-import", prefix)]
+    confirm = shlex.join(["embodichain", "train", config, *overrides, *chosen, "trainer.seed=101", *options])
+    lines += ["", "confirm the best on seeds that were not used to choose it:", f"  {confirm}"]
     return "\n".join([*lines, "", f"study    {result['study']}"])

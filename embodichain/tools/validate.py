@@ -17,7 +17,9 @@ from embodichain.lab.gym.registry import get_env_spec
 from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnvCfg
 from embodichain.lab.gym.wrappers.gymnasium_env.parsing import gymnasium_cfg
 from embodichain.lab.gym.wrappers.gymnasium_env.registry import is_gymnasium_id
-from embodichain.utils.errors import placed, raise_problems
+from embodichain.utils import ConfigError
+from embodichain.utils.errors import collected, placed, raise_problems
+from embodichain.utils.translation import Translation
 from embodichain.utils.utility import load_config_file
 
 
@@ -40,19 +42,23 @@ def read_config(
         on_device = [] if device is None else [f"trainer.device={device}"]
         return load_run_config(path, [*on_device, *overrides], allowed_imports)
     problems: list[str] = []
+    translation = Translation(data, problems)
     if not is_gymnasium_id(data["id"]):
         with placed(f"{path}: "):
-            data = modernise_env(data, problems)  # before the overrides, which have our paths
+            translation = modernise_env(data, problems)  # before the overrides, which have our paths
             raise_problems(problems)
+    data = translation.data
     apply_overrides(data, overrides, problems)
     raise_problems(problems)
     with placed(f"{path}: "):
         if is_gymnasium_id(data["id"]):
             return data["id"], gymnasium_cfg(data, allowed_imports)
         spec = get_env_spec(data["id"])
-        return spec.env_id, config_to_cfg(
-            data, env_class=spec.cls, allowed_imports=list(allowed_imports), folder=path.parent
-        )
+        with collected(problems):
+            return spec.env_id, config_to_cfg(
+                data, env_class=spec.cls, allowed_imports=list(allowed_imports), folder=path.parent
+            )
+        raise ConfigError("\n".join(translation.in_users_words(problems)))
 
 
 def format_config(config: RunConfig | tuple[str, TaskCfg]) -> str:

@@ -16,8 +16,7 @@ from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.record import followed, record_camera_data
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnv
-from embodichain.lab.gym.wrappers.gymnasium_env.recording import RENDER_ERRORS, even_sized
-from embodichain.lab.gym.wrappers.gymnasium_env.registry import with_python
+from embodichain.lab.gym.wrappers.gymnasium_env.recording import NoImageError, even_sized
 from embodichain.lab.sim.objects import Robot, SceneBody
 from embodichain.lab.sim.rendering.renderer import CameraPose, Renderer
 from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
@@ -89,9 +88,11 @@ class Camera(Protocol):
 
     Attributes:
         size: W and H, both even.
+        fps: images a second of a video with one of each step.
     """
 
     size: tuple[int, int]
+    fps: float
 
     def render(self) -> np.ndarray:
         """Return an image of the current state."""
@@ -115,9 +116,9 @@ class OwnCamera:
         env.reset(seed=seed)
         try:
             height, width, _ = self.render().shape
-        except RENDER_ERRORS as error:
-            raise RenderingUnavailableError(f"{env.cfg.id}: cannot render: {with_python(str(error))}") from error
-        self.size = (width, height)
+        except NoImageError as error:
+            raise RenderingUnavailableError(str(error)) from error
+        self.size, self.fps = (width, height), env.render_fps
 
     def render(self) -> np.ndarray:
         """Return an image of the current state."""
@@ -146,7 +147,7 @@ class SceneCamera:
         if "eye" not in camera and env.followed_uid is not None:
             camera = {"follow_uid": env.followed_uid}
         self.pose = _pose(env, camera, size)
-        self.size = size
+        self.size, self.fps = size, 1.0 / env.step_dt
         self._env, self._follow_uid = env, camera.get("follow_uid")
 
     def render(self, index: int = 0) -> np.ndarray:

@@ -21,6 +21,11 @@ class CommandFailedError(RuntimeError):
     """A command has failed though its input is right; the message says why."""
 
 
+def reason_of(error: Exception) -> str:
+    """Return an error's message; of an OSError without its number and its path, which the line has already."""
+    return str(getattr(error, "strerror", None) or error)
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return ``" Did you mean 'x'?"`` for the known name closest to ``name``, or an empty string."""
     match = closest(name, known)

@@ -25,6 +25,7 @@ __all__ = [
     "find_function_from_modules",
     "import_allowed_modules",
     "import_named_modules",
+    "import_options",
     "imports_allowed_by_environment",
     "is_admitted",
     "is_below",
@@ -46,8 +47,10 @@ def import_allowed_modules(
         beside: the config's folder.
 
     Raises:
-        ConfigError: a module is not allowed, and none is imported; or a module is missing.
+        ConfigError: a module is not allowed, and none is imported; a module is missing; or the prefixes are one text.
     """
+    if isinstance(allowed_prefixes, str):  # whose letters would be prefixes
+        raise ConfigError(f"allowed_imports: must be a list such as ['my_task'], got {allowed_prefixes!r}")
     with placed(f"{place}: "), folders_on_path([os.getcwd()]):
         roots = [root_of(module, beside, is_below(module, allowed_prefixes)) for module in modules]
     with folders_on_path([os.getcwd(), *(str(root) for root in roots if root is not None)]):
@@ -88,8 +91,16 @@ def _how_to_allow(modules: Sequence[str], folders: Sequence[Path] | None) -> str
     commands = ["embodichain trust FOLDER"] if folders is None else map(trust_command, folders)
     once = "".join(f"trust its folder once by '{command}', " for command in commands)
     prefixes = _common_packages(modules)
-    options = " ".join(f"--allow-import {prefix}" for prefix in prefixes)
-    return f"{once}pass {options}, or set EMBODICHAIN_ALLOW_IMPORT={','.join(prefixes)}"
+    return f"{once}pass {_allowing(prefixes)}, or set EMBODICHAIN_ALLOW_IMPORT={','.join(prefixes)}"
+
+
+def _allowing(prefixes: Sequence[str]) -> str:
+    return " ".join(f"--allow-import {prefix}" for prefix in prefixes)
+
+
+def import_options(modules: Sequence[str]) -> str:
+    """Return the ``--allow-import`` options that a command needs for a config's modules; "" if all are trusted."""
+    return _allowing(_common_packages([module for module in modules if not is_trusted(module)]))
 
 
 def _common_packages(modules: Sequence[str]) -> list[str]:

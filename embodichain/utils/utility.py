@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from embodichain.utils.errors import ConfigError, placed
+from embodichain.utils.errors import ConfigError, placed, reason_of
 from embodichain.utils.files import read_text
 from embodichain.utils.plain_data import check_plain
 from embodichain.utils.shipped import shipped_path
@@ -52,7 +52,8 @@ def load_config_file(path: str | Path) -> dict[str, Any]:
     path = Path(path)
     data = _load_yaml(path) if path.suffix in _YAML else load_json(path)
     if not isinstance(data, dict):
-        raise ConfigError(f"{path}: the top level must be an object, got {type(data).__name__}")
+        got = "nothing" if data is None else type(data).__name__
+        raise ConfigError(f"{path}: the top level must be an object, got {got}")
     with placed(f"{path}: "):
         check_plain(data)
     return data
@@ -143,8 +144,11 @@ def _load_yaml(path: Path) -> Any:
 
 def _read(path: Path) -> str:
     try:
-        return read_text(shipped_path(path))
+        text = read_text(shipped_path(path))
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file (working directory {Path.cwd()})") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from error
+        raise ConfigError(f"{path}: cannot be read: {reason_of(error)}") from error
+    if not text.strip():
+        raise ConfigError(f"{path}: the file is empty")
+    return text

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
 from embodichain.utils.configclass import is_required
-from embodichain.utils.errors import raise_problems, unknown_key
+from embodichain.utils.errors import raise_problems, unknown_key, unknown_name
 from embodichain.utils.extras import install_extra
 
 T = TypeVar("T")
@@ -33,6 +33,7 @@ RayTracing = Annotated[bool, AfterValidator(_has_ray_tracer)]
 _MANY = 200  # errors of one block, beyond these one line says that there are more
 _ROUNDS = 20  # of leaving out what is wrong; each shortens the data
 _UNKNOWN_KEY = ("unexpected_keyword_argument", "extra_forbidden")
+_UNKNOWN_TAG, _ABSENT_TAG = "union_tag_invalid", "union_tag_not_found"  # of the type of an object among several
 _ABSENT_KEY = ("missing", "missing_argument", "missing_keyword_only_argument")
 
 
@@ -150,6 +151,10 @@ def _describe(item: Any, keys: list[int | str], cls: type, data: Any, noun: str)
         return "too few values", f", got {_short(item['input'])}"
     if item["type"] in _ABSENT_KEY:
         return "required, but missing", ""
+    if item["type"] == _UNKNOWN_TAG:
+        return unknown_name(str(keys[-1]), item["ctx"]["tag"], item["ctx"]["expected_tags"][1:-1].split("', '")), ""
+    if item["type"] == _ABSENT_TAG:
+        return f"must be an object with '{_tag_key(item)}'", f", got {_short(item['input'])}"
     return item["msg"].removeprefix("Value error, "), f", got {_short(item['input'])}"
 
 
@@ -172,7 +177,14 @@ def _keys(item: Any, cls: type, data: Any) -> list[int | str]:
             keys.append(part)
         elif isinstance(inside_data, Mapping) and i == len(loc) - 1:
             keys += [part] if is_absent or part in _known_keys(cls, keys, data) else []
+    if item["type"] == _UNKNOWN_TAG:
+        keys.append(_tag_key(item))
     return keys
+
+
+def _tag_key(item: Any) -> str:
+    """Return the key that says the type of an object, of an error about it."""
+    return str(item["ctx"]["discriminator"]).strip("'()")  # the key, or the function of the same name that reads it
 
 
 def _has(data: Any, part: int | str) -> bool:

@@ -37,15 +37,22 @@ def test_curves_of_other_settings_are_not_read(tmp_path: Path) -> None:
     assert [r["seed"] for r in read_records(file)] == [1]
 
 
-def test_curves_are_compared_at_the_last_step_that_all_have() -> None:
+@pytest.mark.parametrize(
+    ("steps", "ours", "sb3"),
+    [(50_000, [1.0], [3.0, 6.0]), (100_000, [2.0], [4.0, 7.0]), (150_000, [], [5.0]), (200_000, [2.0], [4.0, 7.0])],
+)
+def test_curves_that_have_the_steps_are_compared_there_or_all_where_they_end(
+    steps: int, ours: list[float], sb3: list[float]
+) -> None:
     records = [record("ours", 1, [1.0, 2.0]), record("sb3", 1, [3.0, 4.0, 5.0]), record("sb3", 2, [6.0, 7.0])]
-    finals = last_returns(curves_of(records, "ppo", "Hopper-v5"))
-    np.testing.assert_equal(finals, {"ours": np.array([2.0]), "sb3": np.array([4.0, 7.0])})  # at 100,000 steps
+    finals = last_returns(curves_of(records, "ppo", "Hopper-v5", steps))
+    expected = {"ours": np.array(ours), "sb3": np.array(sb3)}
+    np.testing.assert_equal(finals, {learner: returns for learner, returns in expected.items() if returns.size})
 
 
 def test_row_has_mean_range_and_difference(capsys: pytest.CaptureFixture[str]) -> None:
     records = [record("ours", s, [10.0 * s]) for s in (1, 2, 3)] + [record("sb3", s, [5.0]) for s in (1, 2, 3)]
-    result = compare("ppo", "Hopper-v5", curves_of(records, "ppo", "Hopper-v5"))
+    result = compare("ppo", "Hopper-v5", curves_of(records, "ppo", "Hopper-v5", 50_000))
     assert result is not None
     assert result.difference == pytest.approx(20.0 - 5.0)  # of the middle halves' means
     row = capsys.readouterr().out
@@ -57,7 +64,7 @@ def test_row_has_mean_range_and_difference(capsys: pytest.CaptureFixture[str]) -
 def test_column_of_a_learner_without_curves_is_empty(capsys: pytest.CaptureFixture[str]) -> None:
     both, one = ([record(o, 1, [5.0]) for o in learners] for learners in (("ours", "sb3"), ("sb3",)))
     for records in (both, one):
-        compare("ppo", "Hopper-v5", curves_of(records, "ppo", "Hopper-v5"))
+        compare("ppo", "Hopper-v5", curves_of(records, "ppo", "Hopper-v5", 50_000))
     first, second = capsys.readouterr().out.splitlines()
     assert second.index("5 (5 to 5)") == first.rindex("5 (5 to 5)")  # in Stable-Baselines3's column
 

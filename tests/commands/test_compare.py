@@ -73,6 +73,33 @@ def test_figure_that_is_not_there_and_a_place_that_cannot_be_written(capsys: pyt
     assert "--out no/page.html: cannot be written" in capsys.readouterr().err
 
 
+def test_success_of_a_task_without_one_names_the_return_instead(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("good_1/metrics.jsonl").write_text('{"step": 1, "wall_time": 1, "eval/avg_reward": 1}\n')
+    assert main(["compare", "good_1"]) == 2
+    assert capsys.readouterr().err == (
+        "error: good_1: 'eval/success_rate' was never logged. There are: eval/avg_reward. The task has no success: "
+        "take --metric eval/avg_reward\n"
+    )
+
+
+def test_runs_that_have_logged_nothing_are_left_out_and_alone_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("good_2/metrics.jsonl").write_text("")
+    note = "note: left out, since no iteration has been logged there yet: good_2"
+    out = compare(capsys, "good_1", "good_2")
+    assert note in out
+    assert out.splitlines()[3].split()[1] == "1"  # one run of the group
+    assert note in compare(capsys, "a=good_1", "b=good_2")
+    assert main(["compare", "b=good_2"]) == 2
+    assert capsys.readouterr().err == "error: good_2: no iteration has been logged yet\n"
+
+
+@pytest.mark.parametrize("argument", ["b=", "=good_1", "b=good_1,,good_2"])
+def test_group_without_a_name_or_a_run_is_an_error(argument: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "a=good_1", argument]) == 2
+    message = f"error: '{argument}': must be a run, or a group of the form NAME=RUN,RUN,...\n"
+    assert capsys.readouterr().err == message
+
+
 def test_runs_without_the_figure_are_left_out_and_single_runs_have_no_interval(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -17,7 +17,7 @@ from embodichain.agents.rl.checkpoint.saved_run import find_run
 from embodichain.cli import main
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.tools.export import run as export
-from embodichain.tools.export.formats import load_runner
+from embodichain.tools.export.formats import FORMATS, load_runner
 from embodichain.tools.export.parity import record_steps
 from embodichain.tools.open_run import open_run
 from tests.commands.conftest import GAINS
@@ -121,6 +121,50 @@ def test_file_that_does_something_else_is_not_left_behind(
     assert main(["export", "latest", "--format", "pt2", "--observations", "16"]) == 1
     assert "the exported policy's action differs from the policy's" in capsys.readouterr().err
     assert list((run_folder / "export").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("file_format", "name", "suffix"),
+    [("onnx", "policy_runner.py", ".onnx"), ("onnx", "q.json", ".onnx"), ("pt2", "p.onnx", ".pt2")],
+)
+def test_another_ending_than_the_formats_is_refused(
+    run_folder: Path, capsys: pytest.CaptureFixture[str], file_format: str, name: str, suffix: str
+) -> None:
+    assert main(["export", "latest", "--format", file_format, "--out", name]) == 2
+    assert capsys.readouterr().err == (
+        f"error: --out {name}: must end with {suffix} for --format {file_format} "
+        "(allowed: .onnx for onnx, .pt for torchscript, .pt2 for pt2)\n"
+    )
+    assert not Path(name).exists()
+
+
+@pytest.mark.parametrize("file_format", list(FORMATS))
+def test_files_of_an_earlier_export_are_replaced_and_others_never(
+    run_folder: Path, capsys: pytest.CaptureFixture[str], file_format: str
+) -> None:
+    name = f"my{FORMATS[file_format].suffix}"
+    command = ["export", "latest", "--format", file_format, "--out", name, "--observations", "8"]
+    assert main(command) == main(command) == 0
+    written = re.findall(r"written    (\S+)", capsys.readouterr().out)[-3:]
+    for file in dict.fromkeys(written):
+        ours = Path(file).read_bytes()
+        Path(file).write_bytes(b"mine")
+        assert main(command) == 2
+        assert capsys.readouterr().err == (
+            f"error: --out: {file}: exists and is not from an earlier export; choose another name or delete it\n"
+        )
+        assert Path(file).read_bytes() == b"mine"
+        Path(file).write_bytes(ours)
+
+
+@pytest.mark.parametrize("file_format", list(FORMATS))
+def test_place_that_cannot_be_written_is_one_line(
+    run_folder: Path, capsys: pytest.CaptureFixture[str], file_format: str
+) -> None:
+    path = Path(f"taken/policy{FORMATS[file_format].suffix}")
+    Path("taken").write_text("")
+    assert main(["export", "latest", "--format", file_format, "--out", str(path), "--observations", "8"]) == 2
+    assert capsys.readouterr().err == f"error: --out {path}: cannot be written: File exists\n"
 
 
 def test_missing_extra_is_named(

@@ -147,11 +147,11 @@ def test_play_ends_after_the_episodes_asked_for(env: EmbodiedEnv, monkeypatch: p
 # --- the commands ---
 
 
-@pytest.mark.parametrize("command", [["play", "latest"], ["view", "train_config.json"]])
+@pytest.mark.parametrize(("command", "out"), [(["play", "latest"], "x.mp4"), (["view", "train_config.json"], "x.png")])
 def test_what_does_not_go_together_or_is_missing_is_said(
-    command: list[str], run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: list[str], out: str, run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*command, "--viewer", "--out", "x.mp4"]) == 2
+    assert main([*command, "--viewer", "--out", out]) == 2
     assert "error: --out: nothing is written with --viewer" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "viser", None)
     assert main([*command, "--viewer"]) == 2

@@ -86,6 +86,19 @@ def test_agents_do_what_their_names_say() -> None:
         assert values.std() == pytest.approx((high - low) / 12**0.5, rel=0.15)
 
 
+@pytest.mark.parametrize("target", ["latest", "RUN"])
+def test_agent_on_a_run_is_refused_with_the_config_that_it_can_play(
+    target: str, run_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_folder.relative_to(Path.cwd())
+    target = target.replace("RUN", str(run))
+    assert main(["play", target, "--agent", "random"]) == 2
+    message = f"leave --agent out, or name the run's config: {run}/config.json\n"
+    assert capsys.readouterr().err == (
+        f"error: {target}: is a run, and --agent random plays a config without a policy: {message}"
+    )
+
+
 @needs_gl
 def test_view_is_a_picture_with_lists_of_what_is_seen_and_done(
     run_folder: Path, capsys: pytest.CaptureFixture[str]
@@ -100,7 +113,9 @@ def test_view_is_a_picture_with_lists_of_what_is_seen_and_done(
     assert picture.shape[:2] == (48, 64)
     assert picture.std() > 0.02
     assert main(["view", str(CART_POLE_ENV), *small, "--out", "no/scene.png"]) == 2
-    assert "--out no/scene.png: cannot be written" in capsys.readouterr().err
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "error: --out no/scene.png: cannot be written: No such file or directory"
+    )
 
 
 @needs_gl

@@ -152,6 +152,95 @@ def test_study_of_another_search_is_not_continued(
     assert main(["sweep", "train_config.json", *parameter, *argv, "--out", "other", "--trials", "1"]) == 0
 
 
+@pytest.mark.parametrize(
+    ("metric", "message"),
+    [
+        (
+            "eval/success_rate",
+            "There are: eval/avg_reward, eval/avg_length. The task has no success: take --metric eval/avg_reward\n",
+        ),
+        ("charts/success_rate_avg_100", "The task has no success: take --metric eval/avg_reward\n"),
+        ("eval/avg_rewrd", "'eval/avg_rewrd' was never logged. There are: eval/avg_reward, eval/avg_length\n"),
+    ],
+)
+def test_metric_that_a_task_lacks_is_refused_before_the_first_trial(
+    capsys: pytest.CaptureFixture[str], metric: str, message: str
+) -> None:
+    env = {"id": "InvertedPendulumV5RL", "max_episode_steps": 4}
+    config = write_config(Path(), tiny_config(trainer__gym_config=env))
+    argv = ["sweep", config, "--param", "algorithm.cfg.gamma=0.5:0.9", "--trials", "1", "--metric"]
+    assert main([*argv, metric]) == 2
+    assert message in capsys.readouterr().err
+    assert not Path("outputs").exists()
+
+
+def test_success_that_random_actions_do_not_show_is_a_warning_before_the_first_trial(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    env = {"id": "gymnasium:Pendulum-v1", "max_episode_steps": 4}
+    config = write_config(Path(), tiny_config(trainer__gym_config=env))
+    assert main(["sweep", config, "--param", "algorithm.cfg.gamma=0.5:0.9", "--trials", "1"]) == 2
+    err = capsys.readouterr().err
+    assert "where 'gymnasium:Pendulum-v1' never says it, take --metric eval/avg_reward\n" in err
+    assert err.endswith("The task has no success: take --metric eval/avg_reward\n")
+
+
+def test_success_that_a_task_without_evaluations_lacks_is_refused_after_the_first_training(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    env = {"id": "gymnasium:Pendulum-v1", "max_episode_steps": 4}
+    config = write_config(Path(), tiny_config(trainer__gym_config=env, trainer__enable_eval=False))
+    argv = ["sweep", config, "--param", "algorithm.cfg.batch_size=8", "--metric", "charts/success_rate_avg_100"]
+    assert main(argv) == 2
+    assert "The task has no success: take --metric charts/episode_reward_avg_100\n" in capsys.readouterr().err
+
+
+def test_metric_of_evaluations_that_a_task_has_is_searched(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metric = "eval/metrics/pole_angle"
+    assert search(capsys, monkeypatch, lambda *_: 1.0, "--metric", metric, "--trials", "1")["best"]["value"] == 1
+
+
+def test_continued_study_tries_what_an_uninterrupted_one_would(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def values(*argv: str) -> list[Any]:
+        result = search(capsys, monkeypatch, lambda *given: gamma_of(given[2]), *argv)
+        return [trial["params"] for trial in result["trials"]]
+
+    values("--out", "parts", "--trials", "11")
+    parts = values("--out", "parts", "--trials", "3")  # from the eleventh on the trials before it count
+    assert parts == values("--out", "whole", "--trials", "14")
+    assert len({str(each) for each in parts}) == 14
+
+
+def test_best_is_confirmed_by_a_command_with_the_options_and_quotes_that_it_needs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep, "_train", lambda *_: 1.0)
+    Path("my folder").mkdir()
+    config = write_config(Path("my folder"), tiny_config())
+    argv = ["sweep", config, "--param", "policy.actor.network_cfg.activation=elu", "--trials", "1"]
+    assert main([*argv, "--allow-import", "my_lab"]) == 0
+    assert (
+        "  embodichain train 'my folder/train_config.json' 'policy.actor.network_cfg.activation=\"elu\"' "
+        "trainer.seed=101 --allow-import my_lab\n"
+    ) in capsys.readouterr().out
+
+
+def test_search_without_a_trial_that_finished_says_only_that(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> float:
+        raise TrialFailedError("exit code 1: out of luck")
+
+    monkeypatch.setattr(sweep, "_train", fail)
+    argv = ["sweep", write_config(Path(), tiny_config()), "--param", "algorithm.cfg.gamma=0.5:0.9", "--trials", "2"]
+    assert main(argv) == 1
+    assert capsys.readouterr().out == "all 2 trials failed\nstudy    sweeps/tiny\n"
+
+
 def test_metric_that_no_training_logs_ends_the_search(capsys: pytest.CaptureFixture[str]) -> None:
     config = write_config(Path(), tiny_config(trainer__iterations=1, trainer__enable_eval=False))
     argv = ["sweep", config, "--param", "algorithm.cfg.batch_size=8", "--metric"]

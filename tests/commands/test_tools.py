@@ -46,6 +46,7 @@ def test_list_of_tasks_says_how_to_train_each(capsys: pytest.CaptureFixture[str]
     assert "embodichain bc push_colored_cube && embodichain train push_colored_cube" in lines
     assert "embodichain train pick_cube" in lines  # it can be cloned as well, and need not be
     at = next(i for i, line in enumerate(lines) if line.startswith("SceneRL"))
+    assert lines[at].endswith(" A task says what is rewarded.")
     assert lines[at + 1] == "no shipped config: name it in the trainer.gym_config of your own"
 
 
@@ -119,6 +120,47 @@ def test_users_module_is_listed_when_it_is_allowed(
     assert "pass --allow-import listed_lab" in capsys.readouterr().err
     rows = listed(capsys, "algos", "--import", "listed_lab", "--allow-import", "listed_lab")
     assert "Mine." in [row["about"] for row in rows]
+
+
+def test_users_terms_are_listed_by_the_paths_that_configs_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "listed_terms.py").write_text(
+        "from embodichain.lab.gym.envs.managers import Functor\n"
+        "from embodichain.lab.gym.envs.managers.rewards import success_reward\n"
+        "def height(env, obs):\n    'Height, m.'\n"
+        "class delayed(Functor):\n    'Delayed.'\n"
+        "class theirs:\n    'Theirs.'\n    def __init__(self, cfg, env): pass\n"
+        "def helper(value): pass\n"
+        "def _private(env): pass\n"
+        "class Number(int): pass\n",
+        encoding="utf-8",
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    option = ("--import", "listed_terms", "--allow-import", "listed_terms")
+    assert listed(capsys, "terms", *option)[-3:] == [
+        {"name": "listed_terms.height", "about": "Height, m.", "block": None},
+        {"name": "listed_terms.delayed", "about": "Delayed.", "block": None},
+        {"name": "listed_terms.theirs", "about": "Theirs.", "block": None},
+    ]
+    assert "listed_terms" not in str(listed(capsys, "envs", *option))
+    assert main(["list", "terms", *option]) == 0
+    assert capsys.readouterr().out.splitlines()[-4] == "your own, which configs name by these paths"
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (["--out", "scene.foo"], "--out: must end with .png, .jpg, .jpeg or .webp, got 'scene.foo'"),
+        (["--size", "1000000", "64"], "--size: must be a whole number from 16 to 16384, got '1000000'"),
+    ],
+)
+def test_image_that_cannot_be_written_or_rendered_is_refused(
+    option: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["view", "cart_pole", *option])
+    assert message in capsys.readouterr().err
 
 
 def test_config_that_logs_to_wandb_is_not_valid_where_it_is_not_installed(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import re
+from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -26,6 +28,9 @@ def names_nothing(dotted: str) -> bool:
 
 def _has(owner: object, names: list[str]) -> bool:
     for name in names:
+        if isinstance(owner, ModuleType):
+            with suppress(ModuleNotFoundError):
+                importlib.import_module(f"{owner.__name__}.{name}")  # a module without a file of its own
         if not hasattr(owner, name):
             return False
         owner = getattr(owner, name)

@@ -78,10 +78,18 @@ def test_yaml_that_would_build_objects_is_refused(tmp_path: Path) -> None:
         load_config_file(write(tmp_path, "a.yaml", "!!python/object/apply:os.getcwd []\n"))
 
 
-@pytest.mark.parametrize(("text", "kind"), [("[1]", "list"), ("3", "int"), ("null", "NoneType")])
+@pytest.mark.parametrize(("text", "kind"), [("[1]", "list"), ("3", "int"), ("null", "nothing")])
 def test_config_file_whose_top_level_is_no_mapping_is_refused(tmp_path: Path, text: str, kind: str) -> None:
     with pytest.raises(ConfigError, match=f"top level must be an object, got {kind}"):
         load_config_file(write(tmp_path, "a.json", text))
+
+
+@pytest.mark.parametrize("name", ["a.yaml", "a.json"])
+def test_empty_file_is_refused_as_such(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path, name, " \n")
+    with pytest.raises(ConfigError) as caught:
+        load_config_file(path)
+    assert str(caught.value) == f"{path}: the file is empty"
 
 
 @pytest.mark.parametrize(

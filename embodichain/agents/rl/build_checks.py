@@ -22,7 +22,7 @@ from embodichain.utils.observations import zero_entries
 def check_built_policy(
     run: RunConfig, env: EmbodiedEnv | GymnasiumEnv | ProcessEnv, policy: Policy, device: torch.device
 ) -> None:
-    """Check that a policy fits its environment and the rollouts' length.
+    """Check that a policy fits its environment and the rollouts' length, and that the memory suffices to train it.
 
     Raises:
         ConfigError: it does not, or a user's policy lacks something.
@@ -37,6 +37,9 @@ def check_built_policy(
         observation_space=env.single_observation_space,
         evaluated=get_algo_class(run.algorithm_name).reads_evaluated,
     )
+    trained = [values for values in policy.parameters() if values.requires_grad]
+    what = f"gradients and the saved copy of the policy's {sum(values.numel() for values in trained):,} parameters"
+    check_memory("policy", what, 2 * sum(values.nbytes for values in trained), device)
 
 
 def check_rollouts(run: RunConfig, env: EmbodiedEnv | GymnasiumEnv | ProcessEnv, algorithm: BaseAlgorithm) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -25,6 +26,7 @@ from embodichain.agents.rl.run_folder import RunFolder, conclude, finished_summa
 from embodichain.agents.rl.train_source import TrainSource
 from embodichain.agents.rl.trainer.trainer import Trainer, UnsavedTrainingError
 from embodichain.utils import logger
+from embodichain.utils.errors import CommandFailedError
 from embodichain.utils.profiling import Profiler
 
 
@@ -74,7 +76,8 @@ def run_training(
     """Build, train, and return the summary; on all ranks.
 
     Raises:
-        ConfigError, InterruptedTraining, NonFiniteError, UnsavedTrainingError: as ``train_from_config``.
+        ConfigError, CommandFailedError, InterruptedTraining, NonFiniteError, UnsavedTrainingError: as
+            ``train_from_config``.
     """
     cfg, start = run.trainer, time.monotonic()
     if point is not None and (finished := process_group.run_on_main(lambda: finished_summary(point, cfg.iterations))):
@@ -97,10 +100,10 @@ def run_training(
             with StopSignals() as stop:
                 path = process_group.run_on_main(partial(open_run_folder, cfg.exp_name, point, placement, lock))
                 folder = RunFolder(Path(path))
-                new_folder = folder if point is None and process_group.is_main else None
                 trainer = build_trainer(
                     run, folder, env, eval_env, policy, algorithm, point, stop.check, allowed_writes, more_sets
                 )
+                new_folder = folder if point is None and process_group.is_main else None
                 trainer.checkpoints.on_recreated = lambda: _refill(folder, run, lock)
                 at_end.callback(trainer.viewer.close)
                 at_end.callback(trainer.log.close)
@@ -111,9 +114,14 @@ def run_training(
                 logger.speak_as(process_group.rank, is_started=True)
                 with _rescuing(trainer, stop):
                     trainer.train(cfg.iterations * cfg.buffer_size * env.num_envs * process_group.world_size)
-    except InterruptedTraining:
+    except BaseException as error:
         if new_folder is not None and not new_folder.has_results():
             new_folder.remove()
+        if isinstance(error, SystemExit):  # of a user's code: Python would end without a line
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            raise CommandFailedError(
+                f"{place.filename}, line {place.lineno}: ended the training by SystemExit({error.code!r})"
+            ) from error
         raise
     with process_group.busy():
         return process_group.run_on_main(lambda: conclude(trainer, folder, cfg.exp_name, time.monotonic() - start))

@@ -32,6 +32,7 @@ from embodichain.tools.report.run_data import read_summary
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.files import remove_unfinished, write_json
 from embodichain.utils.machine import describe_machine, format_megabytes
+from embodichain.utils.printing import format_finite
 from embodichain.utils.system import peak_memory
 
 _LEAST_WIDTH = 15  # characters of the first column of a printed summary
@@ -288,10 +289,10 @@ def _summary_rows(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if rate is not None:
         low, high = interval
         yield "success rate", f"{rate:.1%} of {summary['episodes']} episodes (95 % interval {low:.1%} to {high:.1%})"
-    elif summary.get("avg_reward") is not None:  # runs of older versions have none
-        yield "return", f"{summary['avg_reward']:.4g}, mean of {summary['episodes']} episodes"
+    elif summary["episodes"] and "avg_reward" in summary:  # runs of older versions have none
+        yield "return", f"{format_finite(summary['avg_reward'])}, mean of {summary['episodes']} episodes"
     for name, value in summary.get("metrics", {}).items():  # runs of older versions have none
-        yield name, f"{value:.4g}"
+        yield name, format_finite(value)
     yield "training time", f"{summary['train_seconds']:.1f} s for {summary['env_steps']:,} environment steps"
     if "wall_seconds" in summary:  # runs of older versions have none
         yield "wall time", f"{summary['wall_seconds']:.1f} s since the start or the resume, evaluations included"

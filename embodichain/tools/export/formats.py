@@ -94,10 +94,12 @@ def load_runner(path: Path = RUNNER) -> ModuleType:
 
 
 def _write_torchscript(module: DeployedPolicy, spec: Spec, path: Path) -> None:
+    content = io.BytesIO()  # torch raises RuntimeErrors where a file cannot be written
     with _tracing(module, "torchscript"):
         with torch.no_grad():
             traced = torch.jit.trace(module, (_example(module),), check_trace=False)
-        torch.jit.save(traced, path, _extra_files={_KEY: json.dumps(spec)})
+        torch.jit.save(traced, content, _extra_files={_KEY: json.dumps(spec)})
+    path.write_bytes(content.getbuffer())
 
 
 def _load_torchscript(path: Path) -> Run:
@@ -108,8 +110,10 @@ def _load_torchscript(path: Path) -> Run:
 
 
 def _write_pt2(module: DeployedPolicy, spec: Spec, path: Path) -> None:
+    content = io.BytesIO()
     with _tracing(module, "pt2"):
-        torch.export.save(_exported(module), path, extra_files={_KEY: json.dumps(spec)})
+        torch.export.save(_exported(module), content, extra_files={_KEY: json.dumps(spec)})
+    path.write_bytes(content.getbuffer())
 
 
 def _load_pt2(path: Path) -> Run:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from html import escape
@@ -23,6 +24,8 @@ from embodichain.utils import ConfigError
 from embodichain.utils.configclass import MISSING
 from embodichain.utils.files import write_atomically
 from embodichain.utils.machine import format_megabytes
+from embodichain.utils.module_utils import import_options
+from embodichain.utils.printing import format_finite
 
 _LARGEST_VIDEO = 8_000_000  # bytes that are put into the page; a larger one is linked
 _MOST_VIDEOS = 3
@@ -155,8 +158,8 @@ def _result(run: RunData) -> str:
         low, high = interval
         episodes = summary.get("episodes", "?")
         tiles.append((f"{rate:.1%}", f"success of {episodes} episodes (95 %: {low:.1%} to {high:.1%})"))
-    elif summary.get("avg_reward") is not None:
-        tiles.append((f"{summary['avg_reward']:.4g}", f"return, mean of {summary.get('episodes', '?')} episodes"))
+    elif summary.get("episodes") and "avg_reward" in summary:
+        tiles.append((format_finite(summary["avg_reward"]), f"return, mean of {summary['episodes']} episodes"))
     elif last.get("charts/success_rate_avg_100") is not None:
         tiles.append((f"{last['charts/success_rate_avg_100']:.0%}", "success in training, last 100 episodes"))
     if last.get("charts/episode_reward_avg_100") is not None:
@@ -281,16 +284,22 @@ def cards(charts: Sequence[str]) -> str:
 
 
 def _commands(run: RunData) -> str:
-    folder = run.folder
+    folder, env = shlex.quote(str(run.folder)), run.config.get("gym_config", {})
+    before_name = str(env.get("id", "")).split(":")[:-1]  # "gymnasium" and a package that registers it, or nothing
     more = 2 * int(run.config["trainer"].get("iterations", 1))
+    renders = not before_name or "render_mode" in env.get("kwargs", {})
     commands = [
         ("evaluate it on other episodes", f"embodichain eval {folder}"),
-        ("make a video", f"embodichain play {folder}"),
+        ("make a video" if renders else "make a video, if the environment can render", f"embodichain play {folder}"),
         ("continue the training", f"embodichain resume {folder} trainer.iterations={more}"),
         ("export it for a robot", f"embodichain export {folder} --format onnx"),
-        ("analyse the reward", f"embodichain rewards {folder}"),
     ]
-    return "".join(f"<p>{escape(about)}</p><pre>{escape(command)}</pre>" for about, command in commands)
+    if run.names("rewards/") and len(run.series("charts/success_rate_avg_100")[0]):
+        commands.append(("analyse the reward", f"embodichain rewards {folder}"))
+    allowing = import_options([*run.config["trainer"].get("import_modules", []), *before_name[1:]])
+    return "".join(
+        f"<p>{escape(about)}</p><pre>{escape(f'{command} {allowing}'.rstrip())}</pre>" for about, command in commands
+    )
 
 
 def _config(run: RunData) -> str:

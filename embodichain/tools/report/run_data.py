@@ -26,6 +26,7 @@ class _Trainer(TypedDict):
     seed: NotRequired[int | None]
     iterations: NotRequired[int]
     num_eval_episodes: NotRequired[PositiveInt]
+    import_modules: NotRequired[list[str]]
 
 
 class _Algorithm(TypedDict):
@@ -38,6 +39,8 @@ class _Policy(TypedDict):
 
 
 class _GymConfig(TypedDict):
+    id: NotRequired[str]
+    kwargs: NotRequired[dict[str, Any]]
     env: NotRequired[dict[str, Any]]
 
 
@@ -57,7 +60,7 @@ class _Summary(TypedDict, total=False):
     success_interval_95: Annotated[list[_Share], Field(min_length=2, max_length=2)] | None
     avg_reward: float | None
     episodes: int
-    metrics: dict[str, float]
+    metrics: dict[str, float | None]
     train_seconds: float
     wall_seconds: float
     env_steps: int
@@ -69,6 +72,10 @@ class _Summary(TypedDict, total=False):
 
 
 _CONFIG, _SUMMARY = TypeAdapter(_Config), TypeAdapter(_Summary)
+
+
+class NoMetricsError(ConfigError):
+    """A run's folder has no line of metrics yet."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +114,8 @@ def read_run(folder: Path) -> RunData:
     """Read a run's folder.
 
     Raises:
-        ConfigError: it is not one, has links that lead out of it, or has no line of metrics yet.
+        ConfigError: it is not one, or has links that lead out of it.
+        NoMetricsError: it has no line of metrics yet.
     """
     check_links(folder)
     try:
@@ -126,7 +134,7 @@ def read_run(folder: Path) -> RunData:
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{folder}: is not the folder of a run: config.json or metrics.jsonl: {error}") from error
     if not rows:
-        raise ConfigError(f"{folder}: no iteration has been logged yet")
+        raise NoMetricsError(f"{folder}: no iteration has been logged yet")
     return RunData(folder, config, rows, read_summary(folder / "summary.json"), _optional(folder / "machine.json"))
 
 

@@ -18,7 +18,7 @@ from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.run_folder import RunFolder
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
-from embodichain.utils import ConfigError
+from embodichain.utils import ConfigError, machine
 from embodichain.utils.configclass import replace
 from tests.agents.rl.fakes import tiny_config, write_config
 
@@ -81,13 +81,42 @@ def test_sequences_of_an_off_policy_algorithm_need_not_fit_the_rollouts() -> Non
 def test_memory_of_rollouts_with_final_observations_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """2 environments x (4 + 1) slots x (6 of the observation + 4 of the hidden state) float32: 400 bytes more."""
     wanted: list[int] = []
-    monkeypatch.setattr(build_checks, "check_memory", lambda place, what, size, device: wanted.append(size))
+
+    def check(place: str, what: str, size: int, device: torch.device) -> None:
+        wanted.extend([size] if place == "trainer.buffer_size" else [])
+
+    monkeypatch.setattr(build_checks, "check_memory", check)
     for name in ("ppo", "off_policy_fake"):
         config = tiny_config(policy=RECURRENT, algorithm={"name": name}, trainer__enable_eval=False)
         run = load_run_config(write_config(Path(), config))
         env, _ = build_envs(run)
         build_learner(run, env, torch.device("cpu"))
     assert wanted[1] - wanted[0] == 400
+
+
+def test_gradients_and_copy_of_a_policy_must_fit_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = load_run_config(write_config(Path(), tiny_config(trainer__enable_eval=False)))
+    env, _ = build_envs(run)
+    policy, _ = build_learner(run, env, torch.device("cpu"))
+    count = sum(values.numel() for values in policy.parameters())
+    monkeypatch.setattr(machine, "available_memory", lambda device: 8 * count)  # float32, twice
+    build_checks.check_built_policy(run, env, policy, torch.device("cpu"))
+    monkeypatch.setattr(machine, "available_memory", lambda device: 8 * count - 1)
+    with pytest.raises(
+        ConfigError, match=f"^policy: gradients and the saved copy of the policy's {count:,} parameters"
+    ):
+        build_checks.check_built_policy(run, env, policy, torch.device("cpu"))
+
+
+def test_gru_must_fit_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "available_memory", lambda device: 10**12)
+    run = load_run_config(write_config(Path(), tiny_config(policy=RECURRENT | {"hidden_size": 10**9})))
+    env, _ = build_envs(run)
+    # 3 S (6 + S + 2) parameters of 4 bytes
+    with pytest.raises(
+        ConfigError, match=r"^policy\.hidden_size: the 3,000,000,024,000,000,000 parameters of a GRU take"
+    ):
+        build_learner(run, env, torch.device("cpu"))
 
 
 SYMMETRY = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,40 @@ def test_unfinished_run_has_a_report_that_says_so(tmp_path: Path) -> None:
     assert "unfinished or still running" in text
     assert "Evaluations</h2>" not in text
     assert Tags(text).stack == []
+
+
+def commands_of(folder: Path) -> list[tuple[str, str]]:
+    text = unescape(write_report(folder).read_text(encoding="utf-8"))
+    return re.findall("<p>(.*?)</p><pre>embodichain (.*?)</pre>", text)
+
+
+def test_commands_are_those_that_work_on_the_run(tmp_path: Path) -> None:
+    ours = write_run(tmp_path / "ours", SUCCESS, rows=TERMS)
+    assert commands_of(ours)[1] == ("make a video", f"play {ours}")
+    assert commands_of(ours)[-1] == ("analyse the reward", f"rewards {ours}")
+    assert commands_of(write_run(tmp_path / "no terms", SUCCESS))[0][1] == f"eval '{tmp_path}/no terms'"
+    assert "rewards" not in str(commands_of(tmp_path / "no terms"))
+
+    config = json.loads((ours / "config.json").read_text(encoding="utf-8"))
+    config["gym_config"] = {"id": "gymnasium:their_envs.fast:Runner-v0"}
+    config["trainer"]["import_modules"] = ["my_lab.terms"]
+    (ours / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    allowing = "--allow-import my_lab.terms --allow-import their_envs.fast"
+    assert commands_of(ours)[1] == ("make a video, if the environment can render", f"play {ours} {allowing}")
+    config["gym_config"]["kwargs"] = {"render_mode": "rgb_array"}
+    (ours / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    assert commands_of(ours)[1][0] == "make a video"
+
+
+def test_commands_need_no_option_for_modules_in_trusted_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = write_run(tmp_path / "run", SUCCESS)
+    config = json.loads((run / "config.json").read_text(encoding="utf-8"))
+    config["trainer"]["import_modules"] = ["my_lab.terms", "other"]
+    (run / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    monkeypatch.setattr("embodichain.utils.module_utils.is_trusted", lambda module: module == "my_lab.terms")
+    assert commands_of(run)[0][1] == f"eval {run} --allow-import other"
 
 
 def test_shares_of_reward_terms(folder: Path) -> None:

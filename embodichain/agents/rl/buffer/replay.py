@@ -98,6 +98,16 @@ class ReplayBuffer:
         logger.log_info(f"replay buffer: {capacity:,} transitions, {format_size(size)}")
         return cls(capacity, rollout)
 
+    def check_minibatch(self, size: int) -> None:
+        """Check that ``algorithm.cfg.batch_size`` transitions fit the memory.
+
+        Raises:
+            ConfigError: they do not.
+        """
+        transition = self._slots.bytes() // len(self._slots)
+        what = f"the {size:,} transitions of a minibatch"
+        check_memory("algorithm.cfg.batch_size", what, size * transition, self.device)
+
     @staticmethod
     def bytes_needed(capacity: int, rollout: TensorDict) -> int:
         """Return the size of the storage of a buffer with these arguments."""
@@ -258,14 +268,14 @@ class ReplayBuffer:
         differs = torch.zeros_like(self._head, dtype=torch.bool)
         begins = rollout.select(*_OBSERVED, strict=False)[:, 0]
         for key in begins.keys(include_nested=True, leaves_only=True):
-            differs |= (self._slots[key][head] != begins[key].to(self.device)).reshape(self.num_envs, -1).any(dim=1)
+            differs |= (self._slots[key][head] != begins[key].to(self.device)).flatten(start_dim=1).any(dim=1)
         return differs
 
     def _write(self, rows: Tensor, values: TensorDict) -> None:
         """Write values [N, ...] into rows [N, ...] of the storage."""
         for key in values.keys(include_nested=True, leaves_only=True):
             stored = self._slots[key]
-            stored.index_copy_(0, rows.flatten(), values[key].to(stored).reshape(-1, *stored.shape[1:]))
+            stored.index_copy_(0, rows.flatten(), values[key].to(stored).reshape(rows.numel(), *stored.shape[1:]))
 
     def _clear(self, rows: Tensor) -> None:
         """Make slots [M] of mere observations: no steps."""

@@ -94,6 +94,8 @@ def find_run_folder(target: str, exp_name: str | None = None) -> Path:
 
 def _read_target(target: str, exp_name: str | None = None) -> tuple[Path, bool]:
     """Return the path that a user's words mean, and whether they ask for the best checkpoint of the run there."""
+    if not isinstance(target, str | Path):
+        raise _no_such_run(target)
     path = Path(target)
     if path.exists():
         return path, False
@@ -112,8 +114,8 @@ def _is_of_last_run(path: Path) -> bool:
     return path in _OF_LAST_RUN and not Path(path.parts[0]).exists()
 
 
-def _no_such_run(target: str) -> ConfigError:
-    if names_config(target):
+def _no_such_run(target: object) -> ConfigError:
+    if isinstance(target, str | Path) and names_config(str(target)):
         return ConfigError(f"{target}: is a config, and no run: train it first: embodichain train {target}")
     return ConfigError(
         f"{target}: no such run: must be a run's folder, that folder with /best, a checkpoint's file, or 'latest' "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt
@@ -12,6 +13,7 @@ from torch import nn
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import field
 from embodichain.utils.errors import unknown_name
+from embodichain.utils.machine import check_memory
 
 Activation = Literal["elu", "gelu", "leaky_relu", "mish", "relu", "selu", "sigmoid", "silu", "softplus", "tanh"]
 
@@ -104,7 +106,8 @@ class MLP(nn.Sequential):
         output_gain: gain of the last layer's orthogonal weights.
 
     Raises:
-        ConfigError: an activation is unknown; the message lists the known ones.
+        ConfigError: an activation is unknown; the message lists the known ones; or the parameters do not fit the
+            memory.
     """
 
     def __init__(
@@ -119,6 +122,9 @@ class MLP(nn.Sequential):
         last_activation: str | None = None,
         output_gain: float = 1.0,
     ) -> None:
+        widths = [in_dim, *hidden_sizes, out_dim]
+        num_parameters = sum((before + 1) * after for before, after in pairwise(widths))
+        check_memory("network_cfg.hidden_sizes", f"the {num_parameters:,} parameters of a network", 4 * num_parameters)
         layers: list[nn.Module] = []
         width = in_dim
         for hidden in hidden_sizes:

@@ -17,6 +17,7 @@ from embodichain.agents.rl.models.block import Columns, PolicyCfg, PolicySpaces,
 from embodichain.agents.rl.models.distributions import LOG_STD_RANGE, TanhSquash
 from embodichain.agents.rl.models.mlp import MLPCfg, build_mlp_from_cfg
 from embodichain.utils import configclass
+from embodichain.utils.machine import check_memory
 
 
 @configclass
@@ -39,10 +40,12 @@ def build_actor_critic_recurrent(
     """Build an ``ActorCriticRecurrent``; see ``build_policy``. ``networks`` replace the block's.
 
     Raises:
-        ConfigError: the block does not fit the spaces.
+        ConfigError: the block does not fit the spaces, or its parameters the memory.
     """
     actor_columns, critic_columns = (group_columns(cfg, role, given) for role in ("actor", "critic"))
     actor_width, critic_width = (given.obs_dim if x is None else len(x) for x in (actor_columns, critic_columns))
+    num_parameters = 3 * cfg.hidden_size * (actor_width + cfg.hidden_size + 2)
+    check_memory("policy.hidden_size", f"the {num_parameters:,} parameters of a GRU", 4 * num_parameters)
     actor, critic = networks.get("actor"), networks.get("critic")
     if actor is None:
         assert cfg.actor is not None

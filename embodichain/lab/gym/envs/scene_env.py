@@ -15,7 +15,9 @@ from embodichain.utils import ConfigError
 
 
 class SceneEnv(EmbodiedEnv):
-    """The scene of an MJCF file as it is; actions are its actuators' controls. A task says what is rewarded::
+    """The scene of an MJCF file as it is; actions are its actuators' controls. A task says what is rewarded.
+
+    For example::
 
         @register_env("MySwimmerRL", max_episode_steps=500)
         class MySwimmer(SceneEnv):

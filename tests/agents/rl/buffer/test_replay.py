@@ -257,6 +257,18 @@ def test_buffer_that_does_not_fit_the_memory_is_refused_with_the_figure(monkeypa
         ReplayBuffer.allocate(10**30, rollout)
 
 
+def test_minibatch_that_does_not_fit_the_memory_is_refused_with_the_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    replay = ReplayBuffer.allocate(10, make_rollout([[1, 2, 3]]))
+    monkeypatch.setattr(machine, "available_memory", lambda device: 13_000_000)
+    replay.check_minibatch(1_000_000)  # obs, action, reward (4 bytes each) and terminated
+    with pytest.raises(ConfigError) as error:
+        replay.check_minibatch(2_000_000)
+    assert str(error.value) == (
+        "algorithm.cfg.batch_size: the 2,000,000 transitions of a minibatch take 26.0 MB of memory at least, and "
+        "13.0 MB are available"
+    )
+
+
 def test_size_of_the_buffer_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
     monkeypatch.setattr(logger, "log_info", lines.append)

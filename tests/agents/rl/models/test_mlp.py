@@ -8,6 +8,7 @@ from torch import nn
 
 from embodichain.agents.rl.models import MLP, MLPCfg, build_mlp_from_cfg
 from embodichain.agents.rl.models.mlp import _ACTIVATIONS, Activation
+from embodichain.utils import ConfigError, machine
 
 
 def kinds(mlp: MLP) -> list[str]:
@@ -48,6 +49,13 @@ def test_every_activation_that_a_config_may_name_exists() -> None:
 def test_impossible_network_settings_are_refused(bad: dict) -> None:
     with pytest.raises(ValueError, match=next(iter(bad))):
         build_mlp_from_cfg({"network_cfg": bad}, 3, 2)
+
+
+def test_network_that_does_not_fit_the_memory_is_refused_with_the_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "available_memory", lambda device: 4 * 26)
+    MLP(3, 2, [4])  # (3 + 1) 4 + (4 + 1) 2 = 26
+    with pytest.raises(ConfigError, match=r"^network_cfg\.hidden_sizes: the 32 parameters of a network take 0\.0 MB"):
+        MLP(3, 2, [5])
 
 
 def test_orthogonal_weights_have_the_documented_gains_and_zero_biases() -> None:

@@ -108,9 +108,9 @@ def _unknown_entities(params: Mapping[str, Any], place: str, names: SceneNames) 
                 continue
             known, what, of = names.commands, "command", "config's env.commands"
         elif key == "part_name" or key.endswith("_part_name"):
-            if names.parts is None:
-                continue
-            known = names.parts.get(robot, frozenset()) if robot else frozenset().union(*names.parts.values())
+            if names.parts is None or (robot and robot not in names.parts):
+                continue  # what is wrong with 'robot_uid' is a problem of its own
+            known = names.parts[robot] if robot else frozenset().union(*names.parts.values())
             what, of = "control part", f"robot '{robot or next(iter(names.parts), '')}'"
         elif key == "robot_uid" and names.parts is not None:
             known, what, of = frozenset(names.parts), "robot", "scene"

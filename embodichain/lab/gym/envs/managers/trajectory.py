@@ -15,6 +15,7 @@ from embodichain.lab.gym.envs.managers.base import Functor
 from embodichain.lab.gym.envs.managers.cfg import EventCfg, FunctorCfg
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.utils import ConfigError, logger
+from embodichain.utils.errors import reason_of
 from embodichain.utils.output import SavePath
 from embodichain.utils.rows import row_numbers
 
@@ -114,5 +115,5 @@ class record_trajectory(Functor):  # noqa: N801 (named like a function, as confi
         try:
             Trajectory(action, qpos, *self._counters[i], i).save(path)
         except OSError as error:
-            logger.log_warning(f"trajectory {path} could not be written: {error}")
+            logger.log_warning(f"trajectory {path} could not be written: {reason_of(error)}")
         self._written += 1
