@@ -19,7 +19,7 @@ FLAT, ROUGH = {"kind": "flat"}, {"kind": "rough"}
     [
         ({"num_levels": 0}, r"terrain\.num_levels: Input should be greater than 0, got 0"),
         ({"kinds": []}, r"terrain\.kinds: List should have at least 1 item after validation, not 0, got \[\]"),
-        ({"kinds": [{"kind": "lava"}]}, r"terrain\.kinds\[0\]: .*'lava'.* 'flat', 'rough', 'slope', 'steps', 'stairs'"),
+        ({"kinds": [{"kind": "lava"}]}, r"terrain\.kinds\[0\]\.kind: .*'lava'.* flat, rough, slope, stairs, steps"),
         ({"kinds": [FLAT | {"share": 0.0}]}, r"terrain: kinds: at least one share must be above 0"),
         ({"kinds": [FLAT, ROUGH, ROUGH]}, r"terrain: kinds\[1\]: share 1\.0 of num_columns 2 is less than a column"),
         ({"platform": 4.0}, r"terrain: platform 4\.0 m must be smaller than cell_size 4\.0 m"),

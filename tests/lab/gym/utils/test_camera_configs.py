@@ -107,7 +107,10 @@ def test_config_with_cameras_lights_and_groups_runs(monkeypatch: pytest.MonkeyPa
     [
         ({"sensor": [{"uid": "a", "widht": 3}]}, r"sensor\[0\].widht: unknown key. Did you mean 'width'\?"),
         ({"sensor": [{"uid": "cube"}]}, r"sensor\[0\].uid: uid 'cube' is used twice"),
-        ({"sensor": [{"uid": "a", "sensor_type": "Lidar"}]}, r"sensor\[0\]: .*'Lidar'.*'Camera', 'StereoCamera'"),
+        (
+            {"sensor": [{"uid": "a", "sensor_type": "Lidar"}]},
+            r"sensor\[0\]\.sensor_type: .*'Lidar'.*Camera, Contact, StereoCamera",
+        ),
         (
             {"light": {"direct": [{"uid": "l", "light_type": "area"}]}},
             r"light.direct\[0\].light_type: .*'point'",
@@ -118,7 +121,7 @@ def test_config_with_cameras_lights_and_groups_runs(monkeypatch: pytest.MonkeyPa
         ),
         (
             {"rigid_object_group": [{"uid": "g", "rigid_objects": {"a": {"shape": {"shape_type": "Cub"}}}}]},
-            r"rigid_object_group\[0\].rigid_objects.a.shape: .*'Cub'",
+            r"rigid_object_group\[0\].rigid_objects.a.shape.shape_type: .*'Cub'. Did you mean 'Cube'",
         ),
     ],
 )
