@@ -73,6 +73,9 @@ def _import(module: str, place: str, beside: Path) -> None:
         raise ConfigError(
             f"{place}: cannot import '{module}': {error} (looked for on Python's path and in {folders})"
         ) from error
+    except SyntaxError as error:
+        where = f"{error.filename}, line {error.lineno}"
+        raise ConfigError(f"{place}: cannot import '{module}': {where}: {error.msg}") from error
 
 
 def _refusal(

@@ -160,6 +160,13 @@ def test_module_above_the_configs_folder_is_not_found_by_its_name_alone(
     assert main(["validate", config]) == 0
 
 
+def test_syntax_error_in_a_module_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    package = write_package(tmp_path / "project", "import torch\n\ndef near(env:\n    return 0\n")
+    config = write_training(tmp_path / "project")
+    line = error_of("validate", config, "--allow-import", PACKAGE, capsys=capsys)
+    assert f"trainer.import_modules: cannot import '{PACKAGE}.task': {package / 'task.py'}, line 3: " in line
+
+
 def test_config_inside_the_package_finds_it_and_a_module_beside_finds_its_neighbours(tmp_path: Path) -> None:
     package = write_package(tmp_path / "project")
     config = write_training(package)

@@ -149,10 +149,8 @@ class Guards:
         found = next((part.outliers for part in normalizers if part.outliers is not None), None)
         if found is not None and not self._had_outliers:
             *where, column = found.index
-            space = self._context.get("spaces", {}).get("observation")
-            entry = entry_of_column(space_from_data(space), column) if space else ""
             logger.log_warning(
-                f"step {step}: obs[{column}]{f' ({entry})' if entry else ''} was {found.value:.4g} in environment "
+                f"step {step}: {self._column(column)} was {found.value:.4g} in environment "
                 f"{where[0]}, where {found.mean:.4g} ± {found.std:.2g} was expected; {found.count} such "
                 f"number{'s' if found.count > 1 else ''} in this rollout. The input normaliser takes "
                 f"{'them' if found.count > 1 else 'it'} as {CLIP:g} std from the mean, so that the entry stays "
@@ -170,11 +168,24 @@ class Guards:
             ids = record["env_ids"].tolist()
             logger.log_warning(
                 f"step {step}: physics became invalid in {count} of {num_steps} environment steps, in environments "
-                f"{_few(ids)}: more than {MAX_DIVERGENCE_RATE:g} a step. Their last states and actions: "
-                f"{path or 'not written'}"
+                f"{_few(ids)}: more than {MAX_DIVERGENCE_RATE:g} a step{self._observed(record)}. Their last states and "
+                f"actions: {path or 'not written'}"
             )
         self._was_diverging = is_diverging
         return count
+
+    def _observed(self, record: Mapping[str, Tensor]) -> str:
+        """Return which entry of the observations before divergences was not finite first; "" if all were."""
+        invalid = (~record["obs"].isfinite()).flatten(0, 1).any(dim=0).nonzero().squeeze(1)
+        if not len(invalid):
+            return ""
+        return f"; before, the observation was not finite: {self._column(int(invalid[0]))}"
+
+    def _column(self, column: int) -> str:
+        """Return a column of the flat observation with the name of its entry."""
+        space = self._context.get("spaces", {}).get("observation")
+        entry = entry_of_column(space_from_data(space), column) if space else ""
+        return f"obs[{column}]{f' ({entry})' if entry else ''}"
 
     def _write(self, kind: str, step: int, content: Mapping[str, Any]) -> Path | None:
         if self._num_bundles[kind] >= MAX_BUNDLES:

@@ -16,6 +16,7 @@ from embodichain.lab.gym.config.files_beside import find_files_beside
 from embodichain.lab.gym.config.model_names import with_model_names
 from embodichain.lab.gym.config.scene_checks import has_config_robot, names_in_config, needed_problems, scene_problems
 from embodichain.lab.gym.config.scene_file_checks import scene_file_problems
+from embodichain.lab.gym.envs.base_env import BaseEnv
 from embodichain.lab.gym.envs.config_data import SCENE_KEYS, TOP_FIELDS, config_data
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg, check_parts
@@ -180,6 +181,10 @@ def parse_env(
     spec = find_env_spec(data.get("id"))
     if env_class is None and spec is not None:
         env_class = spec.cls
+        if not issubclass(env_class, BaseEnv):
+            problems.append(
+                f"id: the class {env_class.__qualname__} of '{spec.env_id}' must be a subclass of EmbodiedEnv"
+            )
     cfg, wrong = _parse(data, defaults_of(env_class), problems)
     problems += [f"{path}: {problem}" for path, problem in wrong.items()]
     find_files_beside(cfg, folder)

@@ -29,6 +29,9 @@ def checked_task_state(value: object, num_envs: int, task: type) -> TaskState:
             raise _error(task, num_envs, f"{_what(flags)} as {name}")
     if not isinstance(metrics, dict):
         raise _error(task, num_envs, f"{_what(metrics)} as metrics")
+    for name, values in metrics.items():
+        if not (isinstance(values, Tensor) and values.shape == (num_envs,)):
+            raise _error(task, num_envs, f"{_what(values)} as the metric '{name}'")
     return success, fail, metrics
 
 

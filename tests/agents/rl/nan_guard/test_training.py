@@ -264,6 +264,15 @@ def test_sac_whose_critics_make_no_steps_any_more_ends_with_1(capsys: pytest.Cap
     assert error.startswith("error: step 16: 2 updates in a row without a gradient step")
 
 
+def test_observation_that_makes_actions_invalid_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    env = env_with("observations", func=f"{FAILURES}.bad_observation", params={"since": 4})
+    train(["--config", config(env, trainer__iterations=1), *ALLOW])
+    err = capsys.readouterr().err
+    assert "physics became invalid in " in err
+    assert "; before, the observation was not finite: obs[" in err
+    assert "] (bad). Their last states and actions: " in err
+
+
 def test_physics_that_becomes_invalid_is_counted_and_above_a_rate_kept(capsys: pytest.CaptureFixture[str]) -> None:
     env = env_with()
     env["env"]["actions"] = {"hold": {"func": f"{FAILURES}.bad_drive", "params": {"period": 7}}}

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from embodichain.lab.gym import registry as registration
 from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs.managers.actions import DeltaQposTerm
 from embodichain.lab.gym.envs.managers.modules import DEFAULT_MANAGER_MODULES
@@ -224,3 +225,15 @@ def test_all_errors_of_a_file_are_reported_together() -> None:
         "rigid_object[0].uid",
     }
     assert len(lines) == 7
+
+
+def test_registered_class_that_is_no_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registration, "_REGISTRY", dict(registration._REGISTRY))
+
+    @registration.register_env("PlainRL")
+    class Plain:
+        """A task whose author forgot the base."""
+
+    with pytest.raises(ConfigError) as caught:
+        config_to_cfg({"id": "PlainRL", "robot": CART, "env": {"actions": {"move": {"func": "DeltaQposTerm"}}}})
+    assert str(caught.value).endswith("Plain of 'PlainRL' must be a subclass of EmbodiedEnv")

@@ -34,6 +34,9 @@ def test_what_a_task_returns_is_passed_on() -> None:
         ((YES, YES[:1], {}), "a tensor [1] of torch.bool as fail"),
         ((YES, False, {}), "bool as fail"),
         ((YES, YES, None), "NoneType as metrics"),
+        ((YES, YES, {"a": torch.zeros(2), "b": torch.zeros(())}), "a tensor [] of torch.float32 as the metric 'b'"),
+        ((YES, YES, {"a": torch.zeros(2, 1)}), "a tensor [2, 1] of torch.float32 as the metric 'a'"),
+        ((YES, YES, {"a": 3}), "int as the metric 'a'"),
     ],
 )
 def test_anything_else_is_named(value: Any, got: str) -> None:

@@ -9,11 +9,16 @@ import torch
 from torch import Tensor
 
 from embodichain.lab.gym.envs.managers.adapters import joint_targets
-from embodichain.lab.gym.envs.managers.base import ActionTerm, Manager
+from embodichain.lab.gym.envs.managers.base import ActionTerm, Manager, name_term
 from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.utils import ConfigError
+
+JOINT_KINDS = frozenset({"qpos", "qvel", "qf"})
+"""Kinds of targets of joints."""
+KINDS = JOINT_KINDS | {"ctrl"}
+"""Kinds of a term's result that move something."""
 
 
 class ActionManager(Manager):
@@ -35,6 +40,10 @@ class ActionManager(Manager):
         self.terms = {name: term for name, term in terms.items() if term.cfg.mode == "pre"}
         self._post = [term for term in terms.values() if term.cfg.mode == "post"]
         self._targets = {id(term): joint_targets(term, name) for name, term in terms.items()}
+        self._is_first = True  # the next action
+        for term in self._post:
+            if not term.kind:
+                raise ConfigError(f"env.actions: {type(term).__name__} is of mode 'post', so that it needs a kind")
         if not self.terms:
             raise ConfigError("env.actions: at least one action term is needed")
         _check_joints(self.terms)
@@ -113,9 +122,50 @@ class ActionManager(Manager):
             for name, term in self.terms.items():
                 random.turn_to(f"actions.{name}")
                 part = action[:, first : first + term.action_dim] if len(self.terms) > 1 else action
-                results.append((term, self._targets[id(term)](part)))
+                results.append((term, self._call(name, term, part)))
                 first += term.action_dim
+        self._is_first = False
         return results
+
+    def _call(self, name: str, term: ActionTerm, action: Tensor) -> Mapping[str, Tensor]:
+        try:
+            result = self._targets[id(term)](action)
+        except Exception as error:
+            name_term(error, f"env.actions.{name}", term.process_action)
+            raise
+        if self._is_first:
+            _check_result(f"env.actions.{name}", term, result, self._env.num_envs)
+        return result
+
+
+def _check_result(place: str, term: ActionTerm, result: object, num_envs: int) -> None:
+    """Raise a ConfigError where a term's result does not move what its class says."""
+    what, kind = f"{place}: {type(term).__name__}.process_action", term.kind
+    if not isinstance(result, Mapping):
+        raise ConfigError(f"{what} must return a dict of tensors, {{'qpos': [N, J]}}, not {_what(result)}")
+    others = {key: value for key, value in result.items() if key != kind}
+    moving = next((key for key in others if key in KINDS), None)
+    if moving is not None:
+        says = f"kind = '{kind}'" if kind else "nothing"
+        raise ConfigError(f"{what} returns '{moving}', of which its class says {says}: write kind = \"{moving}\" there")
+    unused = next((key for key, value in others.items() if not kind and list(value.shape) != [num_envs]), None)
+    if unused is not None:
+        raise ConfigError(
+            f"{what} returns '{unused}', {_what(others[unused])}, which moves nothing: targets are 'qpos', 'qvel' or "
+            "'qf' [N, J], and its class says which, kind = \"qpos\"; metrics are [N]"
+        )
+    target, shape = result.get(kind), [num_envs, len(term.joint_ids)]
+    if kind in JOINT_KINDS and not (isinstance(target, Tensor) and list(target.shape) == shape):
+        raise ConfigError(
+            f"{what} must return '{kind}' [N, J] = {shape}, a row for each environment and a column for each of the "
+            f"term's joints, not {_what(target)}"
+        )
+
+
+def _what(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor {list(value.shape)}"
+    return "nothing" if value is None else type(value).__name__
 
 
 def _check_joints(terms: Mapping[str, ActionTerm]) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
@@ -12,9 +15,10 @@ from torch import Tensor
 from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, CommandCfg, FunctorCfg
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.lab.sim import SimulationManager
+from embodichain.utils import ConfigError
 from embodichain.utils.state import attributes, declared_state, load_attributes, load_declared_state
 
-__all__ = ["ActionTerm", "CommandMap", "CommandTerm", "Functor", "Manager", "Term"]
+__all__ = ["ActionTerm", "CommandMap", "CommandTerm", "Functor", "Manager", "Term", "name_term"]
 
 Cfg = TypeVar("Cfg", bound=FunctorCfg)
 
@@ -245,7 +249,14 @@ class CommandTerm(Functor):
         shortest, longest = self.cfg.resampling_time
         times = self.env.random.uniform(env_ids, shortest, longest, 1)[:, 0]
         self.time_left = self.time_left.index_copy(0, env_ids, times)
-        self.command = self.command.index_copy(0, env_ids, self.draw(env_ids))
+        drawn: object = self.draw(env_ids)
+        if not (isinstance(drawn, Tensor) and drawn.shape == (len(env_ids), self.size)):
+            found = f"a tensor {list(drawn.shape)}" if isinstance(drawn, Tensor) else type(drawn).__name__
+            raise ConfigError(
+                f"{type(self).__qualname__}.draw must return a tensor [n, size] = [{len(env_ids)}, {self.size}], a row "
+                f"for each of env_ids, not {found}"
+            )
+        self.command = self.command.index_copy(0, env_ids, drawn)
 
 
 @dataclass(frozen=True)
@@ -257,14 +268,47 @@ class Term(Generic[Cfg]):
         cfg: its config.
         func: the function, or the instance of the class.
         params: keyword arguments for each call.
-        stream: of random numbers for its calls; events draw from a stream of their own name.
+        place: in the config, ``env.rewards.near``.
     """
 
     name: str
     cfg: Cfg
     func: Any
     params: dict[str, Any]
-    stream: str
+    place: str
+
+    @cached_property
+    def stream(self) -> str:
+        """The random stream that its calls draw from; events draw from a stream of their own name."""
+        return self.place.removeprefix("env.")
+
+    def __call__(self, *given: Any) -> Any:
+        """Call the function with what its manager gives, and the ``params``; errors name the term."""
+        try:
+            return self.func(*given, **self.params)
+        except Exception as error:
+            name_term(error, self.place, self.func)
+            raise
+
+
+def name_term(error: Exception, place: str, func: Any) -> None:
+    """Say in a note of an error, which its traceback ends with, what term has raised it.
+
+    Args:
+        error: with the caller's frame first, and the term's second.
+        place: the term's place in the config.
+        func: the term.
+
+    Raises:
+        ConfigError: it is a key that is not there.
+    """
+    name = getattr(func, "__qualname__", type(func).__qualname__)
+    frames = traceback.extract_tb(error.__traceback__)[1:2]
+    where = "".join(f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in frames)
+    if isinstance(error, KeyError):
+        raise ConfigError(f"{place}: {name}{where}: no such key: {error.args[0]}") from error
+    if not isinstance(error, ConfigError):
+        error.add_note(f"{place}: raised in {name}{where}")
 
 
 class Manager:
@@ -279,7 +323,7 @@ class Manager:
     def __init__(self, env: TermEnv, terms: Sequence[Term[Any]]) -> None:
         self._env = env
         self._functors: dict[str, Functor] = {}
-        self._resets: list[tuple[str, Functor]] = []  # with the random streams that they draw from
+        self._resets: list[Term[Any]] = []
         self._add(terms)
 
     def _add(self, terms: Sequence[Term[Any]]) -> None:
@@ -287,7 +331,7 @@ class Manager:
             if isinstance(term.func, Functor):
                 self._functors[term.name] = term.func
                 if type(term.func).reset is not Functor.reset:
-                    self._resets.append((f"{term.stream}.reset", term.func))
+                    self._resets.append(term)
 
     @property
     def functors(self) -> list[Functor]:
@@ -300,9 +344,13 @@ class Manager:
 
     def reset(self, env_ids: Tensor) -> None:
         """Reset the terms for environments [n], which begin a new episode."""
-        for stream, functor in self._resets:
-            with self._env.random.stream(stream):
-                functor.reset(env_ids)
+        for term in self._resets:
+            with self._env.random.stream(f"{term.stream}.reset"):
+                try:
+                    term.func.reset(env_ids)
+                except Exception as error:
+                    name_term(error, term.place, term.func.reset)
+                    raise
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the manager and its terms, for a checkpoint."""

@@ -6,10 +6,8 @@ The same check runs when a config is read, with the names that the config has, a
 from __future__ import annotations
 
 import inspect
-import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -39,6 +37,12 @@ _CONFIGURED: dict[type[FunctorCfg], type[ActionTerm | CommandTerm]] = {
     ActionTermCfg: ActionTerm,
     CommandCfg: CommandTerm,
 }
+_WRITTEN: dict[type[Functor], tuple[str, ...]] = {
+    ActionTerm: ("process_action",),
+    CommandTerm: ("draw", "size"),
+    Functor: ("__call__",),
+}
+"""What a class of the user has to have, by its base."""
 _GIVEN_BY_MANAGERS = ("obs", "action", "info", "env_ids", "data")
 
 
@@ -47,14 +51,6 @@ def wrong_return(place: str, func: Any, value: object, wanted: str) -> ConfigErr
     name = getattr(func, "__qualname__", type(func).__qualname__)
     found = f"a tensor {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
     return ConfigError(f"{place}: {name} must return a tensor {wanted}, a row for each environment, not {found}")
-
-
-def missing_key(place: str, func: Any, error: KeyError) -> ConfigError:
-    """Return the error for a term that looked up a key which is not there, with the term's line that did."""
-    name = getattr(func, "__qualname__", type(func).__qualname__)
-    frames = traceback.extract_tb(error.__traceback__)[1:2]  # the first is the manager's
-    where = "".join(f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in frames)
-    return ConfigError(f"{place}: {name}{where}: no such key: {error.args[0]}")
 
 
 @contextmanager
@@ -109,16 +105,31 @@ def build_terms(cfgs: Mapping[str, Cfg], env: TermEnv, place: str) -> list[Term[
         func: Any = cfg.func
         if isinstance(func, type):
             with placed(f"{place}.{name}."):
-                func = _instance(func, cfg, env)
-        terms.append(Term(name, cfg, func, cfg.params, f"{place.removeprefix('env.')}.{name}"))
+                func = _instance(func, cfg, env, f"{place}.{name}")
+        terms.append(Term(name, cfg, func, cfg.params, f"{place}.{name}"))
     return terms
 
 
-def _instance(functor_class: type[Functor], cfg: FunctorCfg, env: TermEnv) -> Functor:
-    functor = functor_class(cfg, env)
+def _instance(functor_class: type[Functor], cfg: FunctorCfg, env: TermEnv, place: str) -> Functor:
+    try:
+        functor = functor_class(cfg, env)
+    except ConfigError:
+        raise
+    except Exception as error:
+        error.add_note(f"{place}: raised where {_name_of(functor_class)} was made")
+        raise
     if "cfg" not in vars(functor):
         raise ConfigError(f"func: {_name_of(functor_class)}.__init__ must call super().__init__(cfg, env)")
     return functor
+
+
+def _check_written(functor_class: type[Functor], base: type[Functor], place: str) -> None:
+    """Raise a ConfigError if a class lacks what its base leaves to it."""
+    for name in _WRITTEN[base]:
+        if getattr(functor_class, name, None) is getattr(base, name, None):
+            raise ConfigError(
+                f"{place}.func: {_name_of(functor_class)} has no '{name}', which {base.__name__} classes need"
+            )
 
 
 def parse_term(cfg: FunctorCfg, place: str, names: SceneNames) -> dict[str, Any]:
@@ -134,10 +145,12 @@ def parse_term(cfg: FunctorCfg, place: str, names: SceneNames) -> dict[str, Any]
         if not (isinstance(func, type) and issubclass(func, base)):
             article = "an" if base is ActionTerm else "a"
             raise ConfigError(f"{place}.func: must be {article} {base.__name__} class, got {_name_of(func)}")
+        _check_written(func, base, place)
         parsed = parse_params(func.configure, 1, cfg.params, f"{place}.params")
     elif isinstance(func, type):
         if not issubclass(func, Functor) or issubclass(func, ActionTerm | CommandTerm):
             raise ConfigError(f"{place}.func: must be a function or a Functor class, got the class {_name_of(func)}")
+        _check_written(func, Functor, place)
         _check_kind(cfg, func.__call__, skip + 1, place)
         parsed = parse_params(func.__call__, skip + 1, cfg.params, f"{place}.params")
         raise_problems(f"{place}.params.{problem}" for problem in func.check_params(parsed))

@@ -45,9 +45,9 @@ class CurriculumManager(Manager):
 
     def _call(self, term: Term[CurriculumCfg], env_ids: Tensor) -> None:
         env = self._env
-        with placed(f"env.curriculum.{term.name}."), env.random.stream(term.stream, tick=env.elapsed_steps):
-            value = term.func(env, env_ids, **term.params)
+        with placed(f"{term.place}."), env.random.stream(term.stream, tick=env.elapsed_steps):
+            value = term(env, env_ids)
         if not (isinstance(value, Tensor) and value.shape in ((), (env.num_envs,))):
             wanted = f"[] or [N] = [{env.num_envs}]"
-            raise wrong_return(f"env.curriculum.{term.name}", term.func, value, wanted)
+            raise wrong_return(term.place, term.func, value, wanted)
         self._metrics[f"curriculum/{term.name}"] = value

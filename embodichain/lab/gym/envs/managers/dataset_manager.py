@@ -35,7 +35,7 @@ class DatasetManager(Manager):
             info: as the environment's step returns it.
         """
         for term in self._terms:
-            term.func(self._env, action, reward, done, info, **term.params)
+            term(self._env, action, reward, done, info)
 
     def begin(self, obs: TensorDict) -> None:
         """Pass on the observation after resets, from which the next step starts."""

@@ -63,7 +63,7 @@ class EventManager(Manager):
             if term.cfg.is_global or getattr(term.func, "is_global", False):
                 if self._steps % term.cfg.interval_step == 0:
                     with env.random.stream(term.name, tick=self._steps):
-                        term.func(env, stepping, **term.params)
+                        term(env, stepping)
                 continue
             is_due = env.elapsed_steps % term.cfg.interval_step == 0
             # An attribute that the first call creates cannot be restored in other rows.
@@ -82,7 +82,7 @@ class EventManager(Manager):
     def _happen(self, terms: Sequence[Term[EventCfg]], env_ids: Tensor) -> None:
         for term in terms:
             with self._env.random.stream(term.name):
-                term.func(self._env, env_ids, **term.params)
+                term(self._env, env_ids)
 
     def _addable(self, cfg: EventCfg, name: str) -> EventCfg:
         """Return an event's config with its function, which may be named."""
@@ -102,7 +102,7 @@ class EventManager(Manager):
         """Call an interval event for environments [n], if there are any."""
         if len(env_ids):
             with self._env.random.stream(term.name, tick=self._env.elapsed_steps):
-                term.func(self._env, env_ids, **term.params)
+                term(self._env, env_ids)
             if term.name not in self._begun:
                 self._begun.append(term.name)
 

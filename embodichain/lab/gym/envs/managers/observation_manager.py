@@ -17,7 +17,7 @@ from typing_extensions import override
 from embodichain.lab.gym.envs.managers.adapters import takes_observation
 from embodichain.lab.gym.envs.managers.base import Functor, Manager, Term
 from embodichain.lab.gym.envs.managers.cfg import ObservationCfg
-from embodichain.lab.gym.envs.managers.checks import build_terms, leaving_unchanged, missing_key, wrong_return
+from embodichain.lab.gym.envs.managers.checks import build_terms, leaving_unchanged, wrong_return
 from embodichain.lab.gym.envs.managers.measurements import Recipe, recipe_of
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.utils import ConfigError
@@ -142,20 +142,17 @@ class ObservationManager(Manager):
     def _call(self, name: str, term: Term[ObservationCfg], obs: dict[str, Tensor]) -> Any:
         """Return a term's value for the observation so far."""
         if term.cfg.mode == "modify" and name not in obs:
-            raise ConfigError(f"env.observations.{term.name}.name: {unknown_name('entry', name, obs)}")
-        try:
-            if term.cfg.mode == "modify":
-                return term.func(self._env, obs[name], **term.params)
-            if term.name in self._takes_obs:
-                return term.func(self._env, nested_observation(obs, self._env.device), **term.params)
-            return term.func(self._env, **term.params)
-        except KeyError as error:
-            raise missing_key(f"env.observations.{term.name}", term.func, error) from error
+            raise ConfigError(f"{term.place}.name: {unknown_name('entry', name, obs)}")
+        if term.cfg.mode == "modify":
+            return term(self._env, obs[name])
+        if term.name in self._takes_obs:
+            return term(self._env, nested_observation(obs, self._env.device))
+        return term(self._env)
 
     def _call_first(
         self, name: str, term: Term[ObservationCfg], obs: dict[str, Tensor], shared: Mapping[str, Tensor]
     ) -> Any:
-        with leaving_unchanged(f"env.observations.{term.name}", term.func, shared):
+        with leaving_unchanged(term.place, term.func, shared):
             return self._call(name, term, obs)
 
     def _with_other_rows(self, term: Term[ObservationCfg], value: Any) -> Any:
@@ -170,5 +167,5 @@ class ObservationManager(Manager):
     def _checked(self, term: Term[ObservationCfg], value: object) -> Tensor:
         num_envs = self._env.num_envs
         if not isinstance(value, Tensor) or value.dim() == 0 or len(value) != num_envs:
-            raise wrong_return(f"env.observations.{term.name}", term.func, value, f"[N, ...] with N = {num_envs}")
+            raise wrong_return(term.place, term.func, value, f"[N, ...] with N = {num_envs}")
         return value

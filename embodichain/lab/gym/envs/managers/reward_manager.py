@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from embodichain.lab.gym.envs.managers.base import Manager, Term
 from embodichain.lab.gym.envs.managers.cfg import RewardCfg
-from embodichain.lab.gym.envs.managers.checks import build_terms, leaving_unchanged, missing_key, wrong_return
+from embodichain.lab.gym.envs.managers.checks import build_terms, leaving_unchanged, wrong_return
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 
 
@@ -36,25 +36,21 @@ class RewardManager(Manager):
         if not self._terms:
             return torch.zeros(self._env.num_envs, device=self._env.device), {}
         env, random, values = self._env, self._env.random, []
-        call = self._call_first if self._is_first else self._call
+        call: Callable[..., Any] = self._call_first if self._is_first else Term.__call__
         with random.stream("rewards", tick=env.elapsed_steps):
             for term in self._terms:
                 random.turn_to(term.stream)
-                values.append(call(term, obs, action, info))
+                values.append(call(term, env, obs, action, info))
         self._is_first = False
         for term, value in zip(self._terms, values, strict=True):
-            if getattr(value, "shape", None) != self._shape:
-                raise wrong_return(f"env.rewards.{term.name}", term.func, value, f"[N] = {list(self._shape)}")
+            if not (isinstance(value, Tensor) and value.shape == self._shape):
+                raise wrong_return(term.place, term.func, value, f"[N] = {list(self._shape)}")
         weighted = torch.stack(values) * self._weights
         return weighted.sum(dim=0), dict(zip((t.name for t in self._terms), weighted.unbind(), strict=True))
 
-    def _call(self, term: Term[RewardCfg], obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Any:
-        try:
-            return term.func(self._env, obs, action, info, **term.params)
-        except KeyError as error:
-            raise missing_key(f"env.rewards.{term.name}", term.func, error) from error
-
-    def _call_first(self, term: Term[RewardCfg], obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Any:
+    def _call_first(
+        self, term: Term[RewardCfg], env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any]
+    ) -> Any:
         shared = {**dict(obs.flatten_keys("/").items()), "action": action, **info.get("metrics", {})}
-        with leaving_unchanged(f"env.rewards.{term.name}", term.func, shared):
-            return self._call(term, obs, action, info)
+        with leaving_unchanged(term.place, term.func, shared):
+            return term(env, obs, action, info)

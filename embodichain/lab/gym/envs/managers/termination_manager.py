@@ -35,9 +35,9 @@ class TerminationManager(Manager):
         failed, timed_out = torch.zeros(2, num_envs, dtype=torch.bool, device=device).unbind()
         metrics: dict[str, Tensor] = {}
         for term in self._terms:
-            value = term.func(self._env, **term.params)
+            value = term(self._env)
             if not (isinstance(value, Tensor) and value.dtype == torch.bool and value.shape == (num_envs,)):
-                raise wrong_return(f"env.terminations.{term.name}", term.func, value, f"[N] = [{num_envs}] of bool")
+                raise wrong_return(term.place, term.func, value, f"[N] = [{num_envs}] of bool")
             if term.cfg.time_out:
                 timed_out = timed_out | value
             else:
