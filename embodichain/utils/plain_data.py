@@ -15,7 +15,6 @@ _DEPTH = 40
 _COUNT = 500_000
 _KEY = 200
 _INTEGER = 2**63
-_LARGEST = 3.4028234663852886e38  # of float32, in which nearly all is computed
 
 _Path = tuple[str | int, ...]
 
@@ -26,8 +25,8 @@ def check_plain(data: Any) -> None:
     Values in several places, such as YAML's aliases, count in each.
 
     Raises:
-        ConfigError: too much or too deep; a key of more than 200 characters; a number that is not finite, is beyond
-            float32, or needs more than 64 bits; a text with half a character or a zero byte.
+        ConfigError: too much or too deep; a key of more than 200 characters; a number that is not finite or needs more
+            than 64 bits; a text with half a character or a zero byte.
     """
     stack: list[tuple[Any, _Path]] = [(data, ())]
     count = 0
@@ -48,8 +47,6 @@ def check_plain(data: Any) -> None:
             _check_text(value, path)
         elif isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"{_at(path)}must be a finite number, got {value}")
-        elif isinstance(value, float) and abs(value) > _LARGEST:
-            raise ConfigError(f"{_at(path)}must be from -{_LARGEST:.3g} to {_LARGEST:.3g} (32 bits), got {value:g}")
         elif isinstance(value, int) and not -_INTEGER <= value < _INTEGER:
             raise ConfigError(f"{_at(path)}must be a number of at most 64 bits")
 
@@ -88,8 +85,8 @@ def as_json(data: dict[str, Any], place: str) -> dict[str, Any]:
 
 
 def _as_number(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
+    if isinstance(value, np.generic) and not isinstance(number := value.item(), np.generic):
+        return number
     raise TypeError(f"{value!r:.100} of type {type(value).__name__}")
 
 

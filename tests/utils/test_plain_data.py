@@ -10,7 +10,7 @@ from embodichain.utils.plain_data import check_plain, leaves_by_path
 
 def test_what_configs_hold_is_accepted() -> None:
     check_plain({"a": [1, 2.5, True, None, {"b": "tëxt"}], "$schema": "", "c": {"d": [[]]}, "e": 2**63 - 1})
-    check_plain({"a": [-3.4e38, 1e-300]})
+    check_plain({"a": [-1e308, 1e-300]})
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,6 @@ def test_what_configs_hold_is_accepted() -> None:
     [
         ({"a": [0, float("nan")]}, r"a\[1\]: must be a finite number, got nan"),
         ({"a": {"b": -float("inf")}}, r"a\.b: must be a finite number, got -inf"),
-        ({"a": {"b": -1e308}}, r"^a\.b: must be from -3\.4e\+38 to 3\.4e\+38 \(32 bits\), got -1e\+308$"),
         ({"a": 2**63}, "a: must be a number of at most 64 bits"),
         ({"a": "x\0"}, "a: must be text without zero bytes"),
         ({"a": {"\ud800": 1}}, r"a: must be text without zero bytes and half characters, got '\\ud800'"),

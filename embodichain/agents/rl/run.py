@@ -115,8 +115,8 @@ def run_training(
                 with _rescuing(trainer, stop):
                     trainer.train(cfg.iterations * cfg.buffer_size * env.num_envs * process_group.world_size)
     except BaseException as error:
-        if new_folder is not None and not new_folder.has_results():
-            new_folder.remove()
+        if new_folder is not None:
+            new_folder.remove_without_results()
         if isinstance(error, SystemExit):  # of a user's code: Python would end without a line
             place = traceback.extract_tb(error.__traceback__)[-1]
             raise CommandFailedError(

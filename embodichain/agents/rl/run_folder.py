@@ -38,6 +38,7 @@ from embodichain.utils.system import peak_memory
 _LEAST_WIDTH = 15  # characters of the first column of a printed summary
 _SILENT = 2.0  # s before a line says what the end of a training waits for
 _RESTART_PATIENCE = 100.0  # s; an NFS server keeps the locks of a machine that has stopped for 90 s
+_AT_THE_START = {"config.json", "metrics.jsonl", "run.lock", "launch.json", "logs", "checkpoints", "wandb"}
 # Entries of a summary that are printed.
 _PRINTED = {
     "success_rate",
@@ -90,6 +91,14 @@ class RunFolder:
         """Write the resolved config."""
         write_json(self.path / "config.json", resolved, indent=2)
 
+    def remove_without_results(self) -> None:
+        """Remove the folder if it has no results; a warning where it cannot be removed."""
+        try:
+            if not self.has_results():
+                self.remove()
+        except OSError as error:
+            logger.log_warning(f"{self.path}: has no results, and cannot be removed: {error.strerror}")
+
     def remove(self) -> None:
         """Remove the folder, and ``outputs`` if that is empty."""
         shutil.rmtree(self.path)
@@ -97,9 +106,11 @@ class RunFolder:
             self.path.parent.rmdir()
 
     def has_results(self) -> bool:
-        """Return whether the folder has a checkpoint, a metric or a bundle."""
-        is_logged = self.metrics.exists() and self.metrics.stat().st_size > 0
-        return is_logged or any(self.path.glob("checkpoints/*.pt")) or any(self.path.glob("bundles/**/*.pt"))
+        """Return whether the folder has a metric, a checkpoint, or anything beyond what every training begins with."""
+        if (self.metrics.exists() and self.metrics.stat().st_size > 0) or any(self.path.glob("checkpoints/*.pt")):
+            return True
+        others = (path for path in self.path.rglob("*") if path.relative_to(self.path).parts[0] not in _AT_THE_START)
+        return any(path.is_file() for path in others)
 
     @property
     def metrics(self) -> Path:

@@ -119,6 +119,18 @@ def test_gru_must_fit_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         build_learner(run, env, torch.device("cpu"))
 
 
+@pytest.mark.parametrize("role", ["actor", "critic"])
+def test_network_behind_a_gru_that_does_not_fit_the_memory_is_named(
+    monkeypatch: pytest.MonkeyPatch, role: str
+) -> None:
+    monkeypatch.setattr(machine, "available_memory", lambda device: 10**9)
+    network = {"type": "mlp", "network_cfg": {"hidden_sizes": [10**6, 10**6]}}
+    run = load_run_config(write_config(Path(), tiny_config(policy=RECURRENT | {role: network})))
+    env, _ = build_envs(run)
+    with pytest.raises(ConfigError, match=rf"^policy\.{role}\.network_cfg\.hidden_sizes: the [\d,]+ parameters"):
+        build_learner(run, env, torch.device("cpu"))
+
+
 SYMMETRY = {
     "observations": dict.fromkeys(("robot/qf", "robot/qpos", "robot/qvel"), "joints"),
     "actions": {"delta_qpos": "joints"},

@@ -57,18 +57,18 @@ def test_a_gymnasium_environment_is_read_from_a_file_or_inline(place: str) -> No
     path = write_config(Path(), config("pendulum.json" if place == "file" else PENDULUM))
     run = load_run_config(path, ["trainer.gym_config.kwargs.g=3.5", "trainer.seed=7"])
     cfg = GymnasiumEnvCfg(PENDULUM["id"], {"g": 3.5}, num_envs=2, max_episode_steps=6, seed=7)
-    assert (run.env_id, run.env, run.eval_env) == ("gymnasium:Pendulum-v1", cfg, cfg)
+    assert (run.env_id, run.env, run.eval_env) == ("gymnasium:Pendulum-v1", cfg.without_records(), cfg)
     assert run.resolved["gym_config"] == PENDULUM | {"kwargs": {"g": 3.5}, "num_envs": 1, "vectorization": "sync"}
     assert load_checkpoint_config(json.loads(json.dumps(run.resolved))) == run
 
 
-def test_only_evaluations_make_images() -> None:
+def test_only_evaluations_record_and_all_environments_get_the_kwargs() -> None:
+    # An environment may need its render_mode for what it observes.
     run = load_run_config(write_config(Path(), config({**PENDULUM, "kwargs": {"render_mode": "rgb_array"}})))
     assert isinstance(run.env, GymnasiumEnvCfg)
     assert isinstance(run.eval_env, GymnasiumEnvCfg)
-    assert run.env.kwargs == {}
-    assert run.eval_env.kwargs == {"render_mode": "rgb_array"}
-    assert run.eval_env.without_records().kwargs == {}
+    assert run.env.kwargs == run.eval_env.kwargs == {"render_mode": "rgb_array"}
+    assert (run.env.records, run.eval_env.records) == (False, True)
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_a_scripts_own_trainer_writes_checkpoints_that_the_command_continues(tmp
     Trainer(policy, env, algorithm, 4, checkpoint_dir=tmp_path / "checkpoints").train(16)
     env.close()
     run = load_run_config(tmp_path / "config.json")
-    assert run.env == GymnasiumEnvCfg(PENDULUM["id"], num_envs=2, max_episode_steps=6, seed=5)
+    assert run.env == GymnasiumEnvCfg(PENDULUM["id"], num_envs=2, max_episode_steps=6, seed=5, records=False)
     assert train_from_config(None, overrides=["trainer.iterations=3"], resume=str(tmp_path))["env_steps"] == 24
 
 
@@ -344,6 +344,26 @@ def test_an_image_alone_is_learned_from(
         assert command(["export", "latest", "--format", "torchscript", "--observations", "8", "--envs", "2"]) == 0
     assert summary["avg_reward"] is not None
     assert "\ninputs     image\n" in capsys.readouterr().out
+
+
+class _Rendered(_Pixels):
+    """Shows what it renders."""
+
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}
+
+    def __init__(self, channels: int = 3, render_mode: str | None = None) -> None:
+        if render_mode != "rgb_array":
+            raise ValueError("cannot observe without images")
+        super().__init__(channels)
+
+
+def test_what_an_environment_renders_may_be_its_observation() -> None:
+    network = {"type": "cnn", "keys": ["image"], "network_cfg": {"channels": [4], "kernel_sizes": [4], "strides": [2]}}
+    block = {"name": "actor_critic", "actor": network, "critic": network}
+    env = {"id": "gymnasium:Rendered-v0", "kwargs": {"render_mode": "rgb_array"}}
+    with registered("Rendered-v0", _Rendered, max_episode_steps=5):
+        train_from_config(write_config(Path(), config(env, policy=block)))
+        assert command(["eval", "latest", "--episodes", "2"]) == 0
 
 
 def test_channels_before_height_and_width_are_one_line() -> None:

@@ -389,6 +389,35 @@ def test_fault_before_the_first_iteration_is_finished_leaves_no_folder(
     assert not Path("outputs").exists()
 
 
+def fail_to_update(self: PPO, rollout: Any) -> Any:
+    raise ZeroDivisionError("of a bug")
+
+
+def test_fault_in_the_first_update_leaves_what_was_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = load_json(CART_POLE_ENV)
+    params = {"save_path": "recorded"}
+    env["env"]["events"]["rec"] = {
+        "func": "record_trajectory", "mode": "interval", "interval_step": 1, "params": params,
+    }  # fmt: skip
+    monkeypatch.setattr(PPO, "update", fail_to_update)
+    with pytest.raises(ZeroDivisionError, match="of a bug"):
+        run_main(trainer__gym_config=env | {"max_episode_steps": 2}, trainer__enable_eval=False)
+    assert list(run_folder().rglob("*.npz"))
+
+
+def test_folder_that_cannot_be_removed_hides_no_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail_to_remove(self: Any) -> None:
+        raise OSError(errno.ENOTEMPTY, "Directory not empty", str(self.path))
+
+    monkeypatch.setattr(PPO, "update", fail_to_update)
+    monkeypatch.setattr(run_folder_module.RunFolder, "remove", fail_to_remove)
+    with pytest.raises(ZeroDivisionError, match="of a bug"):
+        run_main()
+    assert f"{run_folder()}: has no results, and cannot be removed: Directory not empty" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("code", [None, 0, 3])
 def test_exit_in_users_code_is_an_error_that_names_the_place(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: int | None

@@ -75,6 +75,13 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert not run.trainer.enable_eval
 
 
+def test_number_that_python_does_not_have_is_one_error() -> None:
+    config = tiny_config()
+    config["algorithm"]["cfg"]["gamma"] = np.longdouble(0.9)
+    with pytest.raises(ConfigError, match=r"^the config holds more than a file can say: .* of type longdouble$"):
+        load_run_config(config)
+
+
 @pytest.mark.parametrize("overrides", ["trainer.seed=3", [3]])
 def test_overrides_are_a_list_of_texts(overrides: Any) -> None:
     with pytest.raises(ConfigError) as caught:

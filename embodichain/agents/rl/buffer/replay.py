@@ -30,8 +30,8 @@ def _stored(rollout: TensorDict) -> Iterator[tuple[Any, Tensor]]:
 
 
 def _window(capacity: int, rollout: TensorDict) -> int:
-    """Return W for a capacity over all environments."""
-    return -(-capacity // rollout.batch_size[0])
+    """Return W for a capacity over all environments; a step that was truncated takes two slots."""
+    return max(2, -(-capacity // rollout.batch_size[0]))
 
 
 def _ring(capacity: int, rollout: TensorDict) -> int:
@@ -57,7 +57,7 @@ class ReplayBuffer:
     Episodes that are no rollout, such as demonstrations, are added as rollouts of one environment, one after another.
 
     Args:
-        capacity: slots of all environments together: W is ``capacity`` / N, rounded up.
+        capacity: slots of all environments together: W is ``capacity`` / N, rounded up, and at least 2.
         rollout: one as ``add`` takes them, of the largest T; gives N, shapes, dtypes and device. Its values are not
             read.
     """

@@ -165,8 +165,13 @@ def _read_learning_env(translation: Translation) -> None:
             "trainer.learning_env: 'PointMassRL' belongs to EmbodiChain's differentiable training, which this package "
             "does not have; its smallest task is CartPoleRL: configs/agents/rl/basic/cart_pole"
         )
-    if translation.get("trainer.gym_config") is not None:
-        translation.refuse("trainer.learning_env", "is EmbodiChain's form of 'trainer.gym_config', which is given too")
+    path, ours = "trainer.learning_env", "trainer.gym_config"
+    if translation.counts_more(ours, path):
+        return
+    if translation.get(ours) is not None and translation.counts_more(path, ours):
+        translation.take(ours)
+    elif translation.get(ours) is not None:
+        translation.refuse(path, f"is EmbodiChain's form of '{ours}', which is given too")
     translation.put("env", {"id": env_id, "cfg": cfg}, "trainer.learning_env")
 
 

@@ -182,7 +182,8 @@ def build_network(
     select = None if columns is None else Columns(columns)
     if isinstance(cfg, CNNCfg):
         shapes = _image_shapes(cfg.keys, f"policy.{role}.keys", given)
-        return CNN(cfg, shapes, in_dim, out_dim, _OUTPUT_GAINS[role], select)
+        with placed(f"policy.{role}: "):
+            return CNN(cfg, shapes, in_dim, out_dim, _OUTPUT_GAINS[role], select)
     if in_dim == 0:
         raise ConfigError(f"policy.{role}: there is no entry to read but images, which take a network of type 'cnn'")
     with placed(f"policy.{role}."):

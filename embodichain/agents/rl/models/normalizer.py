@@ -77,7 +77,7 @@ class RunningNormalizer(nn.Module):
 
     @torch.no_grad()
     def update(self, batch: torch.Tensor) -> None:
-        """Merge a batch [..., O] of each process of the training into the statistics."""
+        """Merge a batch [B, ..., O] of each process of the training into the statistics."""
         x = batch.flatten(0, -2).double()
         own = moments(x)
         self.outliers = None

@@ -17,6 +17,7 @@ from embodichain.agents.rl.models.block import Columns, PolicyCfg, PolicySpaces,
 from embodichain.agents.rl.models.distributions import LOG_STD_RANGE, TanhSquash
 from embodichain.agents.rl.models.mlp import MLPCfg, build_mlp_from_cfg
 from embodichain.utils import configclass
+from embodichain.utils.errors import placed
 from embodichain.utils.machine import check_memory
 
 
@@ -49,10 +50,12 @@ def build_actor_critic_recurrent(
     actor, critic = networks.get("actor"), networks.get("critic")
     if actor is None:
         assert cfg.actor is not None
-        actor = build_mlp_from_cfg(cfg.actor, cfg.hidden_size + actor_width, given.action_dim, output_gain=0.01)
+        with placed("policy.actor."):
+            actor = build_mlp_from_cfg(cfg.actor, cfg.hidden_size + actor_width, given.action_dim, output_gain=0.01)
     if critic is None:
         assert cfg.critic is not None
-        critic = build_mlp_from_cfg(cfg.critic, cfg.hidden_size + critic_width, 1)
+        with placed("policy.critic."):
+            critic = build_mlp_from_cfg(cfg.critic, cfg.hidden_size + critic_width, 1)
     return ActorCriticRecurrent(
         given.obs_dim,
         given.action_dim,

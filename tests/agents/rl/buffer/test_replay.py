@@ -128,6 +128,11 @@ def test_step_that_is_terminated_and_truncated_is_terminated() -> None:
     assert transitions(buffer, n_steps=3) == {1: (2, 0, 0), 2: (2, 0, 0)}
 
 
+def test_smallest_buffer_keeps_a_truncated_step_of_each_environment() -> None:
+    rollout = make_rollout([[1, 2, 7], [4, 5, 8]], truncated={(0, 1): 3, (1, 1): 6})
+    assert transitions(filled(rollout, capacity=2)) == {2: (2, 0.5, 3), 5: (5, 0.5, 6)}
+
+
 def test_episode_that_is_truncated_at_the_end_of_a_rollout_ends_there() -> None:
     buffer = filled(make_rollout([[1, 2, 7]], truncated={(0, 1): 3}), make_rollout([[7, 8, 9]]))
     assert transitions(buffer, n_steps=2) == {1: (2, 0.25, 3), 2: (2, 0.5, 3), 7: (11, 0.25, 9), 8: (8, 0.5, 9)}

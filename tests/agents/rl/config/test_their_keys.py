@@ -348,3 +348,12 @@ def test_an_environment_in_two_places_is_refused() -> None:
     config["trainer"]["gym_config"] = "cart_pole.json"
     line = "trainer.learning_env: is EmbodiChain's form of 'trainer.gym_config', which is given too"
     assert read(config)[1] == [line]
+
+
+def test_environment_of_an_override_counts_more_than_the_files() -> None:
+    data, problems = read(at("trainer.learning_env", "CartPoleRL"), "trainer.gym_config=cart_pole.json")
+    assert (data["trainer"]["gym_config"], "env" in data, problems) == ("cart_pole.json", False, [])
+    config = at("trainer.num_envs", 4)
+    config["trainer"]["gym_config"] = "cart_pole.json"
+    data, problems = read(config, "trainer.learning_env=CartPoleRL")
+    assert (data["env"], "gym_config" in data["trainer"], problems) == ({"id": "CartPoleRL", "cfg": {}}, False, [])

@@ -63,8 +63,8 @@ class GymnasiumEnvCfg:
         return replace(self, num_envs=num_envs, first_env_id=first_env_id)
 
     def without_records(self) -> GymnasiumEnvCfg:
-        """Return the config without videos."""
-        return replace(self, kwargs={key: value for key, value in self.kwargs.items() if key != "render_mode"})
+        """Return the config without videos; the environment may need its ``render_mode`` for what it observes."""
+        return replace(self, records=False)
 
     def with_images(self) -> GymnasiumEnvCfg:
         """Return the config of environments that make images, for others to record."""

@@ -72,6 +72,7 @@ class GymnasiumEnv:
                 self._observe = ObservationAdapter(self._envs.single_observation_space)
                 self._act = ActionAdapter(self._envs.single_action_space)
                 self._resetting = SameStepReset(self._envs, self._observe)
+            self.step_dt = self._control_period()
         except BaseException:
             self._envs.close()
             raise
@@ -79,9 +80,6 @@ class GymnasiumEnv:
         self.flattened_observation_space = self._observe.flat_space
         self.single_action_space = self._act.space
         self.action_space = gym.vector.utils.batch_space(self._act.space, self.num_envs)
-        self.step_dt: float | None = (
-            self._envs.get_attr("control_period")[0] if self._has_members else control_period(self._envs.unwrapped)
-        )
         self.render_fps = positive_number(self._envs.metadata.get("render_fps")) or _RENDER_FPS
         self._recorder = EpisodeRecorder(self.first_image, self.render_fps)
         self._image_shape: tuple[int, ...] | None = None
@@ -235,6 +233,12 @@ class GymnasiumEnv:
             sizes = " to ".join(str(list(shape[:2])) for shape in (self._image_shape, image.shape))
             raise NoImageError(f"{self.cfg.id}: the size of its images changes from {sizes}")
         return image
+
+    def _control_period(self) -> float | None:
+        if not self._has_members:
+            return control_period(self._envs.unwrapped)
+        period: float | None = self._envs.get_attr("control_period")[0]
+        return period
 
     def close(self) -> None:
         """Release the environments' resources."""

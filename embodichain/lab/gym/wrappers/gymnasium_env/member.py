@@ -50,7 +50,10 @@ def _number(value: Any, rule: str) -> float:
 
 def control_period(env: Any) -> float | None:
     """Return the time between two actions, s: ``dt``, as MuJoCo's environments and others have it; None: not known."""
-    return positive_number(getattr(env, "dt", None))
+    try:
+        return positive_number(env.dt)
+    except Exception:  # noqa: BLE001 (a property of the environment's own code, which may not work before a reset)
+        return None
 
 
 def positive_number(value: Any) -> float | None:

@@ -357,3 +357,19 @@ def assert_equal_steps(ours: tuple[Any, ...], theirs: tuple[Any, ...]) -> None:
     final: TensorDict = ours[4]["final_obs"] == theirs[4]["final_obs"]
     assert bool(final.all())
     assert torch.equal(ours[4]["elapsed_steps"], theirs[4]["elapsed_steps"])
+
+
+class _Unready(_Faulty):
+    """Does not know the time between two actions before an episode has begun."""
+
+    @property
+    def dt(self) -> float:
+        raise RuntimeError("reset first")
+
+
+@pytest.mark.parametrize("vectorization", ["sync", "async"])
+def test_a_time_between_actions_that_fails_is_not_known(vectorization: str) -> None:
+    with registered("Unready-v0", _Unready):
+        env = make("Unready-v0", vectorization=vectorization)
+        assert env.step_dt is None
+        env.close()
