@@ -128,8 +128,14 @@ def record_of(name: str, config: Mapping[str, Any], whole: bool, sim_device: str
 
 
 def commit() -> str:
-    """Return the short name of the commit, with ``+`` if files have changed since."""
-    call = ["git", "-C", str(ROOT), "describe", "--always", "--abbrev=7", "--dirty=+", "--exclude=*"]
+    """Return the short name of the commit, with ``+`` if files have changed since, but for what this program writes."""
+    written = [f":(exclude){path.relative_to(ROOT).as_posix()}" for path in (RESULTS, PAGE)]
+    name = _git("rev-parse", "--short=7", "HEAD")
+    return f"{name}+" if _git("status", "--porcelain", "--untracked-files=no", "--", ".", *written) else name
+
+
+def _git(*arguments: str) -> str:
+    call = ["git", "-C", str(ROOT), *arguments]
     return subprocess.run(call, capture_output=True, text=True, check=True).stdout.strip()
 
 

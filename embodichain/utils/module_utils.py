@@ -7,7 +7,7 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ __all__ = [
     "add_import",
     "allowed_imports",
     "check_admitted",
+    "check_free",
     "find_admitted",
     "find_function_from_modules",
     "import_allowed_modules",
@@ -156,6 +157,18 @@ def import_named_modules(args: argparse.Namespace) -> None:
 def allowed_imports(args: argparse.Namespace) -> list[str]:
     """Return the prefixes that the command line and the environment allow."""
     return [*args.allow_import, *imports_allowed_by_environment()]
+
+
+def check_free(registered: Mapping[str, type], name: str, new: type, kind: str) -> None:
+    """Check that no other class is registered by a name; the same class may be, of a module or cell that runs again.
+
+    Raises:
+        ConfigError: one is.
+    """
+    old = registered.get(name, new)
+    if (old.__module__, old.__qualname__) != (new.__module__, new.__qualname__):
+        found = f"{old.__module__}.{old.__qualname__}"
+        raise ConfigError(f"{kind} '{name}' is registered already, by {found}: choose another name, or override=True")
 
 
 def is_below(module: str, prefixes: Sequence[str]) -> bool:

@@ -200,13 +200,18 @@ def _path(place: str, keys: Sequence[int | str]) -> str:
 
 def _known_keys(cls: type, keys: Sequence[int | str], data: Any) -> list[str]:
     """Return the field names of the config classes that may stand at a place inside another."""
-    kinds = list(_members(cls))
+    kinds = _possible(list(_members(cls)), data)
     for key in keys:
         data = data[key]
-        kinds = [member for kind in kinds for inner in _inner(kind, key) for member in _members(inner)]
+        kinds = _possible([member for kind in kinds for inner in _inner(kind, key) for member in _members(inner)], data)
     classes = [kind for kind in kinds if dataclasses.is_dataclass(kind)]
-    tagged = [kind for kind in classes if _is_tagged(kind, data)]
-    return list(dict.fromkeys(f.name for kind in tagged or classes for f in dataclasses.fields(kind)))
+    return list(dict.fromkeys(f.name for kind in classes for f in dataclasses.fields(kind)))
+
+
+def _possible(kinds: list[Any], data: Any) -> list[Any]:
+    """Return the config class that data name among several, or all kinds where they name none."""
+    is_object = isinstance(data, Mapping)
+    return [kind for kind in kinds if is_object and dataclasses.is_dataclass(kind) and _is_tagged(kind, data)] or kinds
 
 
 def _members(kind: Any) -> Iterator[Any]:

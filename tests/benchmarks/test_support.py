@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks import support
 from benchmarks.support import BARS, PAGE, RESULTS, cell, main, newest, page_of, read_records, record_of
 from benchmarks.support import shipped_configs as configs
 
@@ -64,3 +68,21 @@ def test_unknown_config_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
         main(["push_cub"])
     assert end.value.code == 2
     assert "push_cub: no shipped config; there are basic/cart_pole/" in capsys.readouterr().err
+
+
+def test_commit_has_a_mark_where_files_have_changed_but_for_what_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("code.py", "docs/support.md", "benchmarks/support.jsonl"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("1", encoding="utf-8")
+    monkeypatch.setattr(support, "ROOT", tmp_path)
+    monkeypatch.setattr(support, "RESULTS", tmp_path / "benchmarks/support.jsonl")
+    monkeypatch.setattr(support, "PAGE", tmp_path / "docs/support.md")
+    who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    for call in (["init", "-q"], ["add", "."], [*who, "commit", "-q", "-m", "All"]):
+        subprocess.run(["git", "-C", str(tmp_path), *call], check=True)
+    (tmp_path / "docs/support.md").write_text("2", encoding="utf-8")
+    assert re.fullmatch("[0-9a-f]{7}", support.commit())
+    (tmp_path / "code.py").write_text("2", encoding="utf-8")
+    assert re.fullmatch(r"[0-9a-f]{7}\+", support.commit())

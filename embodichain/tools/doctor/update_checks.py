@@ -61,6 +61,8 @@ def losses_are_finite(patient: Patient) -> None:
     policy = _small_policy(patient)
     rollout = _random_rollout(policy)
     losses = patient.build(policy, rollout).update(rollout)
+    found: object = losses
+    expect(isinstance(found, dict), "a dictionary of finite floats", f"{found!r}", "update returns something else")
     wrong = {name: loss for name, loss in losses.items() if not (isinstance(loss, float) and math.isfinite(loss))}
     expect(
         not wrong,

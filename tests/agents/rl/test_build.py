@@ -120,9 +120,7 @@ def test_gru_must_fit_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("role", ["actor", "critic"])
-def test_network_behind_a_gru_that_does_not_fit_the_memory_is_named(
-    monkeypatch: pytest.MonkeyPatch, role: str
-) -> None:
+def test_network_behind_a_gru_that_does_not_fit_the_memory_is_named(monkeypatch: pytest.MonkeyPatch, role: str) -> None:
     monkeypatch.setattr(machine, "available_memory", lambda device: 10**9)
     network = {"type": "mlp", "network_cfg": {"hidden_sizes": [10**6, 10**6]}}
     run = load_run_config(write_config(Path(), tiny_config(policy=RECURRENT | {role: network})))

@@ -184,6 +184,19 @@ def test_wrong_override_of_the_environment_is_named() -> None:
     assert len(found) == 2
 
 
+def test_override_that_a_later_one_has_changed_is_not_blamed() -> None:
+    overrides = ["algorithm.cfg.batch_size=64", "algorithm.cfg.batch_size=100000"]
+    (line,) = errors(tiny_config(), overrides=overrides)
+    assert line.startswith("algorithm.cfg.batch_size: 100000 is more than a rollout has")
+    assert line.count("(set by the override '") == 1
+
+
+def test_unknown_key_of_a_network_is_compared_with_those_of_its_type() -> None:
+    network = {"type": "mlp", "network_cfg": {"channels": [8]}}
+    (line,) = errors(tiny_config(policy__actor=network))
+    assert line.startswith("policy.actor.network_cfg.channels: unknown key. Known: hidden_sizes, activation, ")
+
+
 @pytest.mark.parametrize("prefix", ["", "gym_config.", "trainer.gym_config."])
 def test_override_of_the_environment_is_quoted_as_it_was_typed(prefix: str) -> None:
     config = tiny_config(trainer__gym_config=str(CART_POLE_ENV))

@@ -64,6 +64,8 @@ class SickPPO(BaseAlgorithm):
                 self.optimizer.step()
         if "rewards scaled in place" in bugs:
             rollout["reward"].mul_(0.5)
+        if "loss is not returned" in bugs:
+            return None  # type: ignore[return-value]
         if "loss is a tensor" in bugs:
             return {"loss": loss.detach()}  # type: ignore[dict-item]
         return {"loss": float("nan") if "loss is NaN" in bugs else float(loss.detach())}

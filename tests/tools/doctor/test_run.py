@@ -28,6 +28,7 @@ SHIPPED = [n for n in get_registered_algo_names() if get_algo_class(n).__module_
 MISTAKES = [
     ("loss is NaN", "losses_are_finite", "division by zero"),
     ("loss is a tensor", "losses_are_finite", "float(...)"),
+    ("loss is not returned", "losses_are_finite", "returns something else"),
     ("no optimizer step", "parameters_change", "no optimizer step"),
     ("rewards scaled in place", "rollout_stays_as_it_is", "in place"),
     ("normaliser updated early", "first_ratio_is_one", "normaliser is updated within update()"),

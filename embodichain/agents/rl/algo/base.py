@@ -203,3 +203,22 @@ class BaseAlgorithm(ABC):
         for group in optimizer.param_groups:
             if isinstance(group["lr"], torch.Tensor):  # an adaptive one
                 group["lr"] = group["lr"].to(self.device)
+
+
+def logged_numbers(algorithm: BaseAlgorithm, returned: object) -> dict[str, float]:
+    """Return what ``update`` returned as numbers to log.
+
+    Raises:
+        ConfigError: it is no mapping of numbers, or of tensors of one.
+    """
+    what = f"{type(algorithm).__qualname__}.update"
+    if not isinstance(returned, Mapping):
+        raise ConfigError(f"{what} must return a dict of numbers to log, got {type(returned).__name__}")
+    numbers = {}
+    for name, value in returned.items():
+        try:
+            numbers[name] = value.item() if isinstance(value, torch.Tensor) else float(value)
+        except (TypeError, ValueError, RuntimeError) as error:
+            got = f"a tensor {list(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)
+            raise ConfigError(f"{what}: '{name}' must be one number, got {got}") from error
+    return numbers

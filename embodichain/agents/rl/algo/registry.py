@@ -16,25 +16,30 @@ from embodichain.agents.rl.models import Policy
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import to_dict
 from embodichain.utils.errors import unknown_name
-from embodichain.utils.module_utils import takes
+from embodichain.utils.module_utils import check_free, takes
 
 A = TypeVar("A", bound=BaseAlgorithm)
 
 _ALGORITHMS: dict[str, type[BaseAlgorithm]] = {}
 
 
-def register_algo(name: str) -> Callable[[type[A]], type[A]]:
-    """Register the decorated class for ``algorithm.name``; a later class replaces an earlier one of the same name.
+def register_algo(name: str, override: bool = False) -> Callable[[type[A]], type[A]]:
+    """Register the decorated class for ``algorithm.name``.
 
     The class is built as ``algo_class(cfg, policy)``, where ``cfg`` is an instance of its attribute ``cfg_class``.
 
+    Args:
+        override: replace another class of this name.
+
     Raises:
         ConfigError: (a ValueError) on decorating a class that is no ``BaseAlgorithm``, has no ``update(rollout)``, or
-            whose ``cfg_class`` cannot be built.
+            whose ``cfg_class`` cannot be built; or the name is another class's and ``override`` is false.
     """
 
     def register(algo_class: type[A]) -> type[A]:
         _check_class(algo_class)
+        if not override:
+            check_free(_ALGORITHMS, name, algo_class, "algorithm")
         if algo_class.learns_from == "rollouts" and algo_class.cfg_class is BaseAlgorithm.cfg_class:
             algo_class.cfg_class = AlgorithmCfg
         _ALGORITHMS[name] = algo_class

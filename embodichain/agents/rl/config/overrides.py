@@ -85,11 +85,11 @@ def without_unknown_terms(
 
 def name_overrides(problems: Sequence[str], overrides: Sequence[str]) -> list[str]:
     """Return the lines, with the override added to those about its value."""
+    latest = {override.partition("=")[0]: override for override in overrides}
     lines = []
     for line in problems:
         place = line.partition(":")[0]
-        for override in overrides:
-            path = override.partition("=")[0]
+        for path, override in latest.items():
             is_inside = place == path or place.startswith((f"{path}.", f"{path}["))
             makes_it = path.startswith(f"{place}.") and "unknown key" in line
             needs_more = path.startswith(place.rpartition(".")[0] + ".") and "required, but missing" in line

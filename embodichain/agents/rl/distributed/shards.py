@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,12 +55,11 @@ def bundle_folder(run: Path, process_group: ProcessGroup) -> Path:
     return folder if process_group.world_size == 1 else folder / f"rank_{process_group.rank}"
 
 
-def mean_over_ranks(scalars: Mapping[str, float | torch.Tensor], process_group: ProcessGroup) -> dict[str, float]:
+def mean_over_ranks(scalars: dict[str, float], process_group: ProcessGroup) -> dict[str, float]:
     """Return the means of metrics over the ranks; all have the same names, in the same order."""
-    values = [value.item() if isinstance(value, torch.Tensor) else float(value) for value in scalars.values()]
     if process_group.world_size == 1:
-        return dict(zip(scalars, values, strict=True))
-    means = process_group.mean(torch.tensor(values, dtype=torch.float64))
+        return scalars
+    means = process_group.mean(torch.tensor(list(scalars.values()), dtype=torch.float64))
     return dict(zip(scalars, means.tolist(), strict=True))
 
 

@@ -36,7 +36,7 @@ from embodichain.agents.rl.models.vla.policy import VLAPolicy, VLAPolicyCfg, bui
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import to_dict
 from embodichain.utils.errors import placed, unknown_name
-from embodichain.utils.module_utils import check_admitted
+from embodichain.utils.module_utils import check_admitted, check_free
 from embodichain.utils.validation import from_dict
 
 P = TypeVar("P", bound=type)
@@ -81,16 +81,21 @@ _POLICIES: dict[str, Any] = {
 }
 
 
-def register_policy(name: str) -> Callable[[P], P]:
-    """Register the decorated class for ``policy.name``; a later class replaces an earlier one of the same name.
+def register_policy(name: str, override: bool = False) -> Callable[[P], P]:
+    """Register the decorated class for ``policy.name``.
+
+    Args:
+        override: replace another class of this name.
 
     Raises:
         ConfigError: (a ValueError) on decorating a class that is no ``Policy``, lacks a method of it, or has one that
-            cannot be called in the same way.
+            cannot be called in the same way; or the name is another class's and ``override`` is false.
     """
 
     def register(policy_class: P) -> P:
         check_policy_class(policy_class)
+        if not override:
+            check_free(_POLICIES, name, policy_class, "policy")
         _POLICIES[name] = policy_class
         return policy_class
 

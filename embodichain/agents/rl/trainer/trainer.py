@@ -13,6 +13,7 @@ from tensordict import TensorDict
 
 from embodichain import __version__
 from embodichain.agents.rl.algo import BaseAlgorithm
+from embodichain.agents.rl.algo.base import logged_numbers
 from embodichain.agents.rl.buffer import num_env_steps
 from embodichain.agents.rl.checkpoint.folder import CheckpointFolder
 from embodichain.agents.rl.collector import BaseCollector, SyncCollector
@@ -347,7 +348,7 @@ class Trainer:
         """Improve the policy and then its input statistics; return the losses, means over the ranks."""
         self._guards.begin_update()
         with update_threads(self.policy, self._threads), update_precision(self.cfg.precision, self.algorithm.device):
-            losses = self.algorithm.update(rollout)
+            losses = logged_numbers(self.algorithm, self.algorithm.update(rollout))
         self.policy.update_normalizer(rollout["obs"][:, :-1])
         losses = mean_over_ranks(losses, self._process_group)
         check_in_step(self.policy, self._process_group)

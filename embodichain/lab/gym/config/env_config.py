@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import functools
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -35,7 +36,7 @@ from embodichain.lab.gym.envs.managers.checks import parse_term
 from embodichain.lab.gym.envs.managers.modules import DEFAULT_MANAGER_MODULES
 from embodichain.lab.gym.envs.managers.scene_names import SceneNames
 from embodichain.lab.gym.registry import EnvSpec, find_env_spec
-from embodichain.utils import configclass
+from embodichain.utils import configclass, logger
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import collected, raise_problems, unknown_key, unknown_name
 from embodichain.utils.module_utils import find_admitted
@@ -287,8 +288,11 @@ def _check_terms(
     return found
 
 
+_OTHER_NAME = "choose another name (\"name\": ...), or mode 'modify' to change it"
+
+
 def _entry_problems(observations: Mapping[str, ObservationCfg], names: SceneNames) -> list[str]:
-    """Return the problems of ``modify`` terms whose entry no term before them adds and the base does not have."""
+    """Return the problems of ``modify`` terms without an entry, and of ``add`` terms that would replace one."""
     if names.entries is None:
         return []
     entries = set(names.entries)
@@ -296,6 +300,9 @@ def _entry_problems(observations: Mapping[str, ObservationCfg], names: SceneName
     for term, cfg in observations.items():
         name = cfg.name or term
         if cfg.mode == "add":
+            taken = [entry for entry in entries if f"{entry}/".startswith(f"{name}/") or name.startswith(f"{entry}/")]
+            if taken:
+                problems.append(f"env.observations.{term}: there is an entry '{min(taken)}' already: {_OTHER_NAME}")
             entries.add(name)
         elif name not in entries:
             problems.append(f"env.observations.{term}.name: {unknown_name('entry', name, entries)}")
@@ -303,12 +310,19 @@ def _entry_problems(observations: Mapping[str, ObservationCfg], names: SceneName
 
 
 def _extension_problems(extensions: Mapping[str, Any], env_class: type | None) -> list[str]:
-    """Return the problems of names that would hide an attribute of the environment."""
+    """Return the problems of names that would hide an attribute of the environment.
+
+    A warning names those that are nearly one: a task may read others from its config.
+    """
     problems = []
+    bases = () if env_class is None else env_class.__mro__
+    own = {name for base in bases for name in (*vars(base), *vars(base).get("__annotations__", ())) if name[0] != "_"}
     for name in extensions:
         place, there = f"env.extensions.{name}", getattr(env_class, name, None)
         if not name.isidentifier() or name.startswith("_"):
             problems.append(f"{place}: must be letters, digits and '_', and not begin with '_' or a digit")
         elif callable(there) or isinstance(there, property | functools.cached_property):
             problems.append(f"{place}: is taken: the environment has a method or property of that name")
+        elif name not in own and (similar := difflib.get_close_matches(name, own, n=1, cutoff=0.85)):
+            logger.log_warning(f"{place}: the task has '{similar[0]}': is that what is meant?")
     return problems

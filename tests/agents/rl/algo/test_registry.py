@@ -18,7 +18,8 @@ from embodichain.agents.rl.algo import (
     get_registered_algo_names,
     register_algo,
 )
-from embodichain.agents.rl.algo.registry import _ALGORITHMS
+from embodichain.agents.rl.algo.base import logged_numbers
+from embodichain.agents.rl.algo.registry import _ALGORITHMS, get_algo_class
 from embodichain.agents.rl.models import ActorCritic
 from embodichain.utils import ConfigError, configclass
 
@@ -192,3 +193,47 @@ def test_class_without_settings_of_its_own_has_those_of_what_it_learns_from() ->
     assert register_algo("plain")(Plain).cfg_class is AlgorithmCfg
     assert register_algo("replaying")(Replaying).cfg_class is BaseAlgorithmCfg
     assert PPO.learns_from == "rollouts"
+
+
+def test_name_of_another_class_is_not_taken_in_silence() -> None:
+    def make() -> type[BaseAlgorithm]:
+        class Mine(UserAlgorithm):
+            """The same class twice, as when a cell runs again."""
+
+        return Mine
+
+    first, again = make(), make()
+    register_algo("mine")(first)
+    register_algo("mine")(again)
+    assert _ALGORITHMS["mine"] is again
+    message = (
+        r"^algorithm 'ppo' is registered already, by embodichain\.agents\.rl\.algo\.ppo\.PPO: choose another name, or "
+        "override=True$"
+    )
+    with pytest.raises(ConfigError, match=message):
+        register_algo("ppo")(UserAlgorithm)
+    assert get_algo_class("ppo") is PPO
+    register_algo("ppo", override=True)(UserAlgorithm)
+    assert get_algo_class("ppo").__name__ == "UserAlgorithm"
+
+
+@pytest.mark.parametrize(
+    ("returned", "problem"),
+    [
+        (None, " must return a dict of numbers to log, got NoneType"),
+        ((1.0, 2.0), " must return a dict of numbers to log, got tuple"),
+        ({"loss": torch.ones(3)}, ": 'loss' must be one number, got a tensor [3]"),
+        ({"loss": "low"}, ": 'loss' must be one number, got 'low'"),
+    ],
+)
+def test_update_returns_numbers(returned: object, problem: str, policy: ActorCritic) -> None:
+    algorithm = UserAlgorithm(UserCfg(), policy)
+    with pytest.raises(ConfigError) as caught:
+        logged_numbers(algorithm, returned)
+    assert str(caught.value) == f"UserAlgorithm.update{problem}"
+
+
+def test_numbers_and_tensors_of_one_number_are_logged(policy: ActorCritic) -> None:
+    algorithm = UserAlgorithm(UserCfg(), policy)
+    found = logged_numbers(algorithm, {"a": 1, "b": torch.tensor([2.0]), "c": torch.tensor(0.5, requires_grad=True)})
+    assert found == {"a": 1.0, "b": 2.0, "c": 0.5}

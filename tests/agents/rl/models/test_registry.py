@@ -22,6 +22,7 @@ from embodichain.agents.rl.models import (
     register_policy,
 )
 from embodichain.agents.rl.models.registry import _POLICIES
+from embodichain.utils import ConfigError
 
 OBS = spaces.Box(-np.inf, np.inf, (4, 3))  # flattened observations of 4 environments: O = 3
 ACTION = spaces.Box(-1, 1, (2,))
@@ -177,3 +178,11 @@ def test_older_name_of_the_vla_policy_is_the_same_class_and_warns() -> None:
     assert "VLAPlaceholderPolicy" not in models.__all__
     with pytest.raises(ImportError, match="VLAPlaceholder"):
         from embodichain.agents.rl.models import VLAPlaceholder  # noqa: F401, PLC0415
+
+
+def test_name_of_a_shipped_policy_is_not_taken_in_silence() -> None:
+    message = "^policy 'vla' is registered already, by .*VLAPolicy: choose another name, or override=True$"
+    with pytest.raises(ConfigError, match=message):
+        register_policy("vla")(ActorCritic)
+    register_policy("vla", override=True)(ActorCritic)
+    assert _POLICIES["vla"] is ActorCritic

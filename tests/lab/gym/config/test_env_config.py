@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import subprocess
 import sys
@@ -237,3 +238,31 @@ def test_registered_class_that_is_no_environment_is_named(monkeypatch: pytest.Mo
     with pytest.raises(ConfigError) as caught:
         config_to_cfg({"id": "PlainRL", "robot": CART, "env": {"actions": {"move": {"func": "DeltaQposTerm"}}}})
     assert str(caught.value).endswith("Plain of 'PlainRL' must be a subclass of EmbodiedEnv")
+
+
+@pytest.mark.parametrize(
+    ("name", "similar"), [("success_treshold", "success_threshold"), ("success_threshold", ""), ("colour", "")]
+)
+def test_extension_that_is_nearly_an_attribute_of_the_task_is_warned_of(
+    name: str, similar: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = copy.deepcopy(PUSH_CUBE)
+    data["env"]["extensions"] = {name: 0.07}
+    config_to_cfg(data)
+    line = f"env.extensions.{name}: the task has '{similar}': is that what is meant?"
+    assert (line in capsys.readouterr().err) == bool(similar)
+
+
+@pytest.mark.parametrize(
+    ("name", "taken"), [("robot/qpos", "robot/qpos"), ("robot", "robot/ee_pos"), ("robot/qpos/first", "robot/qpos")]
+)
+def test_observation_does_not_replace_another(name: str, taken: str) -> None:
+    data = copy.deepcopy(PUSH_CUBE)
+    data["env"]["observations"]["mine"] = {"func": "get_robot_eef_pose", "mode": "add", "name": name}
+    line = (
+        f"env.observations.mine: there is an entry '{taken}' already: choose another name (\"name\": ...), or mode "
+        "'modify' to change it"
+    )
+    with pytest.raises(ConfigError) as caught:
+        config_to_cfg(data)
+    assert line in str(caught.value).splitlines()

@@ -10,6 +10,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
+from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.cfg import BASE_VELOCITY
 from embodichain.lab.gym.envs.tasks.rl.defaults import default_cfg
 from embodichain.lab.gym.registry import register_env
@@ -35,6 +36,14 @@ class LocomotionEnv(EmbodiedEnv):
     """Whether a step's reward is at least 0, so that no policy gains from falling early."""
     _error_sums: Tensor
     """[N, 2], over the episode."""
+
+    @override
+    @classmethod
+    def config_problems(cls, cfg: EmbodiedEnvCfg) -> list[str]:
+        """Return that the robot's base is fixed, so that it cannot move as commanded."""
+        if cfg.robot is None or not cfg.robot.fix_base:
+            return []
+        return ["robot.fix_base: must be false for a robot that is to move, got true (the default)"]
 
     @override
     def _init_sim_state(self) -> None:
