@@ -9,7 +9,7 @@ from embodichain.agents.rl.metrics.sinks import import_wandb
 from embodichain.agents.rl.run_config import RunConfig
 from embodichain.agents.rl.trainer.viewer import check_viewer_is_installed
 from embodichain.commands.arguments import CONFIG_HELP, add_overrides
-from embodichain.tools.validate import format_config, read_config
+from embodichain.tools.validate import format_config, read_config, try_config
 from embodichain.utils.module_utils import add_allow_import, add_import, allowed_imports, import_named_modules
 
 EXAMPLES = (
@@ -37,5 +37,6 @@ def run(args: argparse.Namespace) -> int:
             check_viewer_is_installed()
         if config.trainer.use_wandb:
             import_wandb()
-    print(f"{args.config}: valid. {format_config(config)}")
+    tried = try_config(config)
+    print(f"{args.config}: valid. {format_config(config)}; {tried}")
     return 0

@@ -1,23 +1,30 @@
-"""Checks a training config or an environment config without building anything."""
+"""Checks a training config or an environment config, and tries it with one environment."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence, Sized
+from contextlib import closing
 from pathlib import Path
 from typing import cast
 
-import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks that configs name)
+import torch
+
+from embodichain.agents.rl.build import build_env_policy
 from embodichain.agents.rl.config.overrides import apply_overrides
 from embodichain.agents.rl.config.trainer_cfg import is_env_config
+from embodichain.agents.rl.models.vla.policy import VLAPolicyCfg
 from embodichain.agents.rl.run_config import RunConfig, TaskCfg, load_run_config
 from embodichain.agents.rl.train_source import find_train_config
 from embodichain.lab.gym.config.dialects import modernise_env
 from embodichain.lab.gym.config.env_config import config_to_cfg
+from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.gym.registry import get_env_spec
 from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnvCfg
 from embodichain.lab.gym.wrappers.gymnasium_env.parsing import gymnasium_cfg
 from embodichain.lab.gym.wrappers.gymnasium_env.registry import is_gymnasium_id
+from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
 from embodichain.utils import ConfigError
+from embodichain.utils.configclass import replace
 from embodichain.utils.errors import collected, placed, raise_problems
 from embodichain.utils.translation import Translation
 from embodichain.utils.utility import load_config_file
@@ -59,6 +66,36 @@ def read_config(
                 data, env_class=spec.cls, allowed_imports=list(allowed_imports), folder=path.parent
             )
         raise ConfigError("\n".join(translation.in_users_words(problems)))
+
+
+def try_config(config: RunConfig | tuple[str, TaskCfg]) -> str:
+    """Build one environment of what :func:`read_config` returned on the CPU, make a step, and build the policy.
+
+    What only the compiled scene, or a term's first call, shows to be wrong is found here. A Gymnasium environment may
+    be a real robot, and a VLA's weights are large: neither is built.
+
+    Returns:
+        What was tried, for the user.
+
+    Raises:
+        ConfigError: the config does not fit the scene, a term returns something else than it must, or the policy does
+            not fit the environment.
+    """
+    env_id, cfg = (config.env_id, config.env) if isinstance(config, RunConfig) else config
+    if isinstance(cfg, GymnasiumEnvCfg):
+        return "not built: it is an environment of Gymnasium"
+    on_cpu = replace(cfg.sim_cfg, sim_device="cpu")
+    cfg = replace(cfg.without_records(), num_envs=1, group_size=1, sim_cfg=on_cpu)
+    tried = "one environment was built, and made a step"
+    with closing(build_env(env_id, cfg)) as env:
+        if isinstance(config, RunConfig) and not isinstance(config.policy, VLAPolicyCfg):
+            build_env_policy(config, env, torch.device("cpu"))
+        try:
+            env.reset(seed=cfg.seed)
+            env.step(torch.zeros(1, env.single_action_space.shape[0]))
+        except RenderingUnavailableError as error:
+            tried = f"one environment was built, but made no step: {error}"
+    return tried
 
 
 def format_config(config: RunConfig | tuple[str, TaskCfg]) -> str:

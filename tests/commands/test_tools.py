@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from embodichain.cli import main
+from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
 from embodichain.tools.doctor.machine import give_advice
 from embodichain.utils.machine import describe_machine
 from embodichain.utils.shipped import TASK_CONFIGS
@@ -171,6 +173,45 @@ def test_config_that_logs_to_wandb_is_not_valid_where_it_is_not_installed(
     assert main(["validate", config]) == 2
     assert "trainer.use_wandb: the package wandb is not installed" in capsys.readouterr().err
     assert main(["validate", config, "trainer.use_wandb=false"]) == 0
+
+
+def validated(capsys: pytest.CaptureFixture[str], code: int, *argv: str) -> str:
+    assert main(["validate", *argv]) == code
+    captured = capsys.readouterr()
+    return captured.out if code == 0 else captured.err
+
+
+def test_valid_means_that_an_environment_makes_a_step_and_the_policy_fits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = write_config(tmp_path, tiny_config())
+    tried = "; one environment was built, and made a step\n"
+    assert validated(capsys, 0, config).endswith(tried)
+    assert validated(capsys, 0, str(CART_POLE_ENV)).endswith(tried)
+    error = validated(capsys, 2, config, 'policy.obs_groups={"actor": ["nope"]}')
+    assert "error: policy.obs_groups.actor[0]: unknown entry or pattern 'nope'." in error
+    near = f'env.rewards.near={{"func": "{__name__}.no_reward"}}'
+    error = validated(capsys, 2, config, near, "--allow-import", __name__)
+    assert "error: env.rewards.near: no_reward must return a tensor [N] = [1]" in error
+
+
+def no_reward(env: Any, obs: Any, action: Any, info: Any) -> None:
+    """What a user forgets to return."""
+
+
+def test_without_a_renderer_a_config_with_images_is_built_and_makes_no_step(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(self: Any, **given: Any) -> Any:
+        raise RenderingUnavailableError("no OpenGL here")
+
+    monkeypatch.setattr(EmbodiedEnv, "reset", fail)
+    out = validated(capsys, 0, "push_colored_cube/sac_images")
+    assert out.endswith("; one environment was built, but made no step: no OpenGL here\n")
+
+
+def test_environment_that_may_be_a_robot_is_not_built(capsys: pytest.CaptureFixture[str]) -> None:
+    assert validated(capsys, 0, "gymnasium/pendulum").endswith("; not built: it is an environment of Gymnasium\n")
 
 
 def test_right_configs_are_valid_and_wrong_ones_are_told_all_their_mistakes(
