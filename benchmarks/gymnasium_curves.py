@@ -37,6 +37,7 @@ from typing import Any
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
 
 from benchmarks.curves import NAMES, EvaluationSink, Point, plot_runs, print_point, run_child
 from embodichain.agents.rl.build import build_envs, build_learner
@@ -283,6 +284,7 @@ def draw(records: Sequence[Record], steps: int, path: Path) -> None:
                 axis.set_axis_off()
                 continue
             axis.set(title=f"{algorithm.upper()}, {task}", xlabel="environment steps", ylabel="return (evaluation)")
+            axis.xaxis.set_major_formatter(EngFormatter(sep=""))
             axis.grid(alpha=0.3)
             axis.legend()
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -184,7 +184,6 @@ def test_every_key_with_a_default_may_be_left_out(path: Path, tmp_path: Path) ->
 # What an environment's config needs, as the errors say it: a thing's or term's own keys, and what others name.
 IS_NEEDED = re.compile(
     r"required, but missing|is needed, got None|at least one action term is needed|must be 'modify', got 'add'"
-    r"|there is an entry|must be false"
     r"|unknown (entry|joint)|no (rigid object |robot )?'\w+' in the scene|no command|no contact sensor"
     r"|no control part|needs an arm"
     r"|has \d+ values for \d+ joints|no joint \d+\. There are"

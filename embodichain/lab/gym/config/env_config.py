@@ -204,7 +204,7 @@ def parse_env(
     terms = {
         block: _check_terms(getattr(cfg, block), f"env.{block}", names, wrong, find, problems) for block in TERM_BLOCKS
     }
-    problems += _entry_problems(cfg.observations, names)
+    problems += _entry_problems(cfg.observations, names, problems)
     problems += needed_problems(env_class, names)
     if env_class is not None and issubclass(env_class, EmbodiedEnv) and not problems:
         problems += env_class.config_problems(cfg)
@@ -291,8 +291,12 @@ def _check_terms(
 _OTHER_NAME = "choose another name (\"name\": ...), or mode 'modify' to change it"
 
 
-def _entry_problems(observations: Mapping[str, ObservationCfg], names: SceneNames) -> list[str]:
-    """Return the problems of ``modify`` terms without an entry, and of ``add`` terms that would replace one."""
+def _entry_problems(observations: Mapping[str, ObservationCfg], names: SceneNames, known: Sequence[str]) -> list[str]:
+    """Return the problems of ``modify`` terms without an entry, and of ``add`` terms that would replace one.
+
+    Args:
+        known: problems so far; an ``add`` term with one of its own may be meant as ``modify``.
+    """
     if names.entries is None:
         return []
     entries = set(names.entries)
@@ -301,7 +305,7 @@ def _entry_problems(observations: Mapping[str, ObservationCfg], names: SceneName
         name = cfg.name or term
         if cfg.mode == "add":
             taken = [entry for entry in entries if f"{entry}/".startswith(f"{name}/") or name.startswith(f"{entry}/")]
-            if taken:
+            if taken and not any(line.startswith(f"env.observations.{term}.") for line in known):
                 problems.append(f"env.observations.{term}: there is an entry '{min(taken)}' already: {_OTHER_NAME}")
             entries.add(name)
         elif name not in entries:

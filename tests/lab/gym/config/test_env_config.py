@@ -266,3 +266,13 @@ def test_observation_does_not_replace_another(name: str, taken: str) -> None:
     with pytest.raises(ConfigError) as caught:
         config_to_cfg(data)
     assert line in str(caught.value).splitlines()
+
+
+def test_term_without_its_mode_is_one_mistake() -> None:
+    data = copy.deepcopy(PUSH_CUBE)
+    entry = {"func": "normalize_robot_joint_data", "name": "robot/qpos", "params": {"joint_ids": [0]}}
+    data["env"]["observations"]["mine"] = entry
+    with pytest.raises(ConfigError) as caught:
+        config_to_cfg(data)
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith("env.observations.mine.mode: ")

@@ -10,11 +10,11 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
-from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.cfg import BASE_VELOCITY
 from embodichain.lab.gym.envs.tasks.rl.defaults import default_cfg
 from embodichain.lab.gym.registry import register_env
 from embodichain.lab.sim.objects import cached_per_state
+from embodichain.utils import logger
 
 
 class LocomotionEnv(EmbodiedEnv):
@@ -38,15 +38,9 @@ class LocomotionEnv(EmbodiedEnv):
     """[N, 2], over the episode."""
 
     @override
-    @classmethod
-    def config_problems(cls, cfg: EmbodiedEnvCfg) -> list[str]:
-        """Return that the robot's base is fixed, so that it cannot move as commanded."""
-        if cfg.robot is None or not cfg.robot.fix_base:
-            return []
-        return ["robot.fix_base: must be false for a robot that is to move, got true (the default)"]
-
-    @override
     def _init_sim_state(self) -> None:
+        if self.cfg.robot is not None and self.cfg.robot.fix_base:
+            logger.log_warning("robot.fix_base: is true, the default: the base hangs where it is, and cannot be moved")
         self._error_sums = torch.zeros(self.num_envs, 2, device=self.device)
         super()._init_sim_state()
         self.command_manager.get_term(self.command_name)  # or an error that says what is missing

@@ -14,7 +14,7 @@ from embodichain.lab.gym.envs.tasks.rl import Go2FlatEnv, build_env
 from embodichain.lab.gym.envs.tasks.rl.defaults import default_cfg
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
-from tests.lab.legs import legs_data, legs_env, place_base, set_command
+from tests.lab.legs import GO2, legs_data, legs_env, place_base, set_command
 
 CONFIG = Path(__file__).resolve().parents[6] / "configs/agents/rl/go2_flat/gym_config.json"
 FALLS = {"bad_orientation": {"func": "bad_orientation", "params": {"limit_angle": 1.0}}}
@@ -115,3 +115,9 @@ def test_shipped_environment_steps_with_finite_rewards() -> None:
         _, reward, *_ = env.step(torch.zeros(1, 12))
     assert reward.isfinite().all()
     assert env.single_observation_space is not None
+
+
+@pytest.mark.parametrize("is_fixed", [True, False])
+def test_base_that_hangs_fixed_is_warned_of(is_fixed: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    legs_env(1, robot=GO2 | {"fix_base": is_fixed})
+    assert ("robot.fix_base: is true, the default: the base hangs" in capsys.readouterr().err) == is_fixed
