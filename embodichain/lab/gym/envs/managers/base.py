@@ -300,15 +300,19 @@ def name_term(error: Exception, place: str, func: Any) -> None:
         func: the term.
 
     Raises:
-        ConfigError: it is a key that is not there.
+        ConfigError: it is a key that is not there, or a ConfigError about the term's ``func`` or ``params``, which gets
+            the place before it.
     """
+    if isinstance(error, ConfigError):
+        if str(error).startswith(("func: ", "params.")):
+            raise ConfigError(f"{place}.{error}") from error
+        return
     name = getattr(func, "__qualname__", type(func).__qualname__)
     frames = traceback.extract_tb(error.__traceback__)[1:2]
     where = "".join(f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in frames)
     if isinstance(error, KeyError):
         raise ConfigError(f"{place}: {name}{where}: no such key: {error.args[0]}") from error
-    if not isinstance(error, ConfigError):
-        error.add_note(f"{place}: raised in {name}{where}")
+    error.add_note(f"{place}: raised in {name}{where}")
 
 
 class Manager:

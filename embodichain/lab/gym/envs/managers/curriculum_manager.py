@@ -10,7 +10,6 @@ from embodichain.lab.gym.envs.managers.base import Manager, Term
 from embodichain.lab.gym.envs.managers.cfg import CurriculumCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms, wrong_return
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
-from embodichain.utils.errors import placed
 
 
 class CurriculumManager(Manager):
@@ -45,7 +44,7 @@ class CurriculumManager(Manager):
 
     def _call(self, term: Term[CurriculumCfg], env_ids: Tensor) -> None:
         env = self._env
-        with placed(f"{term.place}."), env.random.stream(term.stream, tick=env.elapsed_steps):
+        with env.random.stream(term.stream, tick=env.elapsed_steps):
             value = term(env, env_ids)
         if not (isinstance(value, Tensor) and value.shape in ((), (env.num_envs,))):
             wanted = f"[] or [N] = [{env.num_envs}]"

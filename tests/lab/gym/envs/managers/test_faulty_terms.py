@@ -207,6 +207,24 @@ def test_error_inside_a_term_ends_with_its_place(block: str, term: dict[str, Any
     assert found[0].startswith(f"env.{block}.mine: {note}")
 
 
+def has_no_key(env: Any) -> Any:
+    return {"a": 1}["b"]
+
+
+def has_no_key_of_rows(env: Any, env_ids: Any) -> Any:
+    return {"a": 1}["b"]
+
+
+@pytest.mark.parametrize("block", ["observations", "terminations", "curriculum", "events"])
+def test_key_that_is_not_there_is_one_line_in_every_block(block: str) -> None:
+    mode = {"mode": "reset"} if block == "events" else {}
+    func = "has_no_key" if block in ("observations", "terminations") else "has_no_key_of_rows"
+    with pytest.raises(
+        ConfigError, match=rf"^env\.{block}\.mine: {func} \(test_faulty_terms.py, line \d+\): no such key: b$"
+    ):
+        step_once({block: {"mine": {"func": f"{HERE}.{func}", **mode}}})
+
+
 def step_once(blocks: dict[str, Any]) -> None:
     env = EmbodiedEnv(cart_cfg(2, blocks, allowed_imports=[HERE]))
     env.reset(seed=1)
