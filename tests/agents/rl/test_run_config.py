@@ -184,6 +184,15 @@ def test_wrong_override_of_the_environment_is_named() -> None:
     assert len(found) == 2
 
 
+@pytest.mark.parametrize(
+    "override", ["sensor[0].width=8", "sensor.0.width=8", "sensor[0]=8", "gym_config.sensor[0].uid=a"]
+)
+def test_element_of_a_list_is_not_overridden(override: str) -> None:
+    config = tiny_config(trainer__gym_config=str(CART_POLE_ENV))
+    (line,) = errors(config, overrides=[override])
+    assert line == f"override '{override}': elements of a list cannot be set: give the whole list, sensor=[...]"
+
+
 def test_override_that_a_later_one_has_changed_is_not_blamed() -> None:
     overrides = ["algorithm.cfg.batch_size=64", "algorithm.cfg.batch_size=100000"]
     (line,) = errors(tiny_config(), overrides=overrides)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from embodichain.utils import ConfigError
-from embodichain.utils.errors import collected, placed, unknown_name
+from embodichain.utils.errors import collected, placed, raise_problems, unknown_name
 from embodichain.utils.plain_data import check_plain
 
 OLD_PATHS = {
@@ -19,6 +19,7 @@ OLD_PATHS = {
 }
 """Older path of a value -> present path."""
 
+_ELEMENT = re.compile(r"\[\d+\]$")
 _INLINE = re.compile(r"(trainer\.)?gym_config\.")  # in a training config, and in a run's record
 
 
@@ -27,12 +28,23 @@ def apply_overrides(data: dict[str, Any], overrides: Sequence[str], problems: li
     for override in overrides:
         with collected(problems):
             keys, value = _parse_override(override)
+            *parents, last = keys
             node = data
-            for key in keys[:-1]:
+            for key in parents:
+                raise_problems(_element_problems(node, key, override, is_entered=True))
                 node = node.setdefault(key, {})
                 if not isinstance(node, dict):
                     raise ConfigError(f"override '{override}': '{key}' is not an object in the config")
-            node[keys[-1]] = value
+            raise_problems(_element_problems(node, last, override, is_entered=False))
+            node[last] = value
+
+
+def _element_problems(node: Mapping[str, Any], key: str, override: str, is_entered: bool) -> list[str]:
+    """Return what is wrong with an element of a list: ``sensor.0``, or ``sensor[0]``, as errors name it."""
+    name = _ELEMENT.sub("", key)
+    if isinstance(node.get(name), list) and (is_entered or name != key):
+        return [f"override '{override}': elements of a list cannot be set: give the whole list, {name}=[...]"]
+    return []
 
 
 def split_overrides(overrides: Sequence[str], env_keys: Collection[str]) -> tuple[list[str], list[str]]:
@@ -53,7 +65,8 @@ def split_overrides(overrides: Sequence[str], env_keys: Collection[str]) -> tupl
     for override in overrides:
         place = _INLINE.match(override)
         inner = override[place.end() :] if place else override
-        is_env = place is not None or inner.partition("=")[0].partition(".")[0] in env_keys
+        first = re.split(r"[.=\[]", inner, maxsplit=1)[0]
+        is_env = place is not None or first in env_keys
         (env if is_env else train).append(inner)
     return train, env
 
