@@ -17,7 +17,7 @@ EXAMPLES = (
     "gym_config.json",
     "my_task/env.json --import my_task --allow-import my_task",
 )
-EXIT_CODES = "exit codes: 0 the config is right, 2 it is not"
+EXIT_CODES = "exit codes: 0 the config is right, 2 it is not, 1 code that it names raised an error"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""Checks a training config or an environment config, and tries it with one environment."""
+"""Checks a training config or an environment config, and tries it with a few environments."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ from embodichain.utils.configclass import replace
 from embodichain.utils.errors import collected, placed, raise_problems
 from embodichain.utils.translation import Translation
 from embodichain.utils.utility import load_config_file
+
+_NUM_ENVS = 3  # that are tried
 
 
 def read_config(
@@ -69,7 +71,7 @@ def read_config(
 
 
 def try_config(config: RunConfig | tuple[str, TaskCfg]) -> str:
-    """Build one environment of what :func:`read_config` returned on the CPU, make a step, and build the policy.
+    """Build a few environments of what :func:`read_config` returned on the CPU, make a step, and build the policy.
 
     What only the compiled scene, or a term's first call, shows to be wrong is found here. A Gymnasium environment may
     be a real robot, and a VLA's weights are large: neither is built.
@@ -85,17 +87,20 @@ def try_config(config: RunConfig | tuple[str, TaskCfg]) -> str:
     if isinstance(cfg, GymnasiumEnvCfg):
         return "not built: it is an environment of Gymnasium"
     on_cpu = replace(cfg.sim_cfg, sim_device="cpu")
-    cfg = replace(cfg.without_records(), num_envs=1, group_size=1, sim_cfg=on_cpu)
-    tried = "one environment was built, and made a step"
-    with closing(build_env(env_id, cfg)) as env:
-        if isinstance(config, RunConfig) and not isinstance(config.policy, VLAPolicyCfg):
-            build_env_policy(config, env, torch.device("cpu"))
-        try:
+    # Not one: [N] and a single number would look alike.
+    num_envs = min(cfg.num_envs, _NUM_ENVS)
+    cfg = replace(cfg.without_records(), num_envs=num_envs, group_size=1, sim_cfg=on_cpu)
+    try:
+        with closing(build_env(env_id, cfg)) as env:
+            if isinstance(config, RunConfig) and not isinstance(config.policy, VLAPolicyCfg):
+                build_env_policy(config, env, torch.device("cpu"))
             env.reset(seed=cfg.seed)
-            env.step(torch.zeros(1, env.single_action_space.shape[0]))
-        except RenderingUnavailableError as error:
-            tried = f"one environment was built, but made no step: {error}"
-    return tried
+            env.step(torch.zeros(num_envs, env.single_action_space.shape[0]))
+    except (ConfigError, RenderingUnavailableError) as error:
+        if isinstance(error, RenderingUnavailableError) or isinstance(error.__cause__, RenderingUnavailableError):
+            return f"not tried, since its images cannot be drawn here: {error}"
+        raise
+    return f"{num_envs} environment{'s were' if num_envs > 1 else ' was'} built, and made a step"
 
 
 def format_config(config: RunConfig | tuple[str, TaskCfg]) -> str:

@@ -159,14 +159,20 @@ def allowed_imports(args: argparse.Namespace) -> list[str]:
     return [*args.allow_import, *imports_allowed_by_environment()]
 
 
+_MAIN = {"__main__", "__mp_main__"}  # names of a script, in its own process and in those that it starts
+
+
 def check_free(registered: Mapping[str, type], name: str, new: type, kind: str) -> None:
-    """Check that no other class is registered by a name; the same class may be, of a module or cell that runs again.
+    """Check that no other class is registered by a name.
+
+    The same class may be: of a module or cell that runs again, or of a script that is imported by its name as well.
 
     Raises:
         ConfigError: one is.
     """
     old = registered.get(name, new)
-    if (old.__module__, old.__qualname__) != (new.__module__, new.__qualname__):
+    is_same_module = old.__module__ == new.__module__ or bool(_MAIN & {old.__module__, new.__module__})
+    if not (is_same_module and old.__qualname__ == new.__qualname__):
         found = f"{old.__module__}.{old.__qualname__}"
         raise ConfigError(f"{kind} '{name}' is registered already, by {found}: choose another name, or override=True")
 

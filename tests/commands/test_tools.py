@@ -13,6 +13,7 @@ from embodichain.cli import main
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
 from embodichain.tools.doctor.machine import give_advice
+from embodichain.utils import ConfigError
 from embodichain.utils.machine import describe_machine
 from embodichain.utils.shipped import TASK_CONFIGS
 from tests.agents.rl.fakes import CART_POLE_ENV, tiny_config, write_config
@@ -185,29 +186,35 @@ def test_valid_means_that_an_environment_makes_a_step_and_the_policy_fits(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = write_config(tmp_path, tiny_config())
-    tried = "; one environment was built, and made a step\n"
-    assert validated(capsys, 0, config).endswith(tried)
-    assert validated(capsys, 0, str(CART_POLE_ENV)).endswith(tried)
+    assert validated(capsys, 0, config).endswith("; 2 environments were built, and made a step\n")
+    tried = "; 3 environments were built, and made a step\n"
+    assert validated(capsys, 0, config, "trainer.num_envs=64").endswith(tried)
+    assert validated(capsys, 0, str(CART_POLE_ENV)).endswith("; 1 environment was built, and made a step\n")
     error = validated(capsys, 2, config, 'policy.obs_groups={"actor": ["nope"]}')
     assert "error: policy.obs_groups.actor[0]: unknown entry or pattern 'nope'." in error
     near = f'env.rewards.near={{"func": "{__name__}.no_reward"}}'
     error = validated(capsys, 2, config, near, "--allow-import", __name__)
-    assert "error: env.rewards.near: no_reward must return a tensor [N] = [1]" in error
+    assert "error: env.rewards.near: no_reward must return a tensor [N] = [2]" in error
 
 
 def no_reward(env: Any, obs: Any, action: Any, info: Any) -> None:
     """What a user forgets to return."""
 
 
-def test_without_a_renderer_a_config_with_images_is_built_and_makes_no_step(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("is_cause", [True, False])
+def test_config_whose_images_cannot_be_drawn_here_is_not_called_wrong(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_cause: bool
 ) -> None:
-    def fail(self: Any, **given: Any) -> Any:
-        raise RenderingUnavailableError("no OpenGL here")
+    def fail(self: Any, *given: Any) -> Any:
+        missing = RenderingUnavailableError("no OpenGL here")
+        if is_cause:  # as a camera says it
+            raise ConfigError("sensor 'front': no OpenGL here") from missing
+        raise missing
 
-    monkeypatch.setattr(EmbodiedEnv, "reset", fail)
+    monkeypatch.setattr(EmbodiedEnv, "__init__", fail)
     out = validated(capsys, 0, "push_colored_cube/sac_images")
-    assert out.endswith("; one environment was built, but made no step: no OpenGL here\n")
+    assert "; not tried, since its images cannot be drawn here: " in out
+    assert out.endswith("no OpenGL here\n")
 
 
 def test_environment_that_may_be_a_robot_is_not_built(capsys: pytest.CaptureFixture[str]) -> None:

@@ -288,9 +288,6 @@ def _check_terms(
     return found
 
 
-_OTHER_NAME = "choose another name (\"name\": ...), or mode 'modify' to change it"
-
-
 def _entry_problems(observations: Mapping[str, ObservationCfg], names: SceneNames, known: Sequence[str]) -> list[str]:
     """Return the problems of ``modify`` terms without an entry, and of ``add`` terms that would replace one.
 
@@ -305,8 +302,11 @@ def _entry_problems(observations: Mapping[str, ObservationCfg], names: SceneName
         name = cfg.name or term
         if cfg.mode == "add":
             taken = [entry for entry in entries if f"{entry}/".startswith(f"{name}/") or name.startswith(f"{entry}/")]
-            if taken and not any(line.startswith(f"env.observations.{term}.") for line in known):
-                problems.append(f"env.observations.{term}: there is an entry '{min(taken)}' already: {_OTHER_NAME}")
+            line = f"env.observations.{term}: there is an entry '{min(taken, default='')}' already"
+            if name in entries and not any(line.startswith(f"env.observations.{term}.") for line in known):
+                logger.log_warning(f"{line}, which this one replaces; to change it, write mode 'modify'")
+            elif taken and name not in entries:
+                problems.append(f'{line}: choose another name, "name": ...')
             entries.add(name)
         elif name not in entries:
             problems.append(f"env.observations.{term}.name: {unknown_name('entry', name, entries)}")

@@ -195,6 +195,15 @@ def test_class_without_settings_of_its_own_has_those_of_what_it_learns_from() ->
     assert PPO.learns_from == "rollouts"
 
 
+@pytest.mark.parametrize("main", ["__main__", "__mp_main__"])
+def test_script_that_is_imported_by_its_name_as_well_registers_the_same_class(main: str) -> None:
+    register_algo("mine")(UserAlgorithm)
+    names = {"__module__": main, "__qualname__": "UserAlgorithm"}
+    again = type("UserAlgorithm", (BaseAlgorithm,), dict(vars(UserAlgorithm)) | names)
+    register_algo("mine")(again)
+    assert _ALGORITHMS["mine"] is again
+
+
 def test_name_of_another_class_is_not_taken_in_silence() -> None:
     def make() -> type[BaseAlgorithm]:
         class Mine(UserAlgorithm):

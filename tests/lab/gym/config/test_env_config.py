@@ -240,32 +240,24 @@ def test_registered_class_that_is_no_environment_is_named(monkeypatch: pytest.Mo
     assert str(caught.value).endswith("Plain of 'PlainRL' must be a subclass of EmbodiedEnv")
 
 
-@pytest.mark.parametrize(
-    ("name", "similar"), [("success_treshold", "success_threshold"), ("success_threshold", ""), ("colour", "")]
-)
-def test_extension_that_is_nearly_an_attribute_of_the_task_is_warned_of(
-    name: str, similar: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data = copy.deepcopy(PUSH_CUBE)
-    data["env"]["extensions"] = {name: 0.07}
-    config_to_cfg(data)
-    line = f"env.extensions.{name}: the task has '{similar}': is that what is meant?"
-    assert (line in capsys.readouterr().err) == bool(similar)
-
-
-@pytest.mark.parametrize(
-    ("name", "taken"), [("robot/qpos", "robot/qpos"), ("robot", "robot/ee_pos"), ("robot/qpos/first", "robot/qpos")]
-)
-def test_observation_does_not_replace_another(name: str, taken: str) -> None:
+def with_observation(name: str) -> dict[str, Any]:
     data = copy.deepcopy(PUSH_CUBE)
     data["env"]["observations"]["mine"] = {"func": "get_robot_eef_pose", "mode": "add", "name": name}
-    line = (
-        f"env.observations.mine: there is an entry '{taken}' already: choose another name (\"name\": ...), or mode "
-        "'modify' to change it"
-    )
+    return data
+
+
+def test_observation_that_replaces_another_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+    config_to_cfg(with_observation("robot/qpos"))
+    line = "env.observations.mine: there is an entry 'robot/qpos' already, which this one replaces; to change it, write"
+    assert line in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "taken"), [("robot", "robot/ee_pos"), ("robot/qpos/first", "robot/qpos")])
+def test_observation_is_not_inside_another(name: str, taken: str) -> None:
+    line = f"env.observations.mine: there is an entry '{taken}' already: choose another name, \"name\": ..."
     with pytest.raises(ConfigError) as caught:
-        config_to_cfg(data)
-    assert line in str(caught.value).splitlines()
+        config_to_cfg(with_observation(name))
+    assert str(caught.value).splitlines() == [line]
 
 
 def test_term_without_its_mode_is_one_mistake() -> None:

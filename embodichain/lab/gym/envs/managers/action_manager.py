@@ -13,7 +13,7 @@ from embodichain.lab.gym.envs.managers.base import ActionTerm, Manager, name_ter
 from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
-from embodichain.utils import ConfigError
+from embodichain.utils import ConfigError, logger
 
 JOINT_KINDS = frozenset({"qpos", "qvel", "qf"})
 """Kinds of targets of joints."""
@@ -40,6 +40,7 @@ class ActionManager(Manager):
         self.terms = {name: term for name, term in terms.items() if term.cfg.mode == "pre"}
         self._post = [term for term in terms.values() if term.cfg.mode == "post"]
         self._targets = {id(term): joint_targets(term, name) for name, term in terms.items()}
+        self._names = {id(term): name for name, term in terms.items()}
         self._is_first = True  # the next action
         for term in self._post:
             if not term.kind:
@@ -82,7 +83,7 @@ class ActionManager(Manager):
             assert not isinstance(action, Tensor), "targets come by kind"
             processed = dict(action)
             for term in self._post:
-                processed |= self._targets[id(term)](processed[term.kind])
+                processed |= self._call(self._names[id(term)], term, processed[term.kind])
             return processed
         results = self._process(action)
         if len(results) == 1:
@@ -145,21 +146,26 @@ def _check_result(place: str, term: ActionTerm, result: object, num_envs: int) -
         raise ConfigError(f"{what} must return a dict of tensors, {{'qpos': [N, J]}}, not {_what(result)}")
     others = {key: value for key, value in result.items() if key != kind}
     moving = next((key for key in others if key in KINDS), None)
-    if moving is not None:
+    if moving is not None and kind not in result:
         says = f"kind = '{kind}'" if kind else "nothing"
         raise ConfigError(f"{what} returns '{moving}', of which its class says {says}: write kind = \"{moving}\" there")
     unused = next((key for key, value in others.items() if not kind and list(value.shape) != [num_envs]), None)
     if unused is not None:
-        raise ConfigError(
+        logger.log_warning(
             f"{what} returns '{unused}', {_what(others[unused])}, which moves nothing: targets are 'qpos', 'qvel' or "
             "'qf' [N, J], and its class says which, kind = \"qpos\"; metrics are [N]"
         )
     target, shape = result.get(kind), [num_envs, len(term.joint_ids)]
-    if kind in JOINT_KINDS and not (isinstance(target, Tensor) and list(target.shape) == shape):
+    if kind in JOINT_KINDS and not (isinstance(target, Tensor) and _broadcasts(target, shape)):
         raise ConfigError(
             f"{what} must return '{kind}' [N, J] = {shape}, a row for each environment and a column for each of the "
             f"term's joints, not {_what(target)}"
         )
+
+
+def _broadcasts(target: Tensor, shape: list[int]) -> bool:
+    sizes = [1] * (2 - target.dim()) + list(target.shape)
+    return len(sizes) == 2 and all(size in (1, wanted) for size, wanted in zip(sizes, shape, strict=True))
 
 
 def _what(value: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from embodichain.utils.state import attributes, declared_state, load_attributes,
 __all__ = ["ActionTerm", "CommandMap", "CommandTerm", "Functor", "Manager", "Term", "name_term"]
 
 Cfg = TypeVar("Cfg", bound=FunctorCfg)
+
+_PACKAGE, _LIBRARIES = str(Path(__file__).resolve().parents[4]), "site-packages"  # whose lines are not the user's
 
 
 class Functor:
@@ -193,6 +196,8 @@ class CommandTerm(Functor):
 
     def __init__(self, cfg: CommandCfg, env: TermEnv) -> None:
         super().__init__(cfg, env)
+        if not hasattr(self, "size"):
+            raise ConfigError(f"func: {type(self).__qualname__} has no 'size', the length of the command")
         self._held: Tensor | None = None
         self.command: Tensor = torch.zeros(env.num_envs, self.size, device=env.device)
         self.tracked: Tensor = self.command
@@ -252,10 +257,8 @@ class CommandTerm(Functor):
         drawn: object = self.draw(env_ids)
         if not (isinstance(drawn, Tensor) and drawn.shape == (len(env_ids), self.size)):
             found = f"a tensor {list(drawn.shape)}" if isinstance(drawn, Tensor) else type(drawn).__name__
-            raise ConfigError(
-                f"{type(self).__qualname__}.draw must return a tensor [n, size] = [{len(env_ids)}, {self.size}], a row "
-                f"for each of env_ids, not {found}"
-            )
+            wanted = f"[n, size] = [{len(env_ids)}, {self.size}], a row for each of env_ids"
+            raise ConfigError(f"func: {type(self).__qualname__}.draw must return a tensor {wanted}, not {found}")
         self.command = self.command.index_copy(0, env_ids, drawn)
 
 
@@ -307,12 +310,24 @@ def name_term(error: Exception, place: str, func: Any) -> None:
         if str(error).startswith(("func: ", "params.")):
             raise ConfigError(f"{place}.{error}") from error
         return
-    name = getattr(func, "__qualname__", type(func).__qualname__)
-    frames = traceback.extract_tb(error.__traceback__)[1:2]
-    where = "".join(f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in frames)
+    where = f"{_name_of(func)}{_line_of(error)}"
     if isinstance(error, KeyError):
-        raise ConfigError(f"{place}: {name}{where}: no such key: {error.args[0]}") from error
-    error.add_note(f"{place}: raised in {name}{where}")
+        raise ConfigError(f"{place}: {where}: no such key: {', '.join(map(str, error.args))}") from error
+    error.add_note(f"{place}: raised in {where}")
+
+
+def _name_of(func: Any) -> str:
+    if inspect.ismethod(func):
+        return f"{type(func.__self__).__qualname__}.{func.__name__}"
+    return str(getattr(func, "__qualname__", type(func).__qualname__))
+
+
+def _line_of(error: Exception) -> str:
+    """Return the line in the user's code, else in ours, from which an error came."""
+    frames = traceback.extract_tb(error.__traceback__)[1:]
+    own = (frame for frame in frames if not frame.filename.startswith(_PACKAGE) and _LIBRARIES not in frame.filename)
+    frame = next(own, frames[0] if frames else None)
+    return "" if frame is None else f" ({Path(frame.filename).name}, line {frame.lineno})"
 
 
 class Manager:

@@ -39,7 +39,7 @@ _CONFIGURED: dict[type[FunctorCfg], type[ActionTerm | CommandTerm]] = {
 }
 _WRITTEN: dict[type[Functor], tuple[str, ...]] = {
     ActionTerm: ("process_action",),
-    CommandTerm: ("draw", "size"),
+    CommandTerm: ("draw",),
     Functor: ("__call__",),
 }
 """What a class of the user has to have, by its base."""
@@ -125,8 +125,10 @@ def _instance(functor_class: type[Functor], cfg: FunctorCfg, env: TermEnv, place
 
 def _check_written(functor_class: type[Functor], base: type[Functor], place: str) -> None:
     """Raise a ConfigError if a class lacks what its base leaves to it."""
+    if base is CommandTerm and functor_class.reset is not base.reset:
+        return  # which alone calls it
     for name in _WRITTEN[base]:
-        if getattr(functor_class, name, None) is getattr(base, name, None):
+        if getattr(functor_class, name) is getattr(base, name):
             raise ConfigError(
                 f"{place}.func: {_name_of(functor_class)} has no '{name}', which {base.__name__} classes need"
             )

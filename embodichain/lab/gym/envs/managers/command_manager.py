@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.base import CommandTerm, Manager
+from embodichain.lab.gym.envs.managers.base import CommandTerm, Manager, name_term
 from embodichain.lab.gym.envs.managers.cfg import CommandCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
@@ -47,7 +47,11 @@ class CommandManager(Manager):
         with env.random.stream("commands", tick=env.elapsed_steps), self._changing_stepping():
             for name, term in self.terms.items():
                 env.random.turn_to(f"commands.{name}")
-                term.advance()
+                try:
+                    term.advance()
+                except Exception as error:
+                    name_term(error, f"env.commands.{name}", term.advance)
+                    raise
 
     def _changing_stepping(self) -> AbstractContextManager[None]:
         """Restrict changes to the environments that step: within a chunk of actions not all of them."""

@@ -45,8 +45,16 @@ class MisspeltWithoutKind(Misspelt):
     kind = ""
 
 
-class OneRow(Moves):
+class TwoColumns(Moves):
+    returned = lambda action: {"qpos": action.repeat(1, 2)}  # noqa: E731
+
+
+class OnePose(Moves):
     returned = lambda action: {"qpos": action[:1]}  # noqa: E731
+
+
+class AlsoVelocities(Moves):
+    returned = lambda action: {"qpos": action, "qvel": 0 * action}  # noqa: E731
 
 
 class BareTensor(Moves):
@@ -100,14 +108,9 @@ def test_term_may_report_a_metric_and_move_nothing() -> None:
             "joints, not nothing",
         ),
         (
-            "MisspeltWithoutKind",
-            "returns 'qposs', a tensor [2, 1], which moves nothing: targets are 'qpos', 'qvel' or 'qf' [N, J], and "
-            'its class says which, kind = "qpos"; metrics are [N]',
-        ),
-        (
-            "OneRow",
+            "TwoColumns",
             "must return 'qpos' [N, J] = [2, 1], a row for each environment and a column for each of the term's "
-            "joints, not a tensor [1, 1]",
+            "joints, not a tensor [2, 2]",
         ),
         ("BareTensor", "must return a dict of tensors, {'qpos': [N, J]}, not a tensor [2, 1]"),
     ],
@@ -117,6 +120,23 @@ def test_action_that_would_move_something_else_is_an_error_in_the_first_step(nam
     with pytest.raises(ConfigError) as caught:
         step(env)
     assert str(caught.value) == f"env.actions.mine: {name}.process_action {message}"
+
+
+@pytest.mark.parametrize("name", ["OnePose", "AlsoVelocities"])
+def test_pose_of_all_environments_and_further_results_are_taken(name: str) -> None:
+    env = with_actions(name)
+    before = env.robot.get_qpos()
+    for _ in range(20):
+        step(env)
+    assert (env.robot.get_qpos() - before)[:, 0].min() > 0.1
+
+
+def test_result_that_moves_nothing_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+    step(with_actions("MisspeltWithoutKind"))
+    line = (
+        "env.actions.mine: MisspeltWithoutKind.process_action returns 'qposs', a tensor [2, 1], which moves nothing: "
+    )
+    assert line in capsys.readouterr().err
 
 
 def test_term_of_mode_post_needs_a_kind() -> None:
@@ -195,7 +215,7 @@ class BadSignature(FailsToReset):
         ("observations", {"func": "FailsToReset"}, "raised in FailsToReset.reset (test_faulty_terms.py, line "),
         ("observations", {"func": "FailsToBegin"}, "raised where 'FailsToBegin' was made"),
         ("observations", {"func": "BadSignature"}, "raised where 'BadSignature' was made"),
-        ("actions", {"func": "Raises"}, "raised in Moves.process_action (test_faulty_terms.py, line "),
+        ("actions", {"func": "Raises"}, "raised in Raises.process_action (test_faulty_terms.py, line "),
     ],
 )
 def test_error_inside_a_term_ends_with_its_place(block: str, term: dict[str, Any], note: str) -> None:
@@ -284,9 +304,39 @@ class WithoutProcess(ActionTerm):
     [("OneNumber", r"a tensor \[2\]"), ("OfAllEnvironments", r"a tensor \[3, 2\]"), ("Nothing", "NoneType")],
 )
 def test_command_of_another_shape_is_an_error(name: str, found: str) -> None:
-    message = rf"^{name}\.draw must return a tensor \[n, size\] = \[2, 2\], a row for each of env_ids, not {found}$"
+    shape = r"a tensor \[n, size\] = \[2, 2\], a row for each of env_ids"
+    message = rf"^env\.commands\.aim\.func: {name}\.draw must return {shape}, not {found}$"
     with pytest.raises(ConfigError, match=message):
         step_once({"commands": {"aim": {"func": f"{HERE}.{name}"}}})
+
+
+def test_command_without_a_length_is_an_error() -> None:
+    with pytest.raises(ConfigError, match=r"WithoutSize has no 'size', the length of the command$"):
+        step_once({"commands": {"aim": {"func": f"{HERE}.WithoutSize"}}})
+
+
+class SizeOfItsOwn(Aim):
+    """Its length is known when it is made."""
+
+    def __init__(self, cfg: Any, env: Any) -> None:
+        self.size = 2  # type: ignore[misc]
+        super().__init__(cfg, env)
+
+
+class FailsToDraw(Aim):
+    def draw(self, env_ids: Tensor) -> Tensor:
+        return fails()
+
+
+def test_length_of_a_command_may_be_an_instances_own() -> None:
+    step_once({"commands": {"aim": {"func": f"{HERE}.SizeOfItsOwn"}}})
+
+
+def test_error_in_a_draw_names_the_users_class_and_line() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        step_once({"commands": {"aim": {"func": f"{HERE}.FailsToDraw"}}})
+    (note,) = caught.value.__notes__
+    assert note.startswith("env.commands.aim: raised in FailsToDraw.reset (test_faulty_terms.py, line ")
 
 
 def test_command_of_the_user_is_drawn() -> None:
@@ -296,7 +346,6 @@ def test_command_of_the_user_is_drawn() -> None:
 @pytest.mark.parametrize(
     ("block", "name", "missing"),
     [
-        ("commands", "WithoutSize", "'size', which CommandTerm classes need"),
         ("commands", "WithoutDraw", "'draw', which CommandTerm classes need"),
         ("observations", "WithoutCall", "'__call__', which Functor classes need"),
         ("actions", "WithoutProcess", "'process_action', which ActionTerm classes need"),
