@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from embodichain.lab.gym.envs.managers.adapters import joint_targets
-from embodichain.lab.gym.envs.managers.base import ActionTerm, Manager, name_term
+from embodichain.lab.gym.envs.managers.base import ActionTerm, Manager, kind_of, name_term
 from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
@@ -38,11 +38,10 @@ class ActionManager(Manager):
         super().__init__(env, built)
         terms: dict[str, ActionTerm] = {term.name: term.func for term in built}
         self.terms = {name: term for name, term in terms.items() if term.cfg.mode == "pre"}
-        self._post = [term for term in terms.values() if term.cfg.mode == "post"]
-        self._targets = {id(term): joint_targets(term, name) for name, term in terms.items()}
-        self._names = {id(term): name for name, term in terms.items()}
+        self._post = {name: term for name, term in terms.items() if term.cfg.mode == "post"}
+        self._targets = {name: joint_targets(term, name) for name, term in terms.items()}
         self._is_first = True  # the next action
-        for term in self._post:
+        for term in self._post.values():
             if not term.kind:
                 raise ConfigError(f"env.actions: {type(term).__name__} is of mode 'post', so that it needs a kind")
         if not self.terms:
@@ -82,8 +81,8 @@ class ActionManager(Manager):
         if mode == "post":
             assert not isinstance(action, Tensor), "targets come by kind"
             processed = dict(action)
-            for term in self._post:
-                processed |= self._call(self._names[id(term)], term, processed[term.kind])
+            for name, term in self._post.items():
+                processed |= self._call(name, term, processed[term.kind])
             return processed
         results = self._process(action)
         if len(results) == 1:
@@ -130,7 +129,7 @@ class ActionManager(Manager):
 
     def _call(self, name: str, term: ActionTerm, action: Tensor) -> Mapping[str, Tensor]:
         try:
-            result = self._targets[id(term)](action)
+            result = self._targets[name](action)
         except Exception as error:
             name_term(error, f"env.actions.{name}", term.process_action)
             raise
@@ -169,9 +168,7 @@ def _broadcasts(target: Tensor, shape: list[int]) -> bool:
 
 
 def _what(value: object) -> str:
-    if isinstance(value, Tensor):
-        return f"a tensor {list(value.shape)}"
-    return "nothing" if value is None else type(value).__name__
+    return "nothing" if value is None else kind_of(value)
 
 
 def _check_joints(terms: Mapping[str, ActionTerm]) -> None:

@@ -19,7 +19,17 @@ from embodichain.lab.sim import SimulationManager
 from embodichain.utils import ConfigError
 from embodichain.utils.state import attributes, declared_state, load_attributes, load_declared_state
 
-__all__ = ["ActionTerm", "CommandMap", "CommandTerm", "Functor", "Manager", "Term", "name_term"]
+__all__ = [
+    "ActionTerm",
+    "CommandMap",
+    "CommandTerm",
+    "Functor",
+    "Manager",
+    "Term",
+    "kind_of",
+    "name_term",
+    "qualified_name",
+]
 
 Cfg = TypeVar("Cfg", bound=FunctorCfg)
 
@@ -256,9 +266,10 @@ class CommandTerm(Functor):
         self.time_left = self.time_left.index_copy(0, env_ids, times)
         drawn: object = self.draw(env_ids)
         if not (isinstance(drawn, Tensor) and drawn.shape == (len(env_ids), self.size)):
-            found = f"a tensor {list(drawn.shape)}" if isinstance(drawn, Tensor) else type(drawn).__name__
             wanted = f"[n, size] = [{len(env_ids)}, {self.size}], a row for each of env_ids"
-            raise ConfigError(f"func: {type(self).__qualname__}.draw must return a tensor {wanted}, not {found}")
+            raise ConfigError(
+                f"func: {type(self).__qualname__}.draw must return a tensor {wanted}, not {kind_of(drawn)}"
+            )
         self.command = self.command.index_copy(0, env_ids, drawn)
 
 
@@ -310,16 +321,22 @@ def name_term(error: Exception, place: str, func: Any) -> None:
         if str(error).startswith(("func: ", "params.")):
             raise ConfigError(f"{place}.{error}") from error
         return
-    where = f"{_name_of(func)}{_line_of(error)}"
+    where = f"{qualified_name(func)}{_line_of(error)}"
     if isinstance(error, KeyError):
         raise ConfigError(f"{place}: {where}: no such key: {', '.join(map(str, error.args))}") from error
     error.add_note(f"{place}: raised in {where}")
 
 
-def _name_of(func: Any) -> str:
+def qualified_name(func: Any) -> str:
+    """Return the name of a term's function, class or method, for messages."""
     if inspect.ismethod(func):
         return f"{type(func.__self__).__qualname__}.{func.__name__}"
     return str(getattr(func, "__qualname__", type(func).__qualname__))
+
+
+def kind_of(value: object) -> str:
+    """Return what a term has returned, for messages."""
+    return f"a tensor {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
 
 
 def _line_of(error: Exception) -> str:

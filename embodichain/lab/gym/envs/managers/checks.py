@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from embodichain.lab.gym.envs.managers.adapters import takes_observation
-from embodichain.lab.gym.envs.managers.base import ActionTerm, Cfg, CommandTerm, Functor, Term
+from embodichain.lab.gym.envs.managers.base import ActionTerm, Cfg, CommandTerm, Functor, Term, kind_of, qualified_name
 from embodichain.lab.gym.envs.managers.cfg import (
     ActionTermCfg,
     CommandCfg,
@@ -48,9 +48,10 @@ _GIVEN_BY_MANAGERS = ("obs", "action", "info", "env_ids", "data")
 
 def wrong_return(place: str, func: Any, value: object, wanted: str) -> ConfigError:
     """Return the error for a term that returned ``value`` instead of a tensor of the ``wanted`` shape."""
-    name = getattr(func, "__qualname__", type(func).__qualname__)
-    found = f"a tensor {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-    return ConfigError(f"{place}: {name} must return a tensor {wanted}, a row for each environment, not {found}")
+    found = kind_of(value)
+    return ConfigError(
+        f"{place}: {qualified_name(func)} must return a tensor {wanted}, a row for each environment, not {found}"
+    )
 
 
 @contextmanager
@@ -66,10 +67,9 @@ def leaving_unchanged(place: str, func: Any, shared: Mapping[str, Tensor]) -> It
     yield
     for key, version in before.items():
         if shared[key]._version != version:
-            name = getattr(func, "__qualname__", type(func).__qualname__)
             raise ConfigError(
-                f"{place}: {name} writes into '{key}', which others read too: make a new tensor, x * 0.1 instead of "
-                "x *= 0.1"
+                f"{place}: {qualified_name(func)} writes into '{key}', which others read too: make a new tensor, "
+                "x * 0.1 instead of x *= 0.1"
             )
 
 
