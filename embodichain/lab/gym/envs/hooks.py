@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
+from types import FunctionType
 from typing import Any
 
 import gymnasium as gym
@@ -13,7 +15,9 @@ from torch import Tensor
 from embodichain.lab.gym.envs.env_cfg import EnvCfg
 from embodichain.lab.sim import SimulationManager
 from embodichain.lab.sim.objects import StateCache
-from embodichain.utils import ConfigError
+from embodichain.utils import ConfigError, logger
+
+_MISSPELT = 0.85  # least likeness to a hook's name, as difflib measures it
 
 TaskState = tuple[Tensor, Tensor, dict[str, Tensor]]
 """Success [N] bool, failure [N] bool, metrics [N] by name."""
@@ -62,6 +66,10 @@ class TaskHooks(gym.Env[Any, Any]):
     _never: Tensor
     """[N] bool, false everywhere."""
     _has_success = True
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        _warn_of_misspelt_hooks(cls)
 
     def compute_task_state(self, **kwargs: Any) -> TaskState:
         """Return whether the task is achieved [N] bool, whether it has failed [N] bool, and metrics [N] by name.
@@ -154,3 +162,16 @@ class TaskHooks(gym.Env[Any, Any]):
     def _elapsed_steps(self) -> Tensor:
         """The name of ``elapsed_steps`` in tasks written for EmbodiChain."""
         return self.elapsed_steps
+
+
+def _warn_of_misspelt_hooks(task: type) -> None:
+    """Warn of methods of a new class that are nearly named like a hook: nothing would call them."""
+    hooks = [name for name, value in vars(TaskHooks).items() if isinstance(value, FunctionType)]
+    for name, value in vars(task).items():
+        if not isinstance(value, FunctionType) or any(hasattr(base, name) for base in task.__bases__):
+            continue
+        if similar := difflib.get_close_matches(name, hooks, n=1, cutoff=_MISSPELT):
+            logger.log_warning(
+                f"{task.__qualname__}.{name}: no hook has this name, so only your own code can call it. "
+                f"Did you mean '{similar[0]}'?"
+            )

@@ -89,3 +89,37 @@ def test_hooks_run_once_in_a_step_and_the_task_state_once_more_in_a_reset() -> N
         env.step(torch.zeros(1, env.action_manager.total_action_dim))
     steps = [(name, [count]) for count in (1, 2, 1) for name in ("update", "task state")]
     assert env.calls == [("task state", [0]), *steps]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("_extend_rewards", "_extend_reward"),
+        ("_prepare_scence", "_prepare_scene"),
+        ("compute_task_states", "compute_task_state"),
+        ("_get_reward", "get_reward"),
+        ("_initialise_episode", "_initialize_episode"),
+    ],
+)
+def test_misspelt_hook_is_named(name: str, meant: str, caplog: pytest.LogCaptureFixture) -> None:
+    task = type("Lift", (EmbodiedEnv,), {name: lambda self: None})
+    line = f"Lift.{name}: no hook has this name, so only your own code can call it. Did you mean '{meant}'?"
+    assert caplog.messages == [line]
+    caplog.clear()
+    type("LiftHigher", (task,), {name: lambda self: None})  # said once, of the class that brought it in
+    assert not caplog.messages
+
+
+def test_own_methods_and_overridden_ones_are_not_taken_for_hooks(caplog: pytest.LogCaptureFixture) -> None:
+    class Lift(EmbodiedEnv):
+        max_reward = 1.0
+
+        def _extend_obs(self, obs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+            return obs
+
+        def _gripper_state(self) -> None: ...
+
+        def reach_reward(self) -> None: ...
+
+    assert Lift.max_reward == 1.0
+    assert not caplog.messages
