@@ -20,6 +20,7 @@ from embodichain.tools.cloning.augmentation import shift_images
 from embodichain.tools.cloning.config import BCCfg
 from embodichain.tools.cloning.demonstrations import Demonstrations
 from embodichain.utils import ConfigError, logger
+from embodichain.utils.machine import check_memory
 from embodichain.utils.state import generators_state, load_generators_state
 
 RAW_ACTION = "raw_action"  # of policies that squash: what the squashing was given
@@ -42,7 +43,12 @@ class Cloning:
 
         Args:
             policy: on the demonstrations' device, trained in place. Modules keep their training or evaluation mode.
+
+        Raises:
+            ConfigError: a minibatch does not fit the memory.
         """
+        what = f"the {cfg.batch_size:,} frames of a minibatch"
+        check_memory("batch_size", what, cfg.batch_size * demonstrations.frame_bytes, demonstrations.action.device)
         if isinstance(policy, VLAPolicy):
             if hasattr(policy.model, "fit_inputs"):
                 policy.model.fit_inputs(demonstrations.entries["state"])

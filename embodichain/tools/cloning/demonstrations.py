@@ -51,6 +51,12 @@ class Demonstrations:
         """M."""
         return len(self.left)
 
+    @property
+    def frame_bytes(self) -> int:
+        """Size of a frame: its entries, action and flat observation."""
+        given = self.entries.bytes() + self.action.nbytes + (0 if self.obs is None else self.obs.nbytes)
+        return int(given) // self.num_frames
+
     def chunks(self, frames: torch.Tensor, length: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the next ``length`` actions from frames on, and a mask of those within the episode.
 

@@ -15,6 +15,8 @@ from embodichain.agents.rl.nan_guard.guard import NonFiniteError
 from embodichain.tools.cloning.cloning import Cloning, cloning_loss
 from embodichain.tools.cloning.config import BCCfg
 from embodichain.tools.cloning.demonstrations import Demonstrations
+from embodichain.utils import ConfigError
+from embodichain.utils.configclass import replace
 
 
 class Linear(nn.Module):
@@ -87,6 +89,15 @@ def test_policy_comes_to_do_what_was_shown() -> None:
     torch.testing.assert_close(policy.model.net.weight, torch.tensor([[2.0], [6.0]]), atol=0.05, rtol=0)
     assert [step for step, _ in reports] == list(range(20, 201, 20))
     assert cloning.loss == reports[-1][1] < 0.01 < reports[0][1]
+
+
+def test_minibatch_beyond_the_memory_is_refused_before_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("embodichain.utils.machine.available_memory", lambda device: 1_000)
+    cfg = BCCfg("train_config.json", batch_size=200)
+    # a frame is a state and an action, 4 bytes each
+    with pytest.raises(ConfigError, match=r"batch_size: the 200 frames of a minibatch take 0\.0 MB of memory at least"):
+        Cloning(VLAPolicy(Linear(), {}), demonstrations(), cfg)
+    Cloning(VLAPolicy(Linear(), {}), demonstrations(), replace(cfg, batch_size=125))
 
 
 def test_part_that_is_frozen_in_evaluation_mode_stays_in_it() -> None:
