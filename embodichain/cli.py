@@ -18,7 +18,6 @@ from importlib import import_module
 from types import ModuleType
 from typing import NamedTuple
 
-import embodichain.conflict  # noqa: F401 (ends here if the other imports would find another project's files)
 from embodichain import __version__
 from embodichain.utils import ConfigError
 from embodichain.utils.deferred_compiler import defer_compiler

@@ -142,19 +142,37 @@ def test_tasks_are_listed_with_their_commands_and_a_new_one_is_written(site: Pat
     assert "TidyUpRL" in (tmp_path / "tidy_up/train.json").parent.joinpath("task.py").read_text(encoding="utf-8")
 
 
-def test_other_project_in_the_same_folder_is_named_in_one_line(site: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("version", "theirs", "command"),
+    [
+        ("0.2.3", "utils/__init__.py", ("embodichain", "list")),
+        ("0.2.3", "agents/__init__.py", ("-m", "embodichain.agents.rl.train", "--help")),
+        ("0.3.2", "cli/__init__.py", ("embodichain", "list")),  # a package goes before our module of the same name
+        ("0.3.2", "cli/__init__.py", ("-m", "embodichain", "list")),
+    ],
+)
+def test_other_project_in_the_same_folder_is_named_in_one_line(
+    site: Path, tmp_path: Path, version: str, theirs: str, command: tuple[str, ...]
+) -> None:
     both = tmp_path / "both"
     shutil.copytree(site, both)
-    (both / "embodichain-0.2.3.dist-info").mkdir()
-    metadata = "Metadata-Version: 2.1\nName: embodichain\nVersion: 0.2.3\n"
-    (both / "embodichain-0.2.3.dist-info/METADATA").write_text(metadata, encoding="utf-8")
-    # As the other package leaves it: its own utils, without what ours has.
-    shutil.rmtree(both / "embodichain/utils")
-    done = embodichain(both, tmp_path, "list")
+    record = both / f"embodichain-{version}.dist-info"
+    record.mkdir()
+    metadata = f"Metadata-Version: 2.1\nName: embodichain\nVersion: {version}\n"
+    (record / "METADATA").write_text(metadata, encoding="utf-8")
+    # As the other package leaves it: a package of its own in the place of what ours has.
+    file = both / "embodichain" / theirs
+    shutil.rmtree(file.parent, ignore_errors=True)
+    file.parent.mkdir()
+    file.write_text("import langchain_openai\n", encoding="utf-8")
+    start = [sys.executable] if command[0] == "-m" else []
+    script = [both / "bin" / name if name == "embodichain" and not start else name for name in command]
+    done = call(*start, *script, folder=tmp_path, PYTHONPATH=str(both))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        f"error: 'embodichain' 0.2.3 and 'embodichain-mujoco' are both installed into {both / 'embodichain'} and have "
-        "overwritten each other's files: remove both (pip uninstall embodichain embodichain-mujoco), then install one\n"
+        f"error: 'embodichain' {version} and 'embodichain-mujoco' are both installed into {both / 'embodichain'} and "
+        "have overwritten each other's files: remove both (pip uninstall embodichain embodichain-mujoco), then install "
+        "one\n"
     )
 
 

@@ -10,7 +10,7 @@ import types
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from pydantic import AfterValidator, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Discriminator, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
 from embodichain.utils.configclass import is_required
@@ -137,7 +137,7 @@ def _adapter(cls: type) -> TypeAdapter[Any]:
 
 @functools.cache
 def _hints(cls: type) -> dict[str, Any]:
-    return get_type_hints(cls)
+    return get_type_hints(cls, include_extras=True)
 
 
 def _describe(item: Any, keys: list[int | str], cls: type, data: Any, noun: str) -> tuple[str, str]:
@@ -242,13 +242,26 @@ def _missing(kind: Any, data: Any, place: str) -> list[str]:
     found: list[str] = []
     classes = [k for k in kinds if dataclasses.is_dataclass(k)]
     if isinstance(data, Mapping) and classes:
-        kinds = classes if len(classes) == 1 else [k for k in classes if _is_tagged(k, data)]
+        kinds = classes if len(classes) == 1 else _tagged(kind, classes, data)
         fields = [f for k in kinds for f in dataclasses.fields(k)]
         found = [_path(place, [f.name]) for f in fields if f.name not in data and is_required(f)]
     for key, value in data.items() if isinstance(data, Mapping) else enumerate(data):
         for inner in [inner for k in kinds for inner in _inner(k, key)]:
             found += _missing(inner, value, _path(place, [key]))
     return found
+
+
+def _tagged(kind: Any, classes: list[Any], data: Mapping[str, Any]) -> list[Any]:
+    """Return the classes of a union that data name, or that stand for data which name none."""
+    if found := [cls for cls in classes if _is_tagged(cls, data)]:
+        return found
+    marks = get_args(kind)[1:] if get_origin(kind) is Annotated else ()
+    tags = [
+        mark.discriminator(data) for mark in marks if isinstance(mark, Discriminator) and callable(mark.discriminator)
+    ]
+    return [
+        cls for cls in classes if any(f.default in tags for f in dataclasses.fields(cls) if isinstance(f.default, str))
+    ]
 
 
 def _is_tagged(cls: Any, data: Mapping[str, Any]) -> bool:

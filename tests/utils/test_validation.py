@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, Self
 
 import pytest
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import MISSING, field
@@ -225,3 +225,28 @@ def test_a_class_that_checks_itself_is_not_asked_about_what_is_missing() -> None
         from_dict(RangeCfg, {"high": 2.0}, "r")
     with pytest.raises(ConfigError, match=r"low 3.0 is above high 2.0"):
         from_dict(RangeCfg, {"low": 3.0, "high": 2.0}, "r")
+
+
+@configclass
+class Named:
+    """Of a union whose objects need not say their type."""
+
+    uid: str
+    kind: Literal["named"] = "named"
+
+
+@configclass
+class Choice:
+    parts: list[
+        Annotated[
+            Annotated[Named, Tag("named")] | Annotated[Mesh, Tag("mesh")],
+            Discriminator(lambda value: value.get("kind", "named") if isinstance(value, dict) else value.kind),
+        ]
+    ] = []
+
+
+def test_what_is_required_is_missed_in_an_object_that_does_not_say_its_type() -> None:
+    value, problems = parse(Choice, {"parts": [{}, {"kind": "mesh"}, {"uid": "a"}]}, "")
+    assert problems == {"parts[0].uid": "required, but missing", "parts[1].path": "required, but missing"}
+    assert value is not None
+    assert value.parts[2] == Named("a")
