@@ -80,7 +80,8 @@ COMMANDS = {
     ),
     "list": Command("listing", "List the tasks, algorithms, policies or terms that a config may name."),
     "validate": Command(
-        "validate", "Check a training config or an environment config, and name every mistake in it; nothing is built."
+        "validate",
+        "Check a training config or an environment config, and name every mistake in it; nothing is trained.",
     ),
     "verify-backends": Command(
         "verify_backends",

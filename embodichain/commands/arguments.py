@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from embodichain.agents.rl.config.arguments import device_here
+from embodichain.agents.rl.config.trainer_cfg import MOST_EPISODES
 from embodichain.agents.rl.trainer.viewer import check_viewer_is_installed
 from embodichain.utils import ConfigError
 from embodichain.utils.files import json_text
@@ -88,6 +89,11 @@ def whole_number(lowest: int = 1, highest: int | None = None) -> Callable[[str],
 
 pixels = whole_number(16, 16384)
 """Type for ``add_argument``: a side of an image; OpenGL's largest is 16384 on most machines."""
+
+
+def number_of_episodes(lowest: int = 1) -> Callable[[str], int]:
+    """Return a type for ``add_argument``: a number of episodes whose results fit the memory."""
+    return whole_number(lowest, MOST_EPISODES)
 
 
 def output_file(text: str) -> Path:

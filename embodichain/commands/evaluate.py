@@ -9,6 +9,7 @@ from embodichain.commands.arguments import (
     add_json,
     add_overrides,
     add_run,
+    number_of_episodes,
     output_folder,
     print_result,
     whole_number,
@@ -28,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add_run(parser)
     add_overrides(parser)
-    parser.add_argument("--episodes", type=whole_number(), default=200, metavar="E", help="default: %(default)s")
+    parser.add_argument("--episodes", type=number_of_episodes(), default=200, metavar="E", help="default: %(default)s")
     parser.add_argument("--envs", type=whole_number(), default=50, metavar="N", help="side by side (default: 50)")
     parser.add_argument(
         "--seed",

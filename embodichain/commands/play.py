@@ -9,6 +9,7 @@ from embodichain.commands.arguments import (
     add_device,
     add_overrides,
     check_viewer,
+    number_of_episodes,
     output_file_with,
     pixels,
     whole_number,
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--agent", choices=list(AGENTS), help="what acts instead of a policy, in a new environment")
     parser.add_argument("--viewer", action="store_true", help="in the browser, until Ctrl-C, instead of a video")
     parser.add_argument(
-        "--episodes", type=whole_number(), metavar="E", help=f"default: {_EPISODES}; with --viewer: without end"
+        "--episodes", type=number_of_episodes(), metavar="E", help=f"default: {_EPISODES}; with --viewer: without end"
     )
     parser.add_argument(
         "--out",

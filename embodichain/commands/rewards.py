@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import argparse
 
-from embodichain.commands.arguments import add_device, add_json, add_run, parse_pairs, print_result, whole_number
+from embodichain.commands.arguments import (
+    add_device,
+    add_json,
+    add_run,
+    number_of_episodes,
+    parse_pairs,
+    print_result,
+    whole_number,
+)
 from embodichain.tools.rewards import analyse_reward, format_terms
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
 
@@ -20,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
     parser.add_argument(
         "--episodes",
-        type=whole_number(2),
+        type=number_of_episodes(2),
         default=200,
         metavar="E",
         help="number to play, with exploration; they are saved in the run's folder (default: %(default)s)",

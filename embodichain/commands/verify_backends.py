@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from embodichain.commands.arguments import CONFIG_HELP, add_json, whole_number
+from embodichain.commands.arguments import CONFIG_HELP, add_json, number_of_episodes, whole_number
 from embodichain.lab.sim.backend import WARP_ON_CPU
 from embodichain.tools.verify import format_verdict, verify_backends
 from embodichain.utils.files import json_text
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=whole_number(), default=50, metavar="T", help="steps (default: %(default)s)")
     parser.add_argument(
         "--episodes",
-        type=whole_number(),
+        type=number_of_episodes(),
         default=50,
         metavar="E",
         help="of the policy on each backend (default: %(default)s)",

@@ -20,7 +20,7 @@ from embodichain.lab.gym.envs.managers.datasets import LeRobotRecorder
 from embodichain.tools.open_run import open_run
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
-from embodichain.utils.errors import CommandFailedError
+from embodichain.utils.errors import CommandFailedError, reason_of
 
 # Other episodes than a training's own evaluations use, because these have chosen the best checkpoint.
 _SEED_OFFSET = 2_000_003
@@ -62,11 +62,11 @@ def evaluate_run(
             that other environments have finished by then, too.
 
     Raises:
-        ConfigError: there is no such run, it cannot be built here, or ``record`` exists.
+        ConfigError: there is no such run, it cannot be built here, or ``record`` exists or cannot be created.
         BrokenPolicyError: a parameter is not finite.
     """
-    if record is not None and record.exists():
-        raise ConfigError(f"--record {record}: is there already: name another folder, or remove it")
+    if record is not None:
+        _check_is_free(record)
     saved = find_run(target)
     table = play_episodes(
         saved,
@@ -94,6 +94,17 @@ def evaluate_run(
         "metrics": means_of([table.metrics()]),
         "figures": {name: describe(values) for name, values in columns.items() if name != "success"},
     }
+
+
+def _check_is_free(record: Path) -> None:
+    """Raise a ConfigError unless the folder can be created; its parent is."""
+    if record.exists():
+        raise ConfigError(f"--record {record}: is there already: name another folder, or remove it")
+    try:
+        record.mkdir(parents=True)
+        record.rmdir()
+    except OSError as error:
+        raise ConfigError(f"--record {record}: cannot be created: {reason_of(error)}") from error
 
 
 def play_episodes(

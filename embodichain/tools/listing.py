@@ -26,15 +26,18 @@ _OWN = "your own, which configs name by these paths"
 
 
 def _envs() -> list[Row]:
-    return [_env_row(get_env_spec(env_id)) for env_id in get_registered_env_ids()]
+    ids = get_registered_env_ids()
+    others = dict.fromkeys(config.env_id for config in shipped_configs() if config.env_id not in ids)
+    return [_env_row(env_id, get_env_spec(env_id)) for env_id in ids] + [_env_row(env_id) for env_id in others]
 
 
-def _env_row(spec: EnvSpec) -> Row:
-    configs = [config for config in shipped_configs() if config.env_id == spec.env_id]
+def _env_row(env_id: str, spec: EnvSpec | None = None) -> Row:
+    """Return the row of a registered task, or of a Gymnasium environment that shipped configs name."""
+    configs = [config for config in shipped_configs() if config.env_id == env_id]
     return {
-        "name": spec.env_id,
-        "about": first_line(spec.cls),
-        "max_episode_steps": spec.max_episode_steps,
+        "name": env_id,
+        "about": "Gymnasium's own, by our wrapper." if spec is None else first_line(spec.cls),
+        "max_episode_steps": None if spec is None else spec.max_episode_steps,
         "configs": [config.name for config in configs],
         "train": train_command(spec, configs),
     }

@@ -11,8 +11,13 @@ import numpy as np
 import torch
 
 from embodichain.agents.rl.build import TaskEnv, build_task
-from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run, find_run_folder, names_run
-from embodichain.agents.rl.config.named import names_config
+from embodichain.agents.rl.checkpoint.saved_run import (
+    SavedRun,
+    check_is_no_config,
+    find_run,
+    find_run_folder,
+    names_run,
+)
 from embodichain.agents.rl.gymnasium_checks import with_scene
 from embodichain.agents.rl.metrics.panel import EvaluationLog
 from embodichain.agents.rl.models import Policy
@@ -157,11 +162,8 @@ def _stage(
 
 def _find_run(target: str) -> SavedRun:
     """Return a run as :func:`find_run`; a ConfigError that names ``--agent`` for a config."""
-    if names_config(target) and not is_run_folder(Path(target)):
-        raise ConfigError(
-            f"{target}: is a config, and no run: add --agent random to play it without a policy, or train it first: "
-            f"embodichain train {target}"
-        )
+    if not is_run_folder(Path(target)):
+        check_is_no_config(target, "add --agent random to play it without a policy, or ")
     return find_run(target)
 
 

@@ -68,7 +68,9 @@ def test_policy_that_is_not_finite_is_an_error_and_no_result(
     assert said.err.strip() == f"error: {run_folder}/checkpoints/broken.pt: not finite in the policy: actor.0.weight"
 
 
-@pytest.mark.parametrize("argv", [["--episodes", "0"], ["--episodes", "many"], ["--seed", "-1"]])
+@pytest.mark.parametrize(
+    "argv", [["--episodes", "0"], ["--episodes", "99999999999"], ["--episodes", "many"], ["--seed", "-1"]]
+)
 def test_impossible_numbers_are_wrong_usage(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["eval", "latest", *argv])
@@ -110,6 +112,7 @@ def test_episodes_are_recorded_as_a_dataset_to_learn_from(
     run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("pyarrow", reason="needs pyarrow")
+    pytest.importorskip("pyarrow", reason="needs pyarrow")
     out = tmp_path / "shown"
     command = ["eval", str(run_folder), "--episodes", "3", "--envs", "1", "--record", str(out)]
     assert main(command) == 0
@@ -120,3 +123,12 @@ def test_episodes_are_recorded_as_a_dataset_to_learn_from(
     capsys.readouterr()
     assert main(command) == 2
     assert capsys.readouterr().err == f"error: --record {out}: is there already: name another folder, or remove it\n"
+
+
+def test_dataset_that_cannot_be_written_is_refused_before_the_episodes(
+    run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    assert main(["eval", str(run_folder), "--record", str(file / "shown")]) == 2
+    assert capsys.readouterr().err == f"error: --record {file}/shown: cannot be created: Not a directory\n"

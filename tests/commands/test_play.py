@@ -17,6 +17,7 @@ from embodichain.lab.sim.rendering.opengl import opengl_problem
 from embodichain.tools.agents import RandomAgent, ZeroAgent
 from embodichain.utils.video import VIDEO_SUFFIXES, VideoWriter
 from tests.agents.rl.fakes import CART_POLE_ENV
+from tests.pages import REPOSITORY
 from tests.videos import read_video
 
 SMALL = ("--size", "64", "48", "--episodes", "1")
@@ -137,6 +138,13 @@ def test_config_in_place_of_a_run_is_one_line_that_names_the_agent(
         )
         assert main(["eval", name]) == 2
         expected = f"error: {name}: is a config, and no run: train it first: embodichain train {name}\n"
+        assert capsys.readouterr().err == expected
+    file = str(REPOSITORY / "configs/agents/rl/push_cube/gym_config.json")
+    for command in ("play", "eval"):
+        assert main([command, file]) == 2
+        expected = (
+            f"error: {file}: is an environment's config, and no run: name a run, or train a config that names it\n"
+        )
         assert capsys.readouterr().err == expected
 
 

@@ -51,6 +51,8 @@ def test_list_of_tasks_says_how_to_train_each(capsys: pytest.CaptureFixture[str]
     at = next(i for i, line in enumerate(lines) if line.startswith("SceneRL"))
     assert lines[at].endswith(" A task says what is rewarded.")
     assert lines[at + 1] == "no shipped config: name it in the trainer.gym_config of your own"
+    at = next(i for i, line in enumerate(lines) if line.startswith("gymnasium:Pendulum-v1"))
+    assert lines[at + 1 : at + 3] == ["embodichain train pendulum", "also: pendulum/sac"]
 
 
 @pytest.mark.parametrize("command", ["train", "validate"])

@@ -50,13 +50,17 @@ def find_train_config(target: str | Path) -> Path:
     return find_config(target)
 
 
-def train_command(spec: EnvSpec, configs: Sequence[ShippedConfig]) -> str | None:
-    """Return the command that trains a task, of which there are these shipped configs; None where it needs another."""
+def train_command(spec: EnvSpec | None, configs: Sequence[ShippedConfig]) -> str | None:
+    """Return the command that trains a task, of which there are these shipped configs; None where it needs another.
+
+    Args:
+        spec: None: a Gymnasium environment, which is not registered with us.
+    """
     if configs:
         first = configs[0]
         cloning = f"embodichain bc {first.name} && " if first.starts_from_clone else ""
         return f"{cloning}embodichain train {first.name}"
-    if isinstance(spec.default_cfg, TaskDefaults):
+    if spec is not None and isinstance(spec.default_cfg, TaskDefaults):
         return f"embodichain train {_OTHER_TASK} id={spec.env_id} trainer.exp_name={spec.env_id}"
     return None
 

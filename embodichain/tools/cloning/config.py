@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from embodichain.agents.rl.config.overrides import apply_overrides, name_overrides
+from embodichain.agents.rl.config.trainer_cfg import MOST_EPISODES
 from embodichain.utils import configclass
 from embodichain.utils.configclass import MayChange, changeable
 from embodichain.utils.errors import collected, placed, raise_problems
@@ -22,7 +23,8 @@ class BCCfg:
     """How a policy is cloned from demonstrations."""
 
     train_config: str
-    """The training config with environment and policy; relative to the working directory, or else this config's folder.
+    """The training config with environment and policy: a file, relative to the working directory, or else this config's
+    folder, or the name of a shipped one (``push_cube``).
     The model is written where it looks for one: its ``policy.vla_config.model_path``, or ``policy.init_from``."""
     out: str | None = None
     """Folder of the model instead: below ``outputs``, or one that ``--allow-write`` allows. Null, where the training
@@ -57,7 +59,7 @@ class BCCfg:
     """Of the weights, the minibatches and the expert's episodes."""
     device: MayChange[str] = "auto"
     """Where the model is trained: ``"cpu"``, ``"cuda:0"``, or ``"auto"``: cuda when there is one."""
-    num_eval_episodes: MayChange[NonNegativeInt] = 100
+    num_eval_episodes: MayChange[Annotated[NonNegativeInt, Field(le=MOST_EPISODES)]] = 100
     """Episodes of the trained model's evaluation, the same ones as of a training with this seed; 0: no evaluation."""
 
 

@@ -20,7 +20,7 @@ from embodichain.agents.rl.checkpoint.cloned import CLONING, check_cloned
 from embodichain.agents.rl.checkpoint.content import loading
 from embodichain.agents.rl.checkpoint.folder import CheckpointFolder
 from embodichain.agents.rl.checkpoint.run_access import RunLock, check_links
-from embodichain.agents.rl.config.named import BC, find_config, find_named_file
+from embodichain.agents.rl.config.named import BC, find_config, find_named_file, names_config
 from embodichain.agents.rl.demonstrations.dataset import read_demonstrations
 from embodichain.agents.rl.demonstrations.load import task_of
 from embodichain.agents.rl.distributed.stop import InterruptedTraining, StopSignals
@@ -97,7 +97,8 @@ def clone_from_config(
     """
     path = find_config(path, BC)
     cfg = load_bc_config(path, overrides)
-    train_config = find_named_file(cfg.train_config, path.parent, "train_config")
+    name = cfg.train_config
+    train_config = find_config(name) if names_config(name) else find_named_file(name, path.parent, "train_config")
     run = load_run_config(train_config, _on_device(cfg), allowed_imports)
     _task(run)  # refused now rather than after the demonstrations
     if cfg.record is not None and cfg.dataset is not None:

@@ -104,8 +104,10 @@ def test_model_that_is_there_or_was_begun_is_not_overwritten(tmp_path: Path, the
         clone_from_config(path)
 
 
-def test_task_without_an_expert_needs_a_dataset(tmp_path: Path) -> None:
-    train = str(REPOSITORY / "configs/agents/rl/basic/cart_pole/train_config.json")
+@pytest.mark.parametrize(
+    "train", [str(REPOSITORY / "configs/agents/rl/basic/cart_pole/train_config.json"), "cart_pole"]
+)
+def test_task_without_an_expert_needs_a_dataset(tmp_path: Path, train: str) -> None:
     with pytest.raises(ConfigError, match=r"dataset: CartPoleEnv has no scripted expert .*: name a dataset instead"):
         clone_from_config(configs(tmp_path, train_config=train), allowed_imports=())
 

@@ -98,7 +98,8 @@ class CheckpointFolder:
             try:
                 return path, load_checkpoint(path)
             except DamagedCheckpointError as error:
-                logger.log_warning(f"{error}; going back to the checkpoint before it")
+                then = "" if path == files[0] else "; going back to the checkpoint before it"
+                logger.log_warning(f"{error}{then}")
         raise ConfigError(f"{self.path}: there is no checkpoint" + (" that can be read" if files else ""))
 
     def load_best(self) -> tuple[Path, dict[str, Any]]:

@@ -12,8 +12,10 @@ from embodichain.agents.rl.checkpoint.file import load_checkpoint
 from embodichain.agents.rl.checkpoint.folder import CheckpointFolder
 from embodichain.agents.rl.checkpoint.run_access import check_links
 from embodichain.agents.rl.config.named import names_config
+from embodichain.agents.rl.config.trainer_cfg import is_env_config
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.files import is_run_folder
+from embodichain.utils.utility import load_config_file
 
 __all__ = ["SavedRun", "find_run", "find_run_folder", "last_run", "load_resumed_run", "names_run"]
 
@@ -114,9 +116,21 @@ def _is_of_last_run(path: Path) -> bool:
     return path in _OF_LAST_RUN and not Path(path.parts[0]).exists()
 
 
+def check_is_no_config(target: str, instead: str = "") -> None:
+    """Raise a ConfigError if what is to be a run is a config; ``instead`` is advised before training it."""
+    if not names_config(target):
+        return
+    path = Path(target)
+    if path.is_file() and is_env_config(load_config_file(path)):
+        raise ConfigError(
+            f"{target}: is an environment's config, and no run: name a run, or train a config that names it"
+        )
+    raise ConfigError(f"{target}: is a config, and no run: {instead}train it first: embodichain train {target}")
+
+
 def _no_such_run(target: object) -> ConfigError:
-    if isinstance(target, str | Path) and names_config(str(target)):
-        return ConfigError(f"{target}: is a config, and no run: train it first: embodichain train {target}")
+    if isinstance(target, str | Path):
+        check_is_no_config(str(target))
     return ConfigError(
         f"{target}: no such run: must be a run's folder, that folder with /best, a checkpoint's file, or 'latest' "
         "or 'best' of the run in ./outputs that saved last"

@@ -16,6 +16,9 @@ from embodichain.utils.device import resolve_device
 from embodichain.utils.errors import collected
 from embodichain.utils.validation import RayTracing
 
+MOST_EPISODES = 1_000_000
+"""Of one evaluation: the results of all are kept in memory."""
+
 _NAME = r"^[\w.\-]+$"
 _LONGEST_NAME = 190  # bytes: files have at most 255, of which a step, an ending and a process's number take some
 
@@ -111,7 +114,7 @@ class TrainerCfg:
     """Evaluate in a separate environment."""
     num_eval_envs: MayChange[PositiveInt] = 4
     """Environments of the evaluation."""
-    num_eval_episodes: MayChange[PositiveInt] = 5
+    num_eval_episodes: MayChange[Annotated[PositiveInt, Field(le=MOST_EPISODES)]] = 5
     """Episodes of one evaluation: the same ones each time."""
     eval_freq: MayChange[Period] = 10000
     """Environment steps between evaluations, or ``"100 it"`` for iterations. The last iteration always evaluates."""
@@ -122,7 +125,7 @@ class TrainerCfg:
     precision: Literal["float32", "bf16"] = "float32"
     """Of the updates' matrix products and convolutions. ``"bf16"`` is faster where the processor has it; parameters,
     optimiser, log-probabilities and losses stay float32."""
-    torch_threads: MayChange[PositiveInt | None] = None
+    torch_threads: MayChange[Annotated[PositiveInt, Field(le=1024)] | None] = None
     """Threads of the updates; null: by the size of the networks, one for small ones."""
     profile: MayChange[bool | Literal["trace"]] = False
     """Print where the time went at the end, and write ``profile.txt`` and ``profile.json``; ``"trace"`` also writes a

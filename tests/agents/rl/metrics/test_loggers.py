@@ -87,7 +87,12 @@ def test_users_logger_gets_the_run_its_parameters_and_the_metrics(tmp_path: Path
             {},
             "func: unknown logger 'MLflow'. Did you mean 'MLflowLogger'? Known: MLflowLogger, TrackioLogger",
         ),
-        ("elsewhere.Writer", {}, "func: 'elsewhere.Writer' is in a module that is not allowed. "),
+        (
+            "elsewhere.Writer",
+            {},
+            "func: 'elsewhere.Writer' is in a module that is not allowed. A config file alone does not choose what "
+            "code runs: list it in trainer.import_modules, pass --import, or import it in Python; and if its folder ",
+        ),
         (f"{HERE}.Nothing", {}, f"func: unknown function '{HERE}.Nothing'. The module has: "),
         (f"{HERE}.HalfLogger", {}, f"func: '{HERE}.HalfLogger' is no logger: it has no method close"),
         (f"{HERE}.PlainLogger", {}, "params.file: required, but missing"),

@@ -100,7 +100,9 @@ class LeRobotCfg:
             ("output_features", self.output_features, ACTION),
         ):
             if name not in features or len(features[name].shape) != 1:
-                raise ValueError(f"{place} must have '{name}' of shape [size], got {', '.join(features)}")
+                raise ValueError(
+                    f"{place} must have '{name}' of shape [size]; it has {', '.join(features) or 'nothing'}"
+                )
         if not self.images:
             raise ValueError(f"input_features must have one of type VISUAL, got {', '.join(self.input_features)}")
         return self
