@@ -53,7 +53,8 @@ def assert_near(ours: list[nn.Linear], theirs: list[nn.Linear], tolerance: float
         torch.testing.assert_close(a.bias, b.bias, rtol=0, atol=tolerance)
 
 
-def test_updates_of_sac_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mean", [0.0, 6.5])  # of the raw action; tanh(6.5 + noise) is within 5e-6 of the bound
+def test_updates_of_sac_are_equal(monkeypatch: pytest.MonkeyPatch, mean: float) -> None:
     updates, rate = 5, 1e-2
     cfg = {"learning_rate": rate, "batch_size": 16, "gamma": 0.9, "tau": 0.1, "replay_capacity": 64}
     ours, block, settings = build(
@@ -74,6 +75,8 @@ def test_updates_of_sac_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
             getattr(both, name).data = torch.cat(heads).detach()
         return [*linears(theirs.actor.latent_pi), both]
 
+    with torch.no_grad():
+        theirs.actor.mu.bias += mean
     copy_linears(their_actor(), linears(policy.actor))
     copy_linears(linears(theirs.critic), linears(policy.critics))
     copy_linears(linears(theirs.critic_target), linears(ours.target_critics))

@@ -144,6 +144,7 @@ class TanhSquash(nn.Module):
     Args:
         action_space: the action space of one environment, a Box [A].
         place: in the config, of what asks for it, for the message.
+        slope_floor: added to the slope of tanh in log-densities; see ``log_det``.
 
     Raises:
         ConfigError: it is not a Box with finite bounds, each low below its high.
@@ -153,8 +154,11 @@ class TanhSquash(nn.Module):
     half_range: torch.Tensor  # [A]
     log_half_range: torch.Tensor  # [], sum over the components
 
-    def __init__(self, action_space: spaces.Space[Any] | int, place: str = "policy.squash") -> None:
+    def __init__(
+        self, action_space: spaces.Space[Any] | int, place: str = "policy.squash", slope_floor: float = 0.0
+    ) -> None:
         super().__init__()
+        self.slope_floor = slope_floor
         if not (isinstance(action_space, spaces.Box) and action_space.is_bounded("both")):
             raise ConfigError(f"{place}: needs an action space with finite bounds, got {action_space}")
         low, high = (torch.as_tensor(x, dtype=torch.float32) for x in (action_space.low, action_space.high))
@@ -176,15 +180,22 @@ class TanhSquash(nn.Module):
 
     def log_slope(self, raw: torch.Tensor) -> torch.Tensor:
         """Return log |da/du| of each component of raw actions u [..., A]: [..., A]; see ``log_det``."""
-        return 2 * (math.log(2) - raw - softplus(-2 * raw)) + self.half_range.log()
+        return self._log_tanh_slope(raw) + self.half_range.log()
 
     def log_det(self, raw: torch.Tensor) -> torch.Tensor:
         """Return log |da/du| of raw actions u [..., A]: [...].
 
         log (1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2 u)), which stays exact where tanh rounds to 1. Haarnoja et al.,
-        "Soft Actor-Critic", 2018, appendix C, in the form of TensorFlow Probability's ``Tanh`` bijector.
+        "Soft Actor-Critic", 2018, appendix C, in the form of TensorFlow Probability's ``Tanh`` bijector. With a
+        ``slope_floor`` f it is log (1 - tanh(u)^2 + f), as in that paper's own code with f = 1e-6: further out than
+        |u| = 7 the density hardly grows any more, and so nothing pulls u back.
         """
-        return 2 * (math.log(2) - raw - softplus(-2 * raw)).sum(-1) + self.log_half_range
+        return self._log_tanh_slope(raw).sum(-1) + self.log_half_range
+
+    def _log_tanh_slope(self, raw: torch.Tensor) -> torch.Tensor:
+        if self.slope_floor:
+            return (1 - raw.tanh().square() + self.slope_floor).log()
+        return 2 * (math.log(2) - raw - softplus(-2 * raw))
 
 
 class _Bounded(torch.autograd.Function):

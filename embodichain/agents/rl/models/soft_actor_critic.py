@@ -29,6 +29,10 @@ from embodichain.agents.rl.models.normalizer import RunningNormalizer
 from embodichain.agents.rl.models.policy import Policy
 from embodichain.utils import ConfigError, configclass
 
+SLOPE_FLOOR = 1e-6
+"""Of tanh's slope, in log-densities. With the exact density the entropy pulls back every action, however near to its
+bound, and tasks whose best actions are the bounds are learned more slowly (docs/performance.md)."""
+
 
 @configclass
 class SoftActorCriticCfg(PolicyCfg):
@@ -61,7 +65,7 @@ def build_soft_actor_critic(
             "weights of its own"
         )
     assert cfg.critic is not None
-    squash = TanhSquash(given.action_space, "policy.name: soft_actor_critic")
+    squash = TanhSquash(given.action_space, "policy.name: soft_actor_critic", SLOPE_FLOOR)
     encoder = None if cfg.encoder is None else build_encoder(cfg.encoder, given)
     num_features = 0 if encoder is None else encoder.num_features
     actor = networks.get("actor")

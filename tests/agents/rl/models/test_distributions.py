@@ -99,6 +99,18 @@ def test_log_det_stays_exact_where_tanh_rounds_to_one() -> None:
     torch.testing.assert_close(raw.grad, torch.tensor([[-2.0], [2.0]]))
 
 
+def test_a_floor_of_the_slope_bounds_the_density_near_the_bounds() -> None:
+    # 1 - tanh(3)^2 = 0.00987 (+ 1e-3 = 0.01087); beyond 9 it is 0 in float32: log 1e-3, whatever u is, and no gradient
+    squash = TanhSquash(spaces.Box(-1, 1, (1,)), slope_floor=1e-3)
+    raw = torch.tensor([[3.0], [20.0], [-30.0]], requires_grad=True)
+    log_det = squash.log_det(raw)
+    torch.testing.assert_close(log_det, torch.tensor([math.log(0.010866), math.log(1e-3), math.log(1e-3)]))
+    log_det.sum().backward()
+    # d/du log(1 - a^2 + f) = -2 a (1 - a^2) / (1 - a^2 + f) = -2 x 0.995055 x 0.009866 / 0.010866
+    torch.testing.assert_close(raw.grad, torch.tensor([[-1.806956], [0.0], [0.0]]))
+    torch.testing.assert_close(squash.log_slope(raw).squeeze(-1), log_det)
+
+
 def test_squashed_entropy_is_right_on_average_and_has_a_gradient() -> None:
     torch.manual_seed(0)
     mean = torch.full((100_000, 2), 0.5, requires_grad=True)

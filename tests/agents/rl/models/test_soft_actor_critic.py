@@ -169,6 +169,20 @@ def test_actions_and_their_log_prob_stay_finite_and_inside_the_bounds() -> None:
     assert td["sample_log_prob"].isfinite().all()
 
 
+def test_entropy_does_not_pull_back_what_is_at_the_bounds() -> None:
+    # Actions of u = 10 and u = -10, nearly without noise: the density's gradient by u, 2 tanh(u) without the floor, is
+    # 2 exp(-20) 4 / 1e-6 = 0.016 with it, and in float32 (tanh rounds to 1) it is 0.
+    policy = built(actor={"type": "mlp", "network_cfg": {"hidden_sizes": []}}, log_std_range=[-20.0, 2.0])
+    (weight, bias) = policy.actor.parameters()
+    with torch.no_grad():
+        weight.zero_()
+        bias.copy_(torch.tensor([10.0, -10.0, -8.0, -8.0]))
+    _, log_prob = policy.sample(td_of(torch.zeros(1, 3)))
+    log_prob.sum().backward()
+    assert bias.grad is not None
+    assert bias.grad[:2].tolist() == [0, 0]
+
+
 def test_log_std_begins_at_its_initial_value_and_stays_in_its_range() -> None:
     # Outputs of 0, 10 and -10 beside an initial log-std of -1, in the range [-2, 1].
     policy = make_policy([[0.0], [10.0]], action_space=spaces.Box(-1, 1, (1,)), init_log_std=-1, log_std_range=(-2, 1))
