@@ -103,7 +103,7 @@ def _check_searched(
 ) -> None:
     """Raise ConfigError if neither the first nor the last values of all parameters give a config that can be trained.
 
-    Other values may be refused, alone or together: those trials fail.
+    If one of the two does not, that is a warning: values may be refused alone or together, and those trials fail.
     """
     problems = []
     for end in (0, -1):
@@ -114,6 +114,8 @@ def _check_searched(
             problems.append(error)
     if len(problems) == 2:
         raise ConfigError(f"--param: {problems[0]}")
+    for problem in problems:
+        logger.log_warning(f"--param: trials with these values fail: {problem}")
 
 
 def _check_metric(run: RunConfig, metric: str) -> None:

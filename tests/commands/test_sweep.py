@@ -124,11 +124,13 @@ def test_parameter_of_which_no_value_can_be_trained_with_is_an_error_before_the_
     assert not Path("sweeps").exists()
 
 
-def test_parameter_with_some_values_that_can_be_trained_with_is_searched(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_parameter_with_some_values_that_can_be_trained_with_is_searched_with_a_warning_of_the_others(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     result = search(capsys, monkeypatch, lambda *_: 1.0, "--param", "trainer.buffer_size=-1,4", "--trials", "1")
     assert result["best"]["value"] == 1
+    (line,) = caplog.messages
+    assert line.startswith("--param: trials with these values fail: trainer.buffer_size: Input should be greater than 0")
 
 
 @pytest.mark.parametrize(
