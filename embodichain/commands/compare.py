@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from embodichain.commands.arguments import add_json, output_file, print_result, writing
+from embodichain.commands.arguments import add_json, output_file_with, print_result, writing
 from embodichain.tools.compare import compare_runs, format_comparison, make_page
 
 EXAMPLES = (
@@ -28,7 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="eval/success_rate",
         help="a metric of metrics.jsonl, of which the last value counts (default: %(default)s)",
     )
-    parser.add_argument("--out", type=output_file, metavar="FILE", help="write a page with a plot and the tables")
+    page = output_file_with((".html", ".htm"))
+    parser.add_argument("--out", type=page, metavar="FILE", help="write a page with a plot and the tables")
     add_json(parser)
 
 
