@@ -130,7 +130,9 @@ def test_parameter_with_some_values_that_can_be_trained_with_is_searched_with_a_
     result = search(capsys, monkeypatch, lambda *_: 1.0, "--param", "trainer.buffer_size=-1,4", "--trials", "1")
     assert result["best"]["value"] == 1
     (line,) = caplog.messages
-    assert line.startswith("--param: trials with these values fail: trainer.buffer_size: Input should be greater than 0")
+    assert line.startswith(
+        "--param: trials with these values fail: trainer.buffer_size: Input should be greater than 0"
+    )
 
 
 @pytest.mark.parametrize(
