@@ -43,7 +43,6 @@ def check_wheel(wheel: Path) -> Iterator[tuple[str, str]]:
         root = Path(folder).resolve()
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(root, [name for name in archive.namelist() if name.endswith(SUFFIXES)])
-        (root / "extensions").symlink_to(root)  # 0.3.2 names its configs by their place in the repository
         seen = set()
         for path in sorted(root.rglob("*.*")):
             if path.is_file() and path.read_bytes() not in seen and (result := check(path)):

@@ -134,6 +134,7 @@ _CHOICES: dict[str, tuple[str, dict[Any, Any]]] = {  # 0.3: our path, and our va
         {True: "minibatch", False: "rollout"},
     ),
 }
+_IN_REPOSITORY, _TASK_PACKAGE = "extensions/", "embodichain_tasks/"  # 0.3.2
 _CLIP_COEF = 0.2  # of both packages, where it is not given
 # Gains of orthogonal weights: of the hidden layers, and of the last one by network, as in models/mlp.py and block.py.
 _HIDDEN_GAIN, _OUTPUT_GAINS = math.sqrt(2), {"actor": 0.01, "critic": 1.0}
@@ -146,6 +147,7 @@ def _read_trainer(translation: Translation) -> None:
     for path, reason in _UNUSED.items():
         translation.skip(path, reason)
     _read_learning_env(translation)
+    _read_place(translation)
     _convert(translation, "trainer.save_frequency_updates", "trainer.save_freq", lambda n: f"{_count(n)} it")
     _convert_by_rollout(
         translation,
@@ -173,6 +175,15 @@ def _read_learning_env(translation: Translation) -> None:
     elif translation.get(ours) is not None:
         translation.refuse(path, f"is EmbodiChain's form of '{ours}', which is given too")
     translation.put("env", {"id": env_id, "cfg": cfg}, "trainer.learning_env")
+
+
+def _read_place(translation: Translation) -> None:
+    """Read an environment's file by its place in the wheel, which lacks the first folder of that in the repository."""
+    key = "trainer.gym_config"
+    path = translation.get(key)
+    if isinstance(path, str) and path.startswith(_IN_REPOSITORY + _TASK_PACKAGE):
+        translation.take(key)
+        translation.put(key, path.removeprefix(_IN_REPOSITORY), key, was=path)
 
 
 def _read_policy(translation: Translation) -> None:

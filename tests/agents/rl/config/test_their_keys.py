@@ -64,6 +64,13 @@ def read(config: Json, *overrides: str) -> tuple[Json, list[str]]:
         ("trainer.save_frequency_updates", 20, "trainer.save_freq", "20 it"),
         ("trainer.learning_env", {"name": "X", "cfg": {"a": 1}}, "env", {"id": "X", "cfg": {"a": 1}}),
         ("trainer.learning_env", "X", "env", {"id": "X", "cfg": {}}),
+        (
+            "trainer.gym_config",
+            "extensions/embodichain_tasks/configs/tasks/a/env.json",
+            "trainer.gym_config",
+            "embodichain_tasks/configs/tasks/a/env.json",
+        ),
+        ("trainer.gym_config", "extensions/mine/env.json", "trainer.gym_config", "extensions/mine/env.json"),
         ("policy.initial_log_std", -1.0, "policy.init_log_std", -1.0),
         ("policy.initial_action_std", 0.5, "policy.init_log_std", math.log(0.5)),
         ("policy.action_std_range", [0.1, 2], "policy.log_std_range", [math.log(0.1), math.log(2)]),
