@@ -11,6 +11,7 @@ from embodichain.commands.arguments import (
     check_viewer,
     number_of_episodes,
     output_file_with,
+    output_folder,
     pixels,
     whole_number,
 )
@@ -42,6 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the video (default: in the run's folder; play.mp4)",
     )
+    parser.add_argument(
+        "--record", type=output_folder, metavar="FOLDER", help="write the video's episodes as a LeRobot dataset, too"
+    )
     parser.add_argument("--seed", type=whole_number(0), default=0, help="of the episodes (default: 0)")
     parser.add_argument(
         "--size",
@@ -60,10 +64,15 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"--size {args.size[0]} {args.size[1]}: even numbers are needed")
     check_viewer(args)
     played = Played(args.target, args.agent, args.seed, args.device, allowed_imports(args), args.overrides)
+    if args.viewer and args.record is not None:
+        raise ConfigError("--record: not with --viewer, which has no end")
     if args.viewer:
         play_in_browser(played, args.episodes)
         return 0
-    columns, path = play_video(played, args.episodes or _EPISODES, args.out, args.size and tuple(args.size))
+    size = args.size and tuple(args.size)
+    columns, path = play_video(played, args.episodes or _EPISODES, args.out, size, args.record)
     print(format_episodes(columns))
     print(f"video      {path}")
+    if args.record is not None:
+        print(f"dataset    {args.record}")
     return 0

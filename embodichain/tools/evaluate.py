@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
-from embodichain.agents.rl.gymnasium_checks import with_scene
 from embodichain.agents.rl.metrics.panel import EvaluationLog
 from embodichain.agents.rl.nan_guard.nonfinite import non_finite_entries
-from embodichain.agents.rl.run_config import TaskCfg
 from embodichain.agents.rl.trainer.evaluation import EpisodeTable, Evaluator, means_of, wilson_interval
-from embodichain.lab.gym.envs import EmbodiedEnv
-from embodichain.lab.gym.envs.managers.cfg import DatasetCfg
-from embodichain.lab.gym.envs.managers.datasets import LeRobotRecorder
 from embodichain.tools.open_run import open_run
-from embodichain.utils import ConfigError
-from embodichain.utils.configclass import replace
-from embodichain.utils.errors import CommandFailedError, reason_of
+from embodichain.tools.record import check_is_free, recorded, write_into
+from embodichain.utils.errors import CommandFailedError
 
 # Other episodes than a training's own evaluations use, because these have chosen the best checkpoint.
 _SEED_OFFSET = 2_000_003
@@ -66,7 +61,7 @@ def evaluate_run(
         BrokenPolicyError: a parameter is not finite.
     """
     if record is not None:
-        _check_is_free(record)
+        check_is_free(record)
     saved = find_run(target)
     table = play_episodes(
         saved,
@@ -96,17 +91,6 @@ def evaluate_run(
     }
 
 
-def _check_is_free(record: Path) -> None:
-    """Raise a ConfigError unless the folder can be created; its parent is."""
-    if record.exists():
-        raise ConfigError(f"--record {record}: is there already: name another folder, or remove it")
-    try:
-        record.mkdir(parents=True)
-        record.rmdir()
-    except OSError as error:
-        raise ConfigError(f"--record {record}: cannot be created: {reason_of(error)}") from error
-
-
 def play_episodes(
     saved: SavedRun,
     episodes: int,
@@ -120,15 +104,9 @@ def play_episodes(
 ) -> EpisodeTable:
     """Play episodes with a run's policy and return their table; see :func:`evaluate_run`."""
 
-    def recorded(cfg: TaskCfg) -> TaskCfg:
-        if record is None:
-            return cfg
-        params = {"save_path": record.name, "environment_state": True}
-        return replace(with_scene(cfg, "--record"), dataset={"episodes": DatasetCfg(LeRobotRecorder, params)})
-
-    with open_run(saved, min(envs, episodes), device, allowed_imports, overrides, recorded) as opened:
-        if record is not None and isinstance(opened.env, EmbodiedEnv):
-            opened.env.write_into(record.parent)
+    num_envs, change = min(envs, episodes), partial(recorded, folder=record)
+    with open_run(saved, num_envs, device, allowed_imports, overrides, change) as opened:
+        write_into(opened.env, record)
         if broken := non_finite_entries(opened.policy):
             raise BrokenPolicyError(f"{saved.checkpoint}: not finite in the policy: {', '.join(broken)}")
         evaluator = Evaluator(opened.env, episodes, seed, opened.device, Path())

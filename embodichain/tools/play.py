@@ -28,6 +28,7 @@ from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnvCfg
 from embodichain.tools.agents import AGENTS
 from embodichain.tools.live import play_live
 from embodichain.tools.open_run import evaluated, open_run
+from embodichain.tools.record import check_is_free, recorded, write_into
 from embodichain.tools.view import Camera, OwnCamera, SceneCamera, config_camera
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import replace
@@ -67,24 +68,28 @@ def play_in_browser(played: Played, episodes: int | None) -> None:
 
 
 def play_video(
-    played: Played, episodes: int, out: Path | None, size: tuple[int, int] | None
+    played: Played, episodes: int, out: Path | None, size: tuple[int, int] | None, record: Path | None = None
 ) -> tuple[dict[str, np.ndarray], Path]:
     """Write a video of episodes.
 
     Args:
         out: the video; None: in the run's folder.
         size: width and height, pixels, both even; None: 640 x 480, or as a Gymnasium environment renders.
+        record: folder for a LeRobot dataset of the episodes.
 
     Returns:
         The columns of an ``EpisodeTable`` [E], and the video's path.
 
     Raises:
-        ConfigError: there is no such run or config, it cannot be built here, or the video cannot be written.
+        ConfigError: there is no such run or config, it cannot be built here, or video or dataset cannot be written.
         RenderingUnavailableError: there is no renderer.
     """
-    stage, seed = _stage(played, _with_images), played.seed
+    if record is not None:
+        check_is_free(record)
+    stage, seed = _stage(played, lambda cfg: recorded(_with_images(cfg), record)), played.seed
     with stage as (env, policy, view, default), closing(_camera(env, view, size, seed)) as camera:
         path = out or default
+        write_into(env, record)
         evaluator = Evaluator(env, episodes, seed + _SEED_OFFSET, torch.device(played.device), path.parent)
         with _writing(path), closing(VideoWriter(path, *camera.size, camera.fps)) as video:
             logger.log_info(f"playing {episodes} episodes")

@@ -13,6 +13,7 @@ from matplotlib.image import imread
 from tensordict import TensorDict
 
 from embodichain.cli import main
+from embodichain.datasets.lerobot_reading import read_lerobot
 from embodichain.lab.sim.rendering.opengl import opengl_problem
 from embodichain.tools.agents import RandomAgent, ZeroAgent
 from embodichain.utils.video import VIDEO_SUFFIXES, VideoWriter
@@ -50,11 +51,29 @@ def test_task_alone_is_played_from_its_config(agent: str, run_folder: Path, caps
     assert len(frames(out)) < 60
 
 
+@needs_gl
+def test_played_episodes_are_recorded_as_a_dataset(
+    run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pyarrow", reason="needs pyarrow")
+    out = tmp_path / "shown"
+    for source in (["latest"], ["train_config.json", "--agent", "zero"]):
+        assert main(["play", *source, *SMALL, "--record", str(out / source[0])]) == 0
+        assert f"dataset    {out / source[0]}\n" in capsys.readouterr().out
+        (episode,) = read_lerobot(out / source[0])
+        # The policy balances the pole to the end, no action does not.
+        assert (len(episode.frames["action"]) == 60) == (source == ["latest"])
+    assert main(["play", "latest", *SMALL, "--record", str(out / "latest")]) == 2
+    assert "is there already: name another folder" in capsys.readouterr().err
+
+
 def test_uneven_size_and_a_place_that_cannot_be_written_are_errors(
     run_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["play", "latest", "--size", "65", "48"]) == 2
     assert "--size 65 48: even numbers are needed" in capsys.readouterr().err
+    assert main(["play", "latest", "--viewer", "--record", "shown"]) == 2
+    assert capsys.readouterr().err.endswith("error: --record: not with --viewer, which has no end\n")
 
 
 def test_video_of_an_unknown_kind_is_refused_before_anything_is_played(
