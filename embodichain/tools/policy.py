@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.checkpoint.saved_run import find_run
 from embodichain.agents.rl.models import Policy, policy_input
 from embodichain.tools.open_run import open_run
+from embodichain.utils import ConfigError
 from embodichain.utils.observations import dict_to_tensordict
 
 __all__ = ["TrainedPolicy", "load_policy"]
@@ -31,23 +33,26 @@ class TrainedPolicy:
         self._device = device
         self._state: torch.Tensor | None = None  # [N, S] of a recurrent policy
 
-    def act(self, obs: TensorDict | Mapping[str, Any], deterministic: bool = True) -> torch.Tensor:
+    def act(
+        self, obs: TensorDict | Mapping[str, Any] | np.ndarray | torch.Tensor, deterministic: bool = True
+    ) -> torch.Tensor:
         """Choose actions.
 
         A recurrent policy remembers the observations since the last ``reset``.
 
         Args:
-            obs: of N environments, as they return it: a TensorDict, or nested dictionaries of arrays [N, ...].
+            obs: of N environments, as they return it: a TensorDict, or nested dictionaries of arrays [N, ...]. The
+                observation of an environment with no entries, as most of Gymnasium's, is an array [N, O].
             deterministic: take the most likely actions; else explore, as in training.
 
         Returns:
             [N, A] float32; of a policy that chooses several actions at once [N, H, A].
 
         Raises:
-            ConfigError: an image or another entry that the policy reads is not in ``obs``.
+            ConfigError: ``obs`` is something else, or lacks an image or another entry that the policy reads.
             ValueError: N is not that of the observations since the last ``reset`` (recurrent policies).
         """
-        observation = obs if isinstance(obs, TensorDict) else dict_to_tensordict(obs, "cpu")
+        observation = self._as_tensordict(obs)
         step = self.policy.get_action(
             policy_input(self.policy, observation, self._state_of(len(observation)), self._device), deterministic
         )
@@ -55,6 +60,18 @@ class TrainedPolicy:
             self._state = step["next_state"]
         action: torch.Tensor = step["action"]
         return action
+
+    def _as_tensordict(self, obs: Any) -> TensorDict:
+        if isinstance(obs, np.ndarray | torch.Tensor) and obs.ndim == 2 and not self.policy.obs_keys:
+            obs = {"obs": obs}
+        if not isinstance(obs, TensorDict | Mapping):
+            shape = f" of shape {list(obs.shape)}" if hasattr(obs, "shape") else ""
+            reads = f"; the policy reads {', '.join(self.policy.obs_keys)}" if self.policy.obs_keys else ""
+            raise ConfigError(
+                "obs: must be a TensorDict, nested dictionaries of arrays [N, ...], or, of an environment whose "
+                f"observation has no entries, an array [N, O]; got {type(obs).__name__}{shape}{reads}"
+            )
+        return obs if isinstance(obs, TensorDict) else dict_to_tensordict(obs, "cpu")
 
     def reset(self, done: torch.Tensor | None = None) -> None:
         """Forget the observations of the rows whose episodes have ended, a mask [N] bool; None: of all."""

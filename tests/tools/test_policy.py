@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from embodichain.lab.gym.utils.gym_utils import config_to_cfg
 from embodichain.tools.open_run import open_run
 from embodichain.tools.policy import TrainedPolicy, load_policy
 from embodichain.utils import ConfigError
+from embodichain.utils.observations import flatten_dict_observation
 from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import CART_POLE_ENV, NETWORK, tiny_config
 
@@ -38,6 +40,9 @@ def test_it_acts_as_the_policy_of_the_run_on_tensors_and_on_dictionaries_of_arra
         expected = opened.policy.get_action(policy_input(opened.policy, obs, None, opened.device), deterministic=True)
 
         assert torch.equal(policy.act(obs), expected["action"])
+        flat = flatten_dict_observation(obs)
+        assert torch.equal(policy.act(flat), expected["action"])
+        assert torch.equal(policy.act(flat.numpy()), expected["action"])
         assert not torch.equal(policy.act(obs, deterministic=False), expected["action"])
     cfg = config_to_cfg(load_json(CART_POLE_ENV))
     envs = gym.make_vec("embodichain.lab.gym.envs.tasks.rl:CartPoleRL", num_envs=2, cfg=cfg)
@@ -46,6 +51,15 @@ def test_it_acts_as_the_policy_of_the_run_on_tensors_and_on_dictionaries_of_arra
         assert policy.act(arrays).shape == (2, 1)
     finally:
         envs.close()
+
+
+@pytest.mark.parametrize(
+    ("obs", "got"), [(torch.zeros(4), "Tensor of shape [4]"), ([[0.0] * 4], "list"), (None, "NoneType")]
+)
+def test_what_is_no_observation_is_named(obs: Any, got: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = load_policy(run_of(tmp_path, monkeypatch))
+    with pytest.raises(ConfigError, match=r"obs: must be a TensorDict, nested dictionaries .* got " + re.escape(got)):
+        policy.act(obs)
 
 
 def test_recurrent_policy_remembers_until_its_rows_are_reset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
