@@ -98,7 +98,12 @@ PPO = _settings(
 SAC = _settings(
     num_envs=1,
     buffer_size=50,
-    policy={"name": "soft_actor_critic", "normalize_obs": False, "log_std_range": [-20.0, 2.0]},
+    policy={
+        "name": "soft_actor_critic",
+        "normalize_obs": False,
+        "log_std_range": [-20.0, 2.0],
+        "slope_floor": 1e-6,
+    },
     network=_network([128, 128], "relu", orthogonal_init=False),
     cfg={
         "learning_rate": 3e-4,

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from stable_baselines3 import PPO, SAC
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.distributions import SquashedDiagGaussianDistribution
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from torch import nn
 
@@ -17,6 +18,10 @@ from embodichain.utils.configclass import to_dict
 ACTIVATIONS = {"relu": nn.ReLU, "elu": nn.ELU, "tanh": nn.Tanh}
 TRANSLATED = {"hidden_sizes", "activation", "orthogonal_init"}
 """Options of ``network_cfg``."""
+
+
+EPSILON = SquashedDiagGaussianDistribution(1).epsilon
+"""Its ``slope_floor``."""
 
 
 def normalized(venv: VecEnv, policy: Mapping[str, Any]) -> VecEnv:
@@ -58,6 +63,7 @@ def make_sac(venv: VecEnv, policy: Mapping[str, Any], cfg: Mapping[str, Any], nu
     networks = _networks(policy, "qf")
     assert not networks.pop("ortho_init"), "Stable-Baselines3's SAC has PyTorch's initialisation"
     assert venv.num_envs == 1
+    assert policy["slope_floor"] == EPSILON
     return SAC(
         "MlpPolicy",
         venv,

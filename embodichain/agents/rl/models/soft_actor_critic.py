@@ -7,10 +7,10 @@ size, E critics.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt
 from tensordict import TensorDict
 from torch import nn
 
@@ -29,10 +29,6 @@ from embodichain.agents.rl.models.normalizer import RunningNormalizer
 from embodichain.agents.rl.models.policy import Policy
 from embodichain.utils import ConfigError, configclass
 
-SLOPE_FLOOR = 1e-6
-"""Of tanh's slope, in log-densities. With the exact density the entropy pulls back every action, however near to its
-bound, and tasks whose best actions are the bounds are learned more slowly (docs/performance.md)."""
-
 
 @configclass
 class SoftActorCriticCfg(PolicyCfg):
@@ -47,6 +43,10 @@ class SoftActorCriticCfg(PolicyCfg):
     encoder: ImageEncoderCfg | None = None
     """What actor and critics share to read images; the critics' loss alone trains it. Null: networks that read images
     are of type ``cnn``, each with convolutions of its own."""
+    slope_floor: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Added to the slope of tanh in log-densities. 0: they are exact, and the entropy pulls back every action, however
+    near to its bound. 1e-6 (Stable-Baselines3, CleanRL): it leaves actions there, which tasks learn faster whose best
+    actions are the bounds."""
     num_critics: PositiveInt = 2
     """Critics, which differ in their initial weights."""
 
@@ -65,7 +65,7 @@ def build_soft_actor_critic(
             "weights of its own"
         )
     assert cfg.critic is not None
-    squash = TanhSquash(given.action_space, "policy.name: soft_actor_critic", SLOPE_FLOOR)
+    squash = TanhSquash(given.action_space, "policy.name: soft_actor_critic", cfg.slope_floor)
     encoder = None if cfg.encoder is None else build_encoder(cfg.encoder, given)
     num_features = 0 if encoder is None else encoder.num_features
     actor = networks.get("actor")

@@ -169,10 +169,14 @@ def test_actions_and_their_log_prob_stay_finite_and_inside_the_bounds() -> None:
     assert td["sample_log_prob"].isfinite().all()
 
 
-def test_entropy_does_not_pull_back_what_is_at_the_bounds() -> None:
-    # Actions of u = 10 and u = -10, nearly without noise: the density's gradient by u, 2 tanh(u) without the floor, is
-    # 2 exp(-20) 4 / 1e-6 = 0.016 with it, and in float32 (tanh rounds to 1) it is 0.
-    policy = built(actor={"type": "mlp", "network_cfg": {"hidden_sizes": []}}, log_std_range=[-20.0, 2.0])
+@pytest.mark.parametrize(("slope_floor", "gradient"), [(0.0, [2.0, -2.0]), (1e-6, [0.0, 0.0])])
+def test_entropy_pulls_back_what_is_at_the_bounds_unless_the_slope_has_a_floor(
+    slope_floor: float, gradient: list[float]
+) -> None:
+    # Actions of u = 10 and u = -10, nearly without noise: the gradient of log pi by u is 2 tanh(u), 2 and -2. With the
+    # floor it is 2 (1 - a^2) / (1 - a^2 + 1e-6), and in float32 (tanh rounds to 1) 0.
+    linear_actor = {"type": "mlp", "network_cfg": {"hidden_sizes": []}}
+    policy = built(actor=linear_actor, log_std_range=[-20.0, 2.0], slope_floor=slope_floor)
     (weight, bias) = policy.actor.parameters()
     with torch.no_grad():
         weight.zero_()
@@ -180,7 +184,7 @@ def test_entropy_does_not_pull_back_what_is_at_the_bounds() -> None:
     _, log_prob = policy.sample(td_of(torch.zeros(1, 3)))
     log_prob.sum().backward()
     assert bias.grad is not None
-    assert bias.grad[:2].tolist() == [0, 0]
+    assert bias.grad[:2].tolist() == gradient
 
 
 def test_log_std_begins_at_its_initial_value_and_stays_in_its_range() -> None:
