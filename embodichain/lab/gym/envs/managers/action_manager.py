@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from embodichain.lab.gym.envs.managers.adapters import joint_targets
-from embodichain.lab.gym.envs.managers.base import ActionTerm, Manager, kind_of, name_term
+from embodichain.lab.gym.envs.managers.base import ActionTerm, Manager
 from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
+from embodichain.lab.gym.envs.managers.term_errors import kind_of, name_term
 from embodichain.utils import ConfigError, logger
 
 JOINT_KINDS = frozenset({"qpos", "qvel", "qf"})

@@ -8,10 +8,11 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.base import CommandTerm, Manager, name_term
+from embodichain.lab.gym.envs.managers.base import CommandTerm, Manager
 from embodichain.lab.gym.envs.managers.cfg import CommandCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
+from embodichain.lab.gym.envs.managers.term_errors import name_term
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.rows import changing_rows
