@@ -97,6 +97,9 @@ class BaseEnv(TaskHooks):
         """Return the observation; only rows of a mask [N] bool change, in it and in the state of observation terms."""
         return self.get_obs()
 
+    def _info_of_reset(self) -> dict[str, Any]:
+        return self.get_info()
+
     @torch.no_grad()
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
@@ -127,7 +130,7 @@ class BaseEnv(TaskHooks):
             self._reset_episodes(env_ids)
             obs = self._observe(self._never.index_fill(0, env_ids, True))
         self._begin_step(obs)
-        return obs, self.get_info()
+        return obs, self._info_of_reset()
 
     @torch.no_grad()
     def step(  # type: ignore[override]  # batched, unlike Gymnasium's own single environments

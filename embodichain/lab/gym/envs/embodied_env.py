@@ -228,6 +228,11 @@ class EmbodiedEnv(BaseEnv):
         return info
 
     @override
+    def _info_of_reset(self) -> dict[str, Any]:
+        with self.termination_manager.leaving_no_trace():  # whose terms are called once a step
+            return super()._info_of_reset()
+
+    @override
     def _ended(self, obs: TensorDict, info: dict[str, Any]) -> tuple[Tensor, Tensor]:
         terminated, truncated = super()._ended(obs, info)
         return terminated, truncated | info["time_out"] if "time_out" in info else truncated
@@ -254,6 +259,8 @@ class EmbodiedEnv(BaseEnv):
         self.action_manager.reset(env_ids)
         self.observation_manager.reset(env_ids)
         self.reward_manager.reset(env_ids)
+        self.termination_manager.reset(env_ids)
+        self.curriculum_manager.reset(env_ids)
         self.dataset_manager.reset(env_ids)
 
     @override

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 import mujoco
 
 from embodichain.lab.sim.model.drives import match_names
+from embodichain.utils import logger
 
 _NET_FORCE = 3  # the contact sensor's way to reduce several contacts to one
 _OBJECT = mujoco.mjtObj
@@ -40,6 +41,11 @@ def sense_links(
     geoms = (geom.name for geom in spec.geoms if geom.name.startswith(prefix) and geom.contype)
     shapes = {name.removeprefix(prefix): name for name in geoms}
     names = _match(patterns, list(links), list(shapes), place)
+    if silent := [name for name in names if name in links and not _collides(spec.body(links[name]))]:
+        logger.log_warning(
+            f"{place}: no collision shape, so that nothing is sensed there: {', '.join(silent)} (a robot's "
+            "collision_links name the links that keep theirs)"
+        )
     for kind in ("force", "pos", "vel"):
         for name in names:
             sensor = spec.add_sensor(name=f"{uid}/{kind}/{name}", objname=links.get(name) or shapes[name])
@@ -50,6 +56,10 @@ def sense_links(
             sense_net_force(sensor)
             sensor.objtype = _OBJECT.mjOBJ_BODY if name in links else _OBJECT.mjOBJ_GEOM
     return names, f"{uid}/force/{names[0]}"
+
+
+def _collides(body: mujoco.MjsBody) -> bool:
+    return any(geom.contype or geom.conaffinity for geom in body.geoms)
 
 
 def _match(patterns: Iterable[str], links: list[str], shapes: list[str], place: str) -> list[str]:

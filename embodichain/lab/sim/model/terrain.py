@@ -70,7 +70,7 @@ def lay_terrain(spec: mujoco.MjSpec, surface: TerrainHeights) -> None:
         name=GROUND,
         nrow=heights.shape[0],
         ncol=heights.shape[1],
-        size=[x, y, max(highest - lowest, _FLAT), _BASE],
+        size=[x, y, (highest - lowest) or _FLAT, _BASE],
         userdata=heights.ravel(),
     )
     ground = spec.geom(GROUND)

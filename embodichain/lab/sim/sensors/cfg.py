@@ -117,7 +117,8 @@ class ContactSensorCfg:
     entity: str | None = None
     """The robot or articulation; None: the robot."""
     link_names: Annotated[list[str], Field(min_length=1)] = field(kw_only=True)
-    """Its links, by names or regular expressions; where the file has no link of a name, its named collision shapes."""
+    """Its links, by names or regular expressions; where the file has no link of a name, its named collision shapes. The
+    sensor has them in the robot's order, whatever this one."""
     force_threshold: PositiveFloat = 1.0
     """A link is in contact where the force on it exceeds this, N."""
 

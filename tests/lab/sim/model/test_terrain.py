@@ -106,3 +106,11 @@ def test_flat_ground_without_border_compiles() -> None:
     sim = simulate(terrain=terrain_cfg(kinds=[{"kind": "flat"}], border=0.0))
     assert sim.model.ngeom == 1
     assert sim.model.hfield_data.max() == 0.0
+
+
+def test_relief_of_millimetres_is_not_stretched() -> None:
+    cfg = terrain_cfg(kinds=[{"kind": "rough", "amplitude": [0.002, 0.002]}])
+    model, surface = simulate(terrain=cfg).model, make_heights(cfg)
+    data = model.hfield_data.reshape(surface.heights.shape) * model.hfield_size[0, 2] + model.geom("ground").pos[2]
+    assert 0 < np.abs(surface.heights).max() <= 0.002
+    np.testing.assert_allclose(data, surface.heights, atol=1e-6)

@@ -63,6 +63,16 @@ def test_box_lands_once_and_then_rests_with_its_weight(tmp_path: Any) -> None:
     assert heights[-1] == pytest.approx(0.1, abs=1e-3)
 
 
+def test_link_without_a_collision_shape_is_warned_of(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
+    falling(tmp_path, height=0.05)
+    assert not caplog.messages
+    falling(tmp_path, height=0.05, link_names=[".*"])
+    (line,) = caplog.messages
+    assert line.startswith(
+        "sensor 'touch'.link_names: no collision shape, so that nothing is sensed there: lid (a robot's collision_links"
+    )
+
+
 def test_velocity_in_the_fall_is_that_before_the_last_substep(tmp_path: Any) -> None:
     sim, touch = falling(tmp_path, height=1.0)
     sim.update(4)

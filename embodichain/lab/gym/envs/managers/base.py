@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
@@ -15,6 +16,7 @@ from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.lab.gym.envs.managers.term_errors import kind_of, name_term
 from embodichain.lab.sim import SimulationManager
 from embodichain.utils import ConfigError
+from embodichain.utils.snapshots import Snapshot
 from embodichain.utils.state import attributes, declared_state, load_attributes, load_declared_state
 
 __all__ = ["ActionTerm", "CommandMap", "CommandTerm", "Functor", "Manager", "Term"]
@@ -331,6 +333,26 @@ class Manager:
                 except Exception as error:
                     name_term(error, term.place, term.func.reset)
                     raise
+
+    @contextmanager
+    def leaving_no_trace(self) -> Iterator[None]:
+        """Restore the terms' state at the end of the block."""
+        before = self._snapshots()
+        yield
+        self._restore(before)
+
+    def _snapshots(self) -> dict[str, Snapshot]:
+        """Return the state of the functors that have some."""
+        return {name: Snapshot(func.state_dict()) for name, func in self._functors.items() if func.is_stateful}
+
+    def _restore(self, states: Mapping[str, Snapshot]) -> None:
+        """Restore the functors' states, and delete attributes created since."""
+        for name, snapshot in states.items():
+            functor, state = self._functors[name], snapshot.restore()
+            if type(functor).state_dict is Functor.state_dict:
+                for added in functor.state_dict().keys() - state.keys():
+                    delattr(functor, added)
+            functor.load_state_dict(state)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the manager and its terms, for a checkpoint."""

@@ -67,14 +67,19 @@ def terrain_levels(env: TermEnv, env_ids: Tensor, command: CommandName = BASE_VE
     One level up where the robot is more than half a cell from its start; one down where it is less than half of the
     way that its last command would have led in a whole episode (Rudin et al., "Learning to walk in minutes using
     massively parallel deep reinforcement learning", 2022). Those that climb beyond the last level come to a random one.
-    An environment whose physics diverged stays.
+    An environment whose physics diverged stays. A robot that is commanded to turn for long walks in circles, and is
+    moved down however well it does: let the command hold a heading.
 
     Args:
         command: its name in ``env.commands``; its first two numbers are the velocity along x and y, m/s.
 
     Raises:
-        ConfigError: the scene has no terrain, or its episodes no time limit.
+        ConfigError: the scene has no terrain, its episodes have no time limit, or environments are in groups.
     """
+    if env.cfg.group_size > 1:
+        raise ConfigError(
+            f"func: 'terrain_levels' moves environments one by one, and the {env.cfg.group_size} of a group begin alike"
+        )
     terrain, steps = env.sim.terrain, env.cfg.max_episode_steps
     if terrain is None:
         raise ConfigError("func: 'terrain_levels' needs the scene's 'terrain'")

@@ -295,7 +295,8 @@ class feet_gait(Functor):  # noqa: N801 (named like a function, as configs name 
 
     Args:
         sensor: the feet's contact sensor.
-        offsets: of each of its feet, in strides; [0.5, 0, 0, 0.5] of FL, FR, RL, RR is a trot.
+        offsets: of each of its feet in the sensor's order, the robot's, in strides; [0.5, 0, 0, 0.5] of FL, FR, RL, RR
+            is a trot.
         frequency: strides in a second, 1/s.
         swing_height: of a foot above its height in contact, m.
         foot_radius: height of a foot's origin in contact, m.
@@ -340,7 +341,7 @@ _SLIDE_STD = 0.2  # speed at which a foot in contact earns 1 / e, m/s
 def undesired_contacts(
     env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any], sensor: SensorName
 ) -> Tensor:
-    """Return how many links of a contact sensor touch something.
+    """Return how many links of a contact sensor touch something in the step's last physics substep.
 
     Args:
         sensor: the contact sensor.

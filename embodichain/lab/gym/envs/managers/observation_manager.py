@@ -15,7 +15,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers.adapters import takes_observation
-from embodichain.lab.gym.envs.managers.base import Functor, Manager, Term
+from embodichain.lab.gym.envs.managers.base import Manager, Term
 from embodichain.lab.gym.envs.managers.cfg import ObservationCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms, leaving_unchanged, wrong_return
 from embodichain.lab.gym.envs.managers.measurements import Recipe, recipe_of
@@ -106,12 +106,11 @@ class ObservationManager(Manager):
             functor.load_state_dict(states[name].with_rows_of(functor.state_dict(), mask))
         self._since = {}
 
+    @override
     @contextmanager
     def leaving_no_trace(self) -> Iterator[None]:
-        """Restore the terms' state at the end of the block."""
-        before = self._snapshots()
-        yield
-        self._restore(before)
+        with super().leaving_no_trace():
+            yield
         self._before, self._returned = {}, {}
 
     @override
@@ -126,18 +125,6 @@ class ObservationManager(Manager):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self._before = {name: Snapshot(value) for name, value in state.get("before", {}).items()}
-
-    def _snapshots(self) -> dict[str, Snapshot]:
-        return {name: Snapshot(functor.state_dict()) for name, functor in self._stateful.items()}
-
-    def _restore(self, states: Mapping[str, Snapshot]) -> None:
-        """Restore the functors' states, and delete attributes created since."""
-        for name, functor in self._stateful.items():
-            state = states[name].restore()
-            if type(functor).state_dict is Functor.state_dict:
-                for added in functor.state_dict().keys() - state.keys():
-                    delattr(functor, added)
-            functor.load_state_dict(state)
 
     def _call(self, name: str, term: Term[ObservationCfg], obs: dict[str, Tensor]) -> Any:
         """Return a term's value for the observation so far."""

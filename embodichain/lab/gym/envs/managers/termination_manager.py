@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,11 +32,15 @@ class TerminationManager(Manager):
         Raises:
             ConfigError: a term returns another type or shape.
         """
-        num_envs, device = self._env.num_envs, self._env.device
+        num_envs, device, random = self._env.num_envs, self._env.device, self._env.random
         failed, timed_out = torch.zeros(2, num_envs, dtype=torch.bool, device=device).unbind()
         metrics: dict[str, Tensor] = {}
-        for term in self._terms:
-            value = term(self._env)
+        values: list[Any] = []
+        with random.stream("terminations", tick=self._env.elapsed_steps):
+            for term in self._terms:
+                random.turn_to(term.stream)
+                values.append(term(self._env))
+        for term, value in zip(self._terms, values, strict=True):
             if not (isinstance(value, Tensor) and value.dtype == torch.bool and value.shape == (num_envs,)):
                 raise wrong_return(term.place, term.func, value, f"[N] = [{num_envs}] of bool")
             if term.cfg.time_out:

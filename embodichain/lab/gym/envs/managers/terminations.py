@@ -37,7 +37,7 @@ def base_height_below(env: TermEnv, minimum: PositiveFloat) -> Tensor:
 
 
 def illegal_contact(env: TermEnv, sensor: SensorName) -> Tensor:
-    """Return where any link of a contact sensor touches something, [N] bool.
+    """Return where any link of a contact sensor touches something in the step's last physics substep, [N] bool.
 
     Args:
         sensor: the contact sensor.

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs.managers import Functor
+from embodichain.lab.gym.envs.managers.cfg import TerminationCfg
 from embodichain.utils import ConfigError
 from tests.lab.scenes import cart_cfg
 
@@ -97,3 +99,43 @@ def test_term_of_the_wrong_type_is_an_error_with_its_place() -> None:
     message = r"env.terminations.count: number must return a tensor \[N\] = \[2\] of bool, .*not a tensor \[2\]"
     with pytest.raises(ConfigError, match=message):
         env.reset()
+
+
+class After(Functor):
+    """Ends the episodes of a cart's environments after ``steps`` calls since their starts."""
+
+    def __init__(self, cfg: TerminationCfg, env: EmbodiedEnv) -> None:
+        super().__init__(cfg, env)
+        self.calls = torch.zeros(env.num_envs, dtype=torch.int64)
+
+    def reset(self, env_ids: Tensor) -> None:
+        self.calls = self.calls.index_fill(0, env_ids, 0)
+
+    def __call__(self, env: EmbodiedEnv, steps: Tensor) -> Tensor:
+        self.calls = self.calls + 1
+        return self.calls >= steps
+
+
+def test_term_with_state_is_called_once_a_step_and_reset_with_the_episodes() -> None:
+    env = cart({"stuck": {"func": After, "params": {"steps": torch.tensor([2, 3])}}})
+    ends = [rested(env)[2].tolist() for _ in range(6)]
+    # A counter that is not reset would end every step from the first end on; one that a reset counts, a step sooner.
+    assert ends == [[False, False], [True, False], [False, True], [True, False], [False, False], [True, True]]
+    rested(env)
+    env.reset(options={"reset_ids": [1]})
+    assert [rested(env)[2].tolist() for _ in range(2)] == [[True, False], [False, False]]
+
+
+def test_draws_of_a_term_follow_from_the_seed() -> None:
+    drawn: list[Tensor] = []
+
+    def by_chance(env: EmbodiedEnv) -> Tensor:
+        drawn.append(env.random.uniform(env.all_env_ids, 0.0, 1.0, 1).squeeze(1))
+        return drawn[-1] < 0.0
+
+    env = cart({"chance": {"func": by_chance}})
+    for _ in range(2):
+        env.reset(seed=5)
+        rested(env)
+    *_, first, _, second = drawn
+    assert torch.equal(first, second)

@@ -11,6 +11,7 @@ import torch
 
 from embodichain.lab.gym.envs.managers.curriculum import terrain_levels
 from embodichain.utils import ConfigError
+from embodichain.utils.configclass import replace
 from tests.lab.terrain_scenes import ball_env
 from tests.no_sync import no_host_sync, work_as_on_a_device
 
@@ -75,4 +76,11 @@ def test_scene_without_terrain_or_time_limit_is_one_line(tmp_path: Path) -> None
         terrain_levels(env, torch.arange(8))
     env = env_that_walked(tmp_path, [0.0] * 5, max_episode_steps=None)
     with pytest.raises(ConfigError, match=r"'terrain_levels' needs a time limit"):
+        terrain_levels(env, torch.arange(5))
+
+
+def test_environments_in_groups_are_refused(tmp_path: Path) -> None:
+    env = env_that_walked(tmp_path, [2.1, 0.9, 0.1, 1.1, 1.0])
+    env.cfg = replace(env.cfg, group_size=5)
+    with pytest.raises(ConfigError, match="'terrain_levels' moves environments one by one, and the 5 of a group"):
         terrain_levels(env, torch.arange(5))

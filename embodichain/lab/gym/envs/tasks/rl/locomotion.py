@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.cfg import BASE_VELOCITY
+from embodichain.lab.gym.envs.managers.locomotion_rewards import is_terminated
 from embodichain.lab.gym.envs.tasks.rl.defaults import default_cfg
 from embodichain.lab.gym.registry import register_env
 from embodichain.lab.sim.objects import cached_per_state
@@ -33,7 +34,8 @@ class LocomotionEnv(EmbodiedEnv):
     max_yaw_rate_error: float = 0.4
     """Largest mean error of success, rad/s."""
     only_positive_rewards: bool = False
-    """Whether a step's reward is at least 0, so that no policy gains from falling early."""
+    """Whether a step's reward is at least 0, so that no policy gains from falling early; what the term
+    ``is_terminated`` takes is not limited."""
     _error_sums: Tensor
     """[N, 2], over the episode."""
 
@@ -88,7 +90,13 @@ class LocomotionEnv(EmbodiedEnv):
 
     @override
     def _extend_reward(self, reward: Tensor, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
-        return reward.clamp(min=0.0) if self.only_positive_rewards else reward
+        if not self.only_positive_rewards:
+            return reward
+        for_ending = torch.zeros_like(reward)
+        for name, term in self.cfg.rewards.items():
+            if term.func is is_terminated:
+                for_ending = for_ending + info["rewards"][name]
+        return (reward - for_ending).clamp(min=0.0) + for_ending
 
 
 @register_env("Go2FlatRL", max_episode_steps=500, override=True, default_cfg=default_cfg("go2_flat"))

@@ -90,6 +90,22 @@ def test_reward_can_be_kept_from_being_negative() -> None:
     assert float(info["rewards"]["bad"][1]) < -50.0
 
 
+def test_penalty_for_a_fall_is_not_limited_with_the_other_rewards() -> None:
+    rewards: dict[str, Any] = {
+        "bad": {"func": "flat_orientation_l2", "weight": -100.0},
+        "alive": {"func": "is_alive"},
+        "fall": {"func": "is_terminated", "weight": -200.0},
+    }
+    data = {"rewards": rewards, "terminations": FALLS, "extensions": {"only_positive_rewards": True}}
+    env = legs_env(2, data)
+    env.reset(seed=1)
+    place_base(env, [[0.0, 0.0, 1.0]] * 2, [[0.0] * 3, [1.5, 0.0, 0.0]])
+    _, reward, terminated, _, _ = env.step(torch.zeros(2, 12))
+    assert terminated.tolist() == [False, True]
+    assert float(reward[0]) == pytest.approx(1.0, abs=0.1)
+    assert float(reward[1]) == -200.0  # the lean, which outweighs being alive, is limited to 0
+
+
 def test_images_are_no_part_of_the_observation_without_cameras() -> None:
     env = legs_env(1)
     obs, _ = env.reset(seed=1)
