@@ -33,7 +33,7 @@ OBS_DIM = 3
 def build(name: str, policy: str, network: dict[str, Any], **cfg: Any) -> tuple[Any, Any, Any]:
     """Return our algorithm, the policy's block and the algorithm's settings."""
     layers = {"type": "mlp", "network_cfg": {"hidden_sizes": [8, 8], **network}}
-    block = {"name": policy, "actor": layers, "critic": layers, "log_std_range": [-20.0, 2.0]}
+    block: dict[str, Any] = {"name": policy, "actor": layers, "critic": layers, "log_std_range": [-20.0, 2.0]}
     block |= {"slope_floor": 1e-6} if policy == "soft_actor_critic" else {}
     space = gym.make(TASK).action_space
     return build_algo(name, cfg, build_policy(block, OBS_DIM, space, "cpu"), "cpu"), block, cfg
