@@ -9,7 +9,7 @@ python -m benchmarks.gymnasium_curves --seeds
 Each training is a separate process with one thread. When it has ended, its curve is appended to ``--results``, and is
 not computed again; curves of other settings (``SETTINGS``) are kept and not read. Without a seed nothing is trained. In
 the end all curves with the present settings that have ``--steps`` are plotted up to there and compared there, and of
-tasks where none has as many those that there are, at the last step that they share.
+tasks where a learner has none as long all that there are, at the last step that they share.
 
 Each point of a curve is the mean return of the same 20 episodes, without exploration. Equal are: the environments and
 their number, networks, initialisation, Adam, all hyperparameters, the normalisation of observations (PPO's), the
@@ -248,10 +248,12 @@ def train_missing(args: argparse.Namespace) -> None:
 def curves_of(records: Sequence[Record], algorithm: str, task: str, steps: int) -> dict[str, list[list[Point]]]:
     """Return the curves of a task by learner, up to ``steps``: those that have as many.
 
-    Where none has, all are cut to the last step that they share.
+    Where a learner has curves and none as long, all are cut to the last step that they share.
     """
     found = [record for record in records if (record["algorithm"], record["task"]) == (algorithm, task)]
-    found = [record for record in found if record["points"][-1]["step"] >= steps] or found
+    whole = [record for record in found if record["points"][-1]["step"] >= steps]
+    if {record["learner"] for record in whole} == {record["learner"] for record in found}:
+        found = whole
     end = min((steps, *(record["points"][-1]["step"] for record in found)))
     curves = {
         learner: [[p for p in r["points"] if p["step"] <= end] for r in found if r["learner"] == learner]
