@@ -198,17 +198,22 @@ def check_admitted(name: str, admitted: Sequence[str], place: str) -> None:
         ConfigError: the module is not allowed or not imported.
     """
     module = name.rpartition(".")[0]
-    imported = "list it in trainer.import_modules, pass --import, or import it in Python"
     if not is_admitted(module, admitted):
         ways = _how_to_allow([module], folders_to_trust([module], Path()))
         if module not in sys.modules:  # it may lie in a trusted folder, where it is found when it is imported
-            ways = f"{imported}; and if its folder is not trusted yet, {ways}"
+            ways = (
+                "list it in trainer.import_modules, pass --import, or import it in Python; and if its folder is not "
+                f"trusted yet, {ways}"
+            )
         raise ConfigError(
             f"{place}: '{name}' is in a module that is not allowed. A config file alone does not choose what code "
             f"runs: {ways} (in Python: the argument allowed_imports, or manager_modules of config_to_cfg)"
         )
     if module not in sys.modules:
-        raise ConfigError(f"{place}: module '{module}' of '{name}' must be imported first: {imported}")
+        raise ConfigError(
+            f"{place}: module '{module}' of '{name}' must be imported first: list it in trainer.import_modules, pass "
+            "--import, or import it in Python"
+        )
 
 
 def find_admitted(name: str, modules: Sequence[str], allowed_imports: Sequence[str], place: str) -> Any:
