@@ -17,7 +17,15 @@ from embodichain.utils import ConfigError, logger
 from embodichain.utils.files import is_run_folder
 from embodichain.utils.utility import load_config_file
 
-__all__ = ["SavedRun", "find_run", "find_run_folder", "last_run", "load_resumed_run", "names_run"]
+__all__ = [
+    "SavedRun",
+    "check_is_no_config",
+    "find_run",
+    "find_run_folder",
+    "last_run",
+    "load_resumed_run",
+    "names_run",
+]
 
 _WRITTEN = ("export", "rewards", "videos")  # commands write these beside a checkpoint outside a run's folder
 _OF_LAST_RUN = (Path("latest"), Path("best"), Path("latest/best"))
