@@ -6,6 +6,10 @@ import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+MISSPELT = 0.85
+"""Likeness of a name that is allowed to one that was probably meant."""
+
+_LIKE = 0.6  # of one that is not allowed
 _FEW = 8
 
 
@@ -32,9 +36,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f" Did you mean '{match}'?" if match else ""
 
 
-def closest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name closest to ``name``, or None if none is like it."""
-    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)), None)
+def closest(name: str, known: Iterable[str], likeness: float = _LIKE) -> str | None:
+    """Return the known name closest to ``name``, or None if none is as like it as difflib's ``likeness``."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=likeness)), None)
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:

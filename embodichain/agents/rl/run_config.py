@@ -183,8 +183,7 @@ def _load(data: dict[str, Any], folder: Path, overrides: Sequence[str], allowed_
         problems += gymnasium_problems(trainer, algorithm, env.cfg)
     names = SceneNames(None, None) if env is None else env.names
     find = partial(terms_to_cfg, cls=EventCfg, names=names, problems=problems, allowed_imports=allowed_imports)
-    has_loggers = not any(path.startswith("trainer.loggers") for path in wrong)
-    loggers = find_loggers(trainer.loggers, allowed_imports, problems) if has_loggers else []
+    loggers = find_loggers(trainer.loggers, allowed_imports, problems)
     events = {kind: find(terms, place=f"trainer.events.{kind}") for kind, terms in vars(trainer.events).items()}
     wrong |= _misplaced(wrong, own, algorithm)
     problems += [f"{path}: {problem}" for path, problem in wrong.items()]

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from embodichain.agents.rl.config.trainer_cfg import LoggerCfg
 from embodichain.agents.rl.metrics.hyperparameters import hyperparameters
 from embodichain.utils import ConfigError
+from embodichain.utils.configclass import MISSING
 from embodichain.utils.errors import collected, raise_problems, unknown_key, unknown_name
 from embodichain.utils.extras import install_command, install_extra
 from embodichain.utils.module_utils import find_admitted
@@ -96,6 +97,9 @@ def find_loggers(cfgs: Sequence[LoggerCfg], allowed_imports: Sequence[str], prob
     """
     found = []
     for i, cfg in enumerate(cfgs):
+        name: Any = cfg.func
+        if name is MISSING:  # reported as such
+            continue
         with collected(problems, f"trainer.loggers[{i}]."):
             func = _find(cfg.func, allowed_imports)
             _check_params(func, cfg.params)

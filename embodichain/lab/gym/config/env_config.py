@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -38,7 +37,7 @@ from embodichain.lab.gym.envs.managers.scene_names import SceneNames
 from embodichain.lab.gym.registry import EnvSpec, find_env_spec
 from embodichain.utils import configclass, logger
 from embodichain.utils.configclass import replace
-from embodichain.utils.errors import collected, raise_problems, unknown_key, unknown_name
+from embodichain.utils.errors import MISSPELT, closest, collected, raise_problems, unknown_key, unknown_name
 from embodichain.utils.module_utils import find_admitted
 from embodichain.utils.utility import load_config_file
 from embodichain.utils.validation import parse
@@ -327,6 +326,6 @@ def _extension_problems(extensions: Mapping[str, Any], env_class: type | None) -
             problems.append(f"{place}: must be letters, digits and '_', and not begin with '_' or a digit")
         elif callable(there) or isinstance(there, property | functools.cached_property):
             problems.append(f"{place}: is taken: the environment has a method or property of that name")
-        elif name not in own and (similar := difflib.get_close_matches(name, own, n=1, cutoff=0.85)):
-            logger.log_warning(f"{place}: the task has '{similar[0]}': is that what is meant?")
+        elif name not in own and (meant := closest(name, own, MISSPELT)):
+            logger.log_warning(f"{place}: the task has '{meant}': is that what is meant?")
     return problems

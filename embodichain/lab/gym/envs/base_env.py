@@ -98,6 +98,7 @@ class BaseEnv(TaskHooks):
         return self.get_obs()
 
     def _info_of_reset(self) -> dict[str, Any]:
+        """Return the ``info`` of new episodes, which is of no step."""
         return self.get_info()
 
     @torch.no_grad()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from types import FunctionType
 from typing import Any
@@ -16,8 +15,7 @@ from embodichain.lab.gym.envs.env_cfg import EnvCfg
 from embodichain.lab.sim import SimulationManager
 from embodichain.lab.sim.objects import StateCache
 from embodichain.utils import ConfigError, logger
-
-_MISSPELT = 0.85  # least likeness to a hook's name, as difflib measures it
+from embodichain.utils.errors import MISSPELT, closest
 
 TaskState = tuple[Tensor, Tensor, dict[str, Tensor]]
 """Success [N] bool, failure [N] bool, metrics [N] by name."""
@@ -170,8 +168,8 @@ def _warn_of_misspelt_hooks(task: type) -> None:
     for name, value in vars(task).items():
         if not isinstance(value, FunctionType) or any(hasattr(base, name) for base in task.__bases__):
             continue
-        if similar := difflib.get_close_matches(name, hooks, n=1, cutoff=_MISSPELT):
+        if meant := closest(name, hooks, MISSPELT):
             logger.log_warning(
                 f"{task.__qualname__}.{name}: no hook has this name, so only your own code can call it. "
-                f"Did you mean '{similar[0]}'?"
+                f"Did you mean '{meant}'?"
             )

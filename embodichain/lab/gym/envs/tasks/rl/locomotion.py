@@ -92,10 +92,7 @@ class LocomotionEnv(EmbodiedEnv):
     def _extend_reward(self, reward: Tensor, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
         if not self.only_positive_rewards:
             return reward
-        for_ending = torch.zeros_like(reward)
-        for name, term in self.cfg.rewards.items():
-            if term.func is is_terminated:
-                for_ending = for_ending + info["rewards"][name]
+        for_ending = sum(info["rewards"][name] for name, term in self.cfg.rewards.items() if term.func is is_terminated)
         return (reward - for_ending).clamp(min=0.0) + for_ending
 
 
