@@ -120,7 +120,9 @@ def test_shipped_task_keeps_to_the_device(config: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "mode", [{"mode": "reset"}, {"mode": "interval", "interval_step": 1}], ids=["reset", "interval"]
+    "mode",
+    [{"mode": "reset"}, {"mode": "interval", "interval_step": 1}, {"mode": "interval", "interval_step": [1, 2]}],
+    ids=["reset", "interval", "drawn interval"],
 )
 @pytest.mark.parametrize("term", TERMS)
 def test_event_keeps_to_the_device(term: str, mode: dict[str, Any]) -> None:

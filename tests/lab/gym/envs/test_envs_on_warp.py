@@ -48,6 +48,12 @@ RANDOMISED: dict[str, Any] = {
         "interval_step": 3,
         "params": {"position_range": [[-0.9, -0.4, 0.0], [-0.6, 0.4, 0.0]], "store_key": "goal_pose"},
     },
+    "moves at drawn times": {
+        "func": "randomize_target_pose",
+        "mode": "interval",
+        "interval_step": [1, 3],
+        "params": {"position_range": [[-0.9, -0.4, 0.0], [-0.6, 0.4, 0.0]], "store_key": "other_pose"},
+    },
 }
 
 
@@ -91,6 +97,7 @@ def test_resets_by_mask_are_those_by_number(pair: tuple[EmbodiedEnv, EmbodiedEnv
             assert torch.equal(*(env.sim.backend.read_model(name) for env in pair))
         assert torch.equal(*(env.random.episode for env in pair))
         assert torch.equal(*(env.goal_pose for env in pair))  # type: ignore[attr-defined]
+        assert torch.equal(*(getattr(env, "other_pose", torch.zeros(0)) for env in pair))  # after the first call
     assert pair[0].random.episode.tolist() == [2, 3, 3, 3]  # ends at 5, 10; 4, 9, 14; 3, 8, 13 twice
 
 

@@ -116,6 +116,14 @@ def test_random_physics_of_single_environments_goes_on(is_global: bool) -> None:
     assert_goes_on(lambda: EmbodiedEnv(cart_cfg(3, env, rigid_object=[falling], max_episode_steps=40)), steps=22)
 
 
+def test_drawn_intervals_go_on() -> None:
+    entity = {"entity_cfg": {"uid": "box"}, "position_range": [[2.0, 2.0, 0.1], [3.0, 3.0, 0.5]]}
+    push = {"func": "randomize_rigid_object_pose", "mode": "interval", "interval_step": [2, 7], "params": entity}
+    pose = {"func": "get_rigid_object_pose", "mode": "add", "name": "box", "params": {"entity_cfg": {"uid": "box"}}}
+    env = {"events": {"push": push}, "observations": {"box": pose}}
+    assert_goes_on(lambda: EmbodiedEnv(cart_cfg(3, env, rigid_object=[BOX], max_episode_steps=40)), steps=22)
+
+
 def test_users_functor_is_saved_without_a_word_from_the_user() -> None:
     rewards = {"late": {"func": Delay, "weight": 1.0}}
     assert_goes_on(lambda: EmbodiedEnv(cart_cfg(2, {"rewards": rewards})))

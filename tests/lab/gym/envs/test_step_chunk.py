@@ -139,9 +139,10 @@ def note(env: Any, env_ids: Tensor) -> None:
     CALLS.append(env_ids.tolist())
 
 
-def test_interval_events_pass_over_environments_that_have_ended() -> None:
+@pytest.mark.parametrize("interval_step", [2, [2, 2]])
+def test_interval_events_pass_over_environments_that_have_ended(interval_step: Any) -> None:
     events = {
-        "own": {"func": f"{__name__}.note", "mode": "interval", "interval_step": 2},
+        "own": {"func": f"{__name__}.note", "mode": "interval", "interval_step": interval_step},
         "all": {"func": f"{__name__}.note", "mode": "interval", "interval_step": 1, "is_global": True},
     }
     env = Scripted(cart_cfg(2, {"events": events}, allowed_imports=[__name__]))

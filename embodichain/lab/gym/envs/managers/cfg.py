@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import AfterValidator, Field, PositiveFloat
+from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt
 from pydantic_core import PydanticCustomError
 
 from embodichain.utils import configclass
@@ -45,6 +45,7 @@ GROUND_UID = "default_plane"
 ALL_SENSORS = "all_sensors"
 """Stands for every camera where a term takes cameras by name."""
 Floats = tuple[float, ...]
+Number = TypeVar("Number", int, float)
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 PositiveShare = Annotated[float, Field(gt=0.0, le=1.0)]
 Vec3 = tuple[float, float, float]
@@ -58,7 +59,7 @@ def _check_range(bounds: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
     return bounds
 
 
-def _check_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
+def _check_bounds(bounds: tuple[Number, Number]) -> tuple[Number, Number]:
     if bounds[0] > bounds[1]:
         problem = "must be [lowest, highest], with the lowest not above the highest"
         raise PydanticCustomError("range", "{problem}", {"problem": problem})
@@ -82,6 +83,8 @@ Range1 = Annotated[tuple[float, float], AfterValidator(_check_bounds)]
 """``[lowest, highest]`` of one number."""
 PositiveRange = Annotated[tuple[PositiveFloat, PositiveFloat], AfterValidator(_check_bounds)]
 """``[lowest, highest]`` of one number above 0."""
+StepRange = Annotated[tuple[PositiveInt, PositiveInt], AfterValidator(_check_bounds)]
+"""``[lowest, highest]`` of a number of steps, 1 or more."""
 Interval = Annotated[tuple[float, float], AfterValidator(_check_interval)]
 """``[lowest, highest]`` of one number, not the same."""
 
@@ -290,8 +293,9 @@ class EventCfg(FunctorCfg):
 
     mode: Literal["startup", "reset", "interval"] = "reset"
     """Once after building, at each reset for the environments concerned, or every ``interval_step`` steps."""
-    interval_step: Annotated[int, Field(ge=1)] = 10
-    """Control steps between two calls of an interval event."""
+    interval_step: PositiveInt | StepRange = 10
+    """Control steps between two calls of an interval event; ``[shortest, longest]``: each environment draws them anew
+    at the start of its episode and after each call, so that the events of the environments come apart."""
     is_global: bool = False
     """Whether an interval event counts the control steps of all environments together and is called for all at once;
     otherwise each environment counts from the start of its own episode."""

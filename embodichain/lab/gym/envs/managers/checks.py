@@ -161,6 +161,8 @@ def parse_term(cfg: FunctorCfg, place: str, names: SceneNames) -> dict[str, Any]
         _check_kind(cfg, func, skip, place)
         parsed = parse_params(func, skip, cfg.params, f"{place}.params")
     raise_problems(name_problems(parsed, f"{place}.params", names))
+    if isinstance(cfg, EventCfg):
+        _check_interval(cfg, place)
     return {key: parsed[key] for key in cfg.params}
 
 
@@ -193,6 +195,15 @@ def _check_second(cfg: FunctorCfg, arguments: Iterable[inspect.Parameter], place
                 f"{place}.func: {_name_of(cfg.func)} takes '{second.name}' after env: give it in params, or call it "
                 "obs if it is the observation (func(env, **params), or func(env, obs, **params))"
             )
+
+
+def _check_interval(cfg: EventCfg, place: str) -> None:
+    """Raise a ConfigError if an event for all environments together has intervals that each of them draws."""
+    if isinstance(cfg.interval_step, tuple) and (cfg.is_global or getattr(cfg.func, "is_global", False)):
+        raise ConfigError(
+            f"{place}.interval_step: must be one number, since {_name_of(cfg.func)} is called for all environments "
+            f"together, got {list(cfg.interval_step)}"
+        )
 
 
 def _given(cfg: FunctorCfg) -> str:

@@ -1,11 +1,13 @@
-"""Events of the environment: at start-up, at each reset, at intervals."""
+"""Events of the environment: at start-up, at each reset, at intervals. Shapes: N environments, n in ``env_ids``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
+from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers.base import Functor, Manager, Term
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
@@ -16,6 +18,31 @@ from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import collected, raise_problems
 from embodichain.utils.module_utils import find_admitted
+
+
+class _Intervals(Functor):
+    """When the next call of an event with a range of intervals is due.
+
+    Attributes:
+        due: [N] int64, in steps of the present episode.
+    """
+
+    cfg: EventCfg
+
+    def __init__(self, cfg: EventCfg, env: TermEnv) -> None:
+        super().__init__(cfg, env)
+        self.due = torch.zeros_like(env.elapsed_steps)
+
+    @override
+    def reset(self, env_ids: Tensor) -> None:
+        self.draw(env_ids)
+
+    def draw(self, env_ids: Tensor) -> None:
+        """Draw the interval from the present step on for environments [n], from the present random stream."""
+        assert isinstance(self.cfg.interval_step, tuple)
+        shortest, longest = self.cfg.interval_step
+        steps = shortest + self.env.random.uniform(env_ids, 0.0, longest - shortest + 1, 1)[:, 0].long()
+        self.due = self.due.index_copy(0, env_ids, self.env.elapsed_steps[env_ids] + steps)
 
 
 class EventManager(Manager):
@@ -29,6 +56,7 @@ class EventManager(Manager):
         self._by_mode: dict[str, list[Term[EventCfg]]] = {"startup": [], "reset": [], "interval": []}
         self._steps = 0
         self._begun: list[str] = []
+        self._intervals: dict[str, _Intervals] = {}
         self._take(build_terms(cfgs, env, "env.events"))
 
     def add(self, cfgs: Mapping[str, EventCfg]) -> None:
@@ -60,12 +88,16 @@ class EventManager(Manager):
         env = self._env
         stepping = env.stepping_ids
         for term in self._by_mode["interval"]:
-            if term.cfg.is_global or getattr(term.func, "is_global", False):
-                if self._steps % term.cfg.interval_step == 0:
+            interval = term.cfg.interval_step
+            if isinstance(interval, tuple):
+                is_due = env.elapsed_steps == self._intervals[term.name].due
+            elif term.cfg.is_global or getattr(term.func, "is_global", False):
+                if self._steps % interval == 0:
                     with env.random.stream(term.name, tick=self._steps):
                         term(env, stepping)
                 continue
-            is_due = env.elapsed_steps % term.cfg.interval_step == 0
+            else:
+                is_due = env.elapsed_steps % interval == 0
             # An attribute that the first call creates cannot be restored in other rows.
             if len(stepping) == env.num_envs and term.name in self._begun:
                 with env.choose(is_due) as due:
@@ -78,6 +110,10 @@ class EventManager(Manager):
         self._add(terms)
         for term in terms:
             self._by_mode[term.cfg.mode].append(term)
+            if term.cfg.mode == "interval" and isinstance(term.cfg.interval_step, tuple):
+                intervals = self._intervals[term.name] = _Intervals(term.cfg, self._env)
+                name = f"{term.name}.interval_step"
+                self._add([Term(name, term.cfg, intervals, {}, f"env.events.{name}")])
 
     def _happen(self, terms: Sequence[Term[EventCfg]], env_ids: Tensor) -> None:
         for term in terms:
@@ -100,11 +136,16 @@ class EventManager(Manager):
 
     def _call(self, term: Term[EventCfg], env_ids: Tensor) -> None:
         """Call an interval event for environments [n], if there are any."""
-        if len(env_ids):
-            with self._env.random.stream(term.name, tick=self._env.elapsed_steps):
-                term(self._env, env_ids)
-            if term.name not in self._begun:
-                self._begun.append(term.name)
+        if not len(env_ids):
+            return
+        env = self._env
+        with env.random.stream(term.name, tick=env.elapsed_steps):
+            term(env, env_ids)
+        if (intervals := self._intervals.get(term.name)) is not None:
+            with env.random.stream(f"{term.name}.interval_step", tick=env.elapsed_steps):
+                intervals.draw(env_ids)
+        if term.name not in self._begun:
+            self._begun.append(term.name)
 
     @property
     def steps(self) -> int:

@@ -161,6 +161,7 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
 
     def _fps(self) -> float:
         assert isinstance(self.cfg, EventCfg)
+        assert isinstance(self.cfg.interval_step, int)  # since the event is global
         return 1.0 / (self.env.step_dt * self.cfg.interval_step)
 
 

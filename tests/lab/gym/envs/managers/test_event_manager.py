@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from embodichain.lab.gym.envs import EmbodiedEnv
-from embodichain.lab.gym.envs.managers import Functor
+from embodichain.lab.gym.envs.managers import EventCfg, Functor
 from embodichain.utils import ConfigError
 from tests.lab.scenes import cart_cfg
 
@@ -29,10 +29,12 @@ class Note(Functor):
         self.resets.append(env_ids.tolist())
 
 
-def noted(mode: str, num_envs: int = 2, name: str = "note", **cfg: Any) -> tuple[EmbodiedEnv, Note]:
+def noted(
+    mode: str, num_envs: int = 2, name: str = "note", max_episode_steps: int | None = 4, **cfg: Any
+) -> tuple[EmbodiedEnv, Note]:
     events = {name: {"func": Note, "mode": mode, **cfg}}
-    env = EmbodiedEnv(cart_cfg(num_envs, {"events": events}, max_episode_steps=4))
-    (functor,) = env.event_manager.functors
+    env = EmbodiedEnv(cart_cfg(num_envs, {"events": events}, max_episode_steps=max_episode_steps))
+    functor, *_ = env.event_manager.functors
     assert isinstance(functor, Note)
     if mode != "startup":
         functor.calls.clear()
@@ -112,6 +114,65 @@ def test_interval_draws_depend_on_the_env_and_its_episode_alone() -> None:
     assert note.calls[0][1][0] == other.calls[0][1][1]
 
 
+def times_of(note: Note, env: EmbodiedEnv, count: int) -> dict[int, list[int]]:
+    """Return by environment the steps, from 1, at which the event is called in the next ones."""
+    times: dict[int, list[int]] = {i: [] for i in range(env.num_envs)}
+    for step in range(1, count + 1):
+        note.calls.clear()
+        steps(env, 1)
+        for i in (i for ids, _ in note.calls for i in ids):
+            times[i].append(step)
+    return times
+
+
+def test_interval_of_a_range_is_drawn_anew_for_each_env_after_each_call() -> None:
+    env, note = noted("interval", num_envs=4, max_episode_steps=None, interval_step=[3, 5])
+    env.reset(seed=1)
+    times = times_of(note, env, 200)
+    gaps = {i: torch.tensor([0, *at]).diff().tolist() for i, at in times.items()}  # the first from the episode's start
+    assert len(set(map(tuple, gaps.values()))) == 4
+    assert all(set(gap) == {3, 4, 5} for gap in gaps.values())
+    drawn = torch.tensor([gap for each in gaps.values() for gap in each])
+    assert (drawn.bincount()[3:] / len(drawn) - 1 / 3).abs().max() < 0.1  # each of three as often; of 200, 3 std
+
+
+def test_interval_of_a_range_begins_with_the_episode_and_depends_on_env_and_episode_alone() -> None:
+    env, note = noted("interval", num_envs=2, max_episode_steps=None, interval_step=[2, 9])
+    few, few_note = noted("interval", num_envs=1, max_episode_steps=None, interval_step=[2, 9])
+    env.reset(seed=1)
+    few.reset(seed=1)
+    first = times_of(note, env, 30)
+    assert times_of(few_note, few, 30)[0] == first[0]
+    for each in (env, few):
+        each.reset(options={"reset_ids": [0]})
+    second = times_of(note, env, 30)[0]
+    assert times_of(few_note, few, 30)[0] == second
+    assert second != first[0]
+    env.reset(seed=1)
+    assert times_of(note, env, 30) == first
+
+
+def test_interval_of_a_range_with_equal_ends_is_a_number() -> None:
+    env, note = noted("interval", interval_step=[2, 2])
+    other, other_note = noted("interval", interval_step=2)
+    for each in (env, other):
+        each.reset(seed=1)
+        steps(each, 9)
+    assert note.calls == other_note.calls
+
+
+def test_interval_of_a_range_of_an_added_event_begins_at_the_reset() -> None:
+    env = EmbodiedEnv(cart_cfg(2))
+    env.reset(seed=1)
+    env.add_events({"note": EventCfg(Note, mode="interval", interval_step=(2, 9))})
+    (note, _) = env.event_manager.functors
+    assert isinstance(note, Note)
+    env.reset(seed=1)
+    built, built_note = noted("interval", max_episode_steps=None, interval_step=[2, 9])
+    built.reset(seed=1)
+    assert times_of(note, env, 30) == times_of(built_note, built, 30)
+
+
 def test_global_interval_event_happens_every_so_many_steps_with_fresh_draws() -> None:
     env, note = noted("interval", interval_step=3, is_global=True)
     env.reset(seed=1)
@@ -153,7 +214,22 @@ def test_interval_events_are_the_same_again_after_reset_with_the_same_seed() -> 
     ("event", "message"),
     [
         ({"func": Note, "mode": "sometimes"}, r"env\.events\.note\.mode: .*'startup', 'reset' or 'interval'"),
-        ({"func": Note, "mode": "interval", "interval_step": 0}, r"note\.interval_step: .* greater than or equal to 1"),
+        ({"func": Note, "mode": "interval", "interval_step": 0}, r"note\.interval_step: .* greater than 0"),
+        ({"func": Note, "mode": "interval", "interval_step": [0, 3]}, r"note\.interval_step\[0\]: .* greater than 0"),
+        (
+            {"func": Note, "mode": "interval", "interval_step": [5, 3]},
+            r"note\.interval_step: .*must be \[lowest, highest\], with the lowest not above the highest, got \[5, 3\]",
+        ),
+        ({"func": Note, "mode": "interval", "interval_step": [1.5, 3]}, r"note\.interval_step\[0\]: .* integer"),
+        ({"func": Note, "mode": "interval", "interval_step": [3]}, r"note\.interval_step: .*too few values, got \[3\]"),
+        (
+            {"func": Note, "mode": "interval", "interval_step": [3, 5], "is_global": True},
+            r"note\.interval_step: must be one number, since 'Note' is called for all .* together, got \[3, 5\]",
+        ),
+        (
+            {"func": "record_camera_data", "mode": "interval", "interval_step": [3, 5]},
+            r"note\.interval_step: must be one number, since 'record_camera_data' is called",
+        ),
     ],
 )  # fmt: skip
 def test_impossible_mode_or_interval_is_refused(event: dict[str, Any], message: str) -> None:
