@@ -22,7 +22,7 @@ below (tests/benchmarks/test_sb3_learners.py). What is left:
   iteration, Stable-Baselines3's at each step. Our log-std is kept in [-5, 2]. Our normalised advantages
   are 0.6 % larger: they have a std of 1 over the 80 samples, Stable-Baselines3's have an unbiased one of 1.
 - SAC: before the first update our untrained policy acts, Stable-Baselines3's actions are uniform, and its first
-  update is 50 steps later. Its log-std has no gradient beyond its range, ours one that leads back.
+  update is 50 steps later (sac_fewer: at the same step). Its log-std has no gradient beyond its range, ours one that leads back.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ SAC = _settings(
         "updates_per_step": 1.0,
     },
 )
-# 12 updates for 50 steps: a third of the time, for curves of as many steps as PPO's.
-SAC_FEWER = SAC | {"algorithm": SAC["algorithm"] | {"updates_per_step": 0.24}}
+# 16 environments and an update for each step of them all, 5 at a time: for curves of as many steps as PPO's.
+SAC_FEWER = SAC | {"num_envs": 16, "buffer_size": 5, "algorithm": SAC["algorithm"] | {"updates_per_step": 1 / 16}}
 SETTINGS = {"ppo": PPO, "sac": SAC, "sac_fewer": SAC_FEWER}
 """By name, which begins with that of the algorithm."""
 STEPS_OF_A_POINT = {"ppo": 50_000, "sac": 5_000, "sac_fewer": 50_000}

@@ -59,10 +59,9 @@ def make_ppo(venv: VecEnv, policy: Mapping[str, Any], cfg: Mapping[str, Any], nu
 
 
 def make_sac(venv: VecEnv, policy: Mapping[str, Any], cfg: Mapping[str, Any], num_steps: int, seed: int) -> SAC:
-    """Return SAC on the CPU, for one environment; arguments as of ``make_ppo``, of the policy ``soft_actor_critic``."""
+    """Return SAC on the CPU; arguments as of ``make_ppo``, of the policy ``soft_actor_critic``."""
     networks = _networks(policy, "qf")
     assert not networks.pop("ortho_init"), "Stable-Baselines3's SAC has PyTorch's initialisation"
-    assert venv.num_envs == 1
     assert policy["slope_floor"] == EPSILON
     return SAC(
         "MlpPolicy",
@@ -74,7 +73,7 @@ def make_sac(venv: VecEnv, policy: Mapping[str, Any], cfg: Mapping[str, Any], nu
         tau=cfg["tau"],
         gamma=cfg["gamma"],
         train_freq=num_steps,
-        gradient_steps=round(cfg["updates_per_step"] * num_steps),
+        gradient_steps=round(cfg["updates_per_step"] * num_steps * venv.num_envs),
         policy_kwargs=networks,
         seed=seed,
         device="cpu",

@@ -112,6 +112,24 @@ def test_updates_of_sac_are_equal(monkeypatch: pytest.MonkeyPatch, mean: float) 
     torch.testing.assert_close(ours.temperature.log, theirs.log_ent_coef[0], rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize(("num_envs", "ratio", "updates"), [(1, 0.5, 4), (4, 0.125, 4), (4, 1.0, 32)])
+def test_sac_makes_as_many_updates_of_as_many_steps(num_envs: int, ratio: float, updates: int) -> None:
+    steps = 8
+    cfg = {"learning_rate": 1e-3, "batch_size": 4, "gamma": 0.9, "tau": 0.1, "replay_capacity": 64}
+    ours, block, settings = build(
+        "sac", "soft_actor_critic", {"activation": "relu", "orthogonal_init": False},
+        **cfg, learning_starts=1, updates_per_step=ratio,
+    )  # fmt: skip
+    assert isinstance(ours, SAC)
+    theirs = make_sac(make_vec_env(TASK, num_envs), block, settings, steps, seed=0)
+    theirs.learn(num_envs * steps)
+    rollout = allocate_rollout(num_envs, steps, OBS_DIM, 1, "cpu", has_final=True)
+    rollout["obs"] = torch.randn(num_envs, steps + 1, OBS_DIM)
+    ours.update(rollout)
+    assert theirs.num_timesteps == ours.replay.num_added == num_envs * steps  # type: ignore[union-attr]
+    assert theirs._n_updates == ours.state_dict()["num_updates"] == updates
+
+
 def test_updates_of_ppo_are_equal() -> None:
     num_envs, steps, gamma = 2, 8, 0.9
     cfg = {
