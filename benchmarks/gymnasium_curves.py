@@ -22,7 +22,8 @@ below (tests/benchmarks/test_sb3_learners.py). What is left:
   iteration, Stable-Baselines3's at each step. Our log-std is kept in [-5, 2]. Our normalised advantages
   are 0.6 % larger: they have a std of 1 over the 80 samples, Stable-Baselines3's have an unbiased one of 1.
 - SAC: before the first update our untrained policy acts, Stable-Baselines3's actions are uniform, and its first
-  update is 50 steps later (sac_fewer: at the same step). Its log-std has no gradient beyond its range, ours one that leads back.
+  update is 50 steps later (sac_fewer: at the same step). Its log-std has no gradient beyond its range, ours one that
+  leads back.
 """
 
 from __future__ import annotations

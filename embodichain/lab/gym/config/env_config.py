@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 from pydantic import PositiveInt
 
 from embodichain.lab.gym.config.dialects import modernise_env
+from embodichain.lab.gym.config.extension_checks import extension_problems
 from embodichain.lab.gym.config.files_beside import find_files_beside
 from embodichain.lab.gym.config.model_names import with_model_names
 from embodichain.lab.gym.config.scene_checks import has_config_robot, names_in_config, needed_problems, scene_problems
@@ -37,7 +38,7 @@ from embodichain.lab.gym.envs.managers.scene_names import SceneNames
 from embodichain.lab.gym.registry import EnvSpec, find_env_spec
 from embodichain.utils import configclass, logger
 from embodichain.utils.configclass import replace
-from embodichain.utils.errors import MISSPELT, closest, collected, raise_problems, unknown_key, unknown_name
+from embodichain.utils.errors import collected, raise_problems, unknown_key, unknown_name
 from embodichain.utils.module_utils import find_admitted
 from embodichain.utils.utility import load_config_file
 from embodichain.utils.validation import parse
@@ -198,7 +199,7 @@ def parse_env(
     if names.parts and cfg.control_parts is not None:
         with collected(problems):
             check_parts(cfg.control_parts, frozenset().union(*names.parts.values()))
-    problems += _extension_problems(cfg.extensions, env_class)
+    problems += extension_problems(cfg.extensions, env_class)
     find = functools.partial(find_admitted, modules=manager_modules, allowed_imports=allowed_imports)
     terms = {
         block: _check_terms(getattr(cfg, block), f"env.{block}", names, wrong, find, problems) for block in TERM_BLOCKS
@@ -309,23 +310,4 @@ def _entry_problems(observations: Mapping[str, ObservationCfg], names: SceneName
             entries.add(name)
         elif name not in entries:
             problems.append(f"env.observations.{term}.name: {unknown_name('entry', name, entries)}")
-    return problems
-
-
-def _extension_problems(extensions: Mapping[str, Any], env_class: type | None) -> list[str]:
-    """Return the problems of names that would hide an attribute of the environment.
-
-    A warning names those that are nearly one: a task may read others from its config.
-    """
-    problems = []
-    bases = () if env_class is None else env_class.__mro__
-    own = {name for base in bases for name in (*vars(base), *vars(base).get("__annotations__", ())) if name[0] != "_"}
-    for name in extensions:
-        place, there = f"env.extensions.{name}", getattr(env_class, name, None)
-        if not name.isidentifier() or name.startswith("_"):
-            problems.append(f"{place}: must be letters, digits and '_', and not begin with '_' or a digit")
-        elif callable(there) or isinstance(there, property | functools.cached_property):
-            problems.append(f"{place}: is taken: the environment has a method or property of that name")
-        elif name not in own and (meant := closest(name, own, MISSPELT)):
-            logger.log_warning(f"{place}: the task has '{meant}': is that what is meant?")
     return problems

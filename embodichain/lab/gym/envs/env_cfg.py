@@ -99,7 +99,7 @@ class EmbodiedEnvCfg(EnvCfg):
     symmetry: EnvSymmetryCfg | None = None
     """The mirror map, for algorithms that use the symmetry of robot and task."""
     extensions: dict[str, Any] = field(default_factory=dict)
-    """Become attributes of the environment, for the task's own parameters."""
+    """Become attributes of the environment, for the task's own parameters; checked against its class's annotations."""
 
     def for_run(self, seed: int, num_envs: int, **simulation: Any) -> EmbodiedEnvCfg:
         """Return the config of a run's environments.

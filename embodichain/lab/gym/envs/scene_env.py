@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
+from pydantic import NonNegativeFloat
 from torch import Tensor
 from typing_extensions import override
 
@@ -40,7 +41,7 @@ class SceneEnv(EmbodiedEnv):
     derived: dict[str, Tensor]
     """``derived_fields`` as MuJoCo's ``mj_step`` leaves them, one substep older than ``qpos``; [N, ...] float64 each.
     For the present state, which takes another pass of the engine, there is ``self.sim.backend.read(name)``."""
-    reset_noise_scale: float = 0.0
+    reset_noise_scale: NonNegativeFloat = 0.0
     """Half the width of the uniform noise on the first positions and velocities."""
 
     @property

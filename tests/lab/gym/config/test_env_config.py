@@ -7,12 +7,17 @@ import functools
 import subprocess
 import sys
 import types
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import pytest
+from pydantic import PositiveInt
+from torch import Tensor
 
 from embodichain.lab.gym import registry as registration
 from embodichain.lab.gym.config.env_config import config_to_cfg
+from embodichain.lab.gym.config.extension_checks import extension_problems
+from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.actions import DeltaQposTerm
 from embodichain.lab.gym.envs.managers.modules import DEFAULT_MANAGER_MODULES
 from embodichain.lab.gym.envs.managers.rewards import success_reward
@@ -132,6 +137,51 @@ def test_extension_does_not_take_the_place_of_what_an_environment_does(name: str
     data = {"id": "CartPoleRL", "robot": CART, "env": {"actions": {"a": move}, "extensions": {name: 5}}}
     with pytest.raises(ConfigError, match=rf"^env\.extensions\.{name}: {problem}"):
         config_to_cfg(data)
+
+
+class Typed(EmbodiedEnv):
+    """Has attributes of many types."""
+
+    reach: float = 0.1
+    steps: PositiveInt = 5
+    sides: tuple[float, float] = (0.0, 1.0)
+    names: Sequence[str] = ()
+    kind: Literal["near", "far"] = "near"
+    limit: float | None = None
+    goal: Tensor
+    only_checked: NotThere  # type: ignore[name-defined]  # noqa: F821 (as a name for type checkers alone)
+    free = 3
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("reach", "far", "Input should be a valid number, got 'far'"),
+        ("reach", True, "Input should be a valid number, got True"),
+        ("reach", None, "Input should be a valid number, got None"),
+        ("steps", 0, "Input should be greater than 0, got 0"),
+        ("steps", 2.5, "Input should be a valid integer, got 2.5"),
+        ("sides", [0.1], "too few values, got [0.1]"),
+        ("names", ["a", 3], "Input should be a valid string, got 3"),
+        ("kind", "middle", "Input should be 'near' or 'far', got 'middle'"),
+        ("limit", [1], "Input should be a valid number, got [1]"),
+    ],
+)
+def test_extension_of_another_type_than_the_attribute_is_refused(name: str, value: Any, problem: str) -> None:
+    (line,) = extension_problems({name: value}, Typed)
+    path, _, found = line.partition(": ")
+    assert path.removesuffix("[1]") == f"env.extensions.{name}"
+    assert found == problem
+
+
+def test_extensions_of_the_attributes_types_pass_and_those_of_none_of_jsons(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    good = {"reach": 1, "steps": 2, "sides": [0, 0.5], "names": ["a"], "kind": "far", "limit": None}
+    unknown = {"goal": [1.0], "only_checked": "x", "free": "y", "more": {"a": [1]}}
+    assert not extension_problems(good | unknown, Typed)
+    assert not extension_problems(good | unknown, None)
+    assert not caplog.messages
 
 
 def test_what_a_manager_gives_may_have_a_default() -> None:

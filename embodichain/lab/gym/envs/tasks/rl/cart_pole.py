@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from pydantic import PositiveFloat
 from tensordict import TensorDict
 from torch import Tensor
 
@@ -22,9 +23,9 @@ class CartPoleEnv(EmbodiedEnv):
     """
 
     success_terminates = False
-    success_angle: float = 0.1
+    success_angle: PositiveFloat = 0.1
     """Largest lean that counts as upright, rad."""
-    fail_angle: float = 0.5
+    fail_angle: PositiveFloat = 0.5
     """Lean at which the pole has fallen, rad."""
 
     def compute_task_state(self, **kwargs: Any) -> tuple[Tensor, Tensor, dict[str, Tensor]]:

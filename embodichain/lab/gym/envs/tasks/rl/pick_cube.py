@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import torch
+from pydantic import PositiveFloat, PositiveInt
 from tensordict import TensorDict
 from torch import Tensor
 from typing_extensions import override
@@ -44,11 +45,11 @@ class PickCubeEnv(EmbodiedEnv):
     needed_uids = {"cube": "rigid object"}
     fingers: tuple[str, str] = ("gripper_finger1_link", "gripper_finger2_link")
     """The robot's links on the +x and on the -x side of the tool of control part ``arm``, with ``sense_contacts``."""
-    success_height: float = 0.2
+    success_height: PositiveFloat = 0.2
     """Of the cube's centre, m."""
-    success_speed: float = 0.1
+    success_speed: PositiveFloat = 0.1
     """Largest speed of the cube's centre, m/s."""
-    hold_steps: int = 10
+    hold_steps: PositiveInt = 10
     """Steps that the cube must be held."""
     grip_force: float = 2.0
     """Least force on each finger along the line between them, N."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import PositiveFloat
 from torch import Tensor
 
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
@@ -25,7 +26,7 @@ class PushCubeEnv(EmbodiedEnv):
 
     added_uids = ("goal",)
     needed_uids = {"cube": "rigid object"}
-    success_threshold: float = 0.05
+    success_threshold: PositiveFloat = 0.05
     goal_pose: Tensor
     """[N, 4, 4], stored by the event ``randomize_target_pose``."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from pydantic import PositiveFloat
 from tensordict import TensorDict
 from torch import Tensor
 
@@ -31,11 +32,11 @@ class ReachEnv(EmbodiedEnv):
 
     added_uids = ("goal_x", "goal_y", "goal_z")
     base_entries = (*EmbodiedEnv.base_entries, "task/pose_error")
-    pos_threshold: float = 0.01
+    pos_threshold: PositiveFloat = 0.01
     """Largest distance of success, m."""
-    rot_threshold: float = 0.05
+    rot_threshold: PositiveFloat = 0.05
     """Largest angle of success, rad."""
-    rot_scale: float = 0.2
+    rot_scale: PositiveFloat = 0.2
     """How many metres of distance a radian counts as in the reward, m/rad."""
     goal_pose: Tensor
     """[N, 4, 4], stored by the event ``randomize_target_pose``."""

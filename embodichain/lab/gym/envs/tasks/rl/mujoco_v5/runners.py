@@ -9,6 +9,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.config.env_config import TaskDefaults
+from embodichain.lab.gym.envs.managers.cfg import Range1
 from embodichain.lab.gym.envs.tasks.rl.mujoco_v5.v5_env import ForwardEnv, normal_noise, v5_defaults
 from embodichain.lab.gym.registry import register_env
 from embodichain.lab.sim.objects import cached_per_state
@@ -48,11 +49,11 @@ class HopperEnv(ForwardEnv):
     config_defaults = v5_defaults("hopper.xml", 4)
     reset_noise_scale = 5e-3
     healthy_reward: float = 1.0
-    healthy_state_range: tuple[float, float] = (-100.0, 100.0)
+    healthy_state_range: Range1 = (-100.0, 100.0)
     """Of all coordinates but x and height, and of all velocities."""
-    healthy_z_range: tuple[float, float] = (0.7, math.inf)
+    healthy_z_range: Range1 = (0.7, math.inf)
     """Of the torso's height, m."""
-    healthy_angle_range: tuple[float, float] = (-0.2, 0.2)
+    healthy_angle_range: Range1 = (-0.2, 0.2)
     """Of its lean, rad."""
 
     @override
@@ -83,9 +84,9 @@ class Walker2dEnv(ForwardEnv):
     config_defaults = v5_defaults("walker2d_v5.xml", 4)
     reset_noise_scale = 5e-3
     healthy_reward: float = 1.0
-    healthy_z_range: tuple[float, float] = (0.8, 2.0)
+    healthy_z_range: Range1 = (0.8, 2.0)
     """Of the torso's height, m."""
-    healthy_angle_range: tuple[float, float] = (-1.0, 1.0)
+    healthy_angle_range: Range1 = (-1.0, 1.0)
     """Of its lean, rad."""
 
     @override

@@ -16,7 +16,9 @@ from tensordict import TensorDict
 from torch import Tensor
 from typing_extensions import override
 
+from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
 from embodichain.lab.gym.envs.scene_env import SceneEnv
+from embodichain.utils.errors import unknown_name
 
 
 def v5_defaults(file: str, frame_skip: int) -> Mapping[str, Any]:
@@ -35,6 +37,18 @@ class V5Env(SceneEnv):
     base_entries = ("observation",)
     terminate_when_unhealthy: bool = True
     """Whether an episode ends where the robot is not healthy."""
+
+    @classmethod
+    @override
+    def config_problems(cls, cfg: EmbodiedEnvCfg) -> list[str]:
+        """Return also which ``extensions`` the task has no argument for: Gymnasium's own refuse them, too."""
+        bases = [base for base in cls.__mro__ if issubclass(base, SceneEnv)]
+        known = {name for base in bases for name, value in vars(base).items() if _is_argument(name, value)}
+        return super().config_problems(cfg) + [
+            f"env.extensions.{name}: {unknown_name('argument', name, known)}"
+            for name in cfg.extensions
+            if not hasattr(cls, name)
+        ]
 
     def observe(self) -> Tensor:
         """Return the observation, [N, O] float64."""
@@ -114,6 +128,13 @@ class ForwardEnv(V5Env):
         super()._initialize_episode(env_ids)
         self._position = self._position.index_copy(0, env_ids, self.position()[env_ids])
         self.velocity = self.velocity.index_fill(0, env_ids, 0.0)
+
+
+def _is_argument(name: str, value: object) -> bool:
+    """Return whether an attribute of a class is one that a config may set."""
+    is_number = isinstance(value, bool | int | float)
+    is_range = isinstance(value, tuple) and len(value) == 2 and all(isinstance(end, float) for end in value)
+    return not name.startswith("_") and (is_number or is_range)
 
 
 def normal_noise(env: SceneEnv, env_ids: Tensor, like: Tensor) -> Tensor:

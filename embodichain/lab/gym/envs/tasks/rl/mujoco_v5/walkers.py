@@ -9,6 +9,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.config.env_config import TaskDefaults
+from embodichain.lab.gym.envs.managers.cfg import Range1
 from embodichain.lab.gym.envs.tasks.rl.mujoco_v5.v5_env import ForwardEnv, V5Env, normal_noise, v5_defaults
 from embodichain.lab.gym.registry import register_env
 from embodichain.lab.sim.objects import cached_per_state
@@ -29,9 +30,9 @@ class AntEnv(ForwardEnv):
     reset_noise_scale = 0.1
     contact_cost_weight: float = 5e-4
     healthy_reward: float = 1.0
-    healthy_z_range: tuple[float, float] = (0.2, 1.0)
+    healthy_z_range: Range1 = (0.2, 1.0)
     """Of the torso's height, m."""
-    contact_force_range: tuple[float, float] = (-1.0, 1.0)
+    contact_force_range: Range1 = (-1.0, 1.0)
     """Contact forces are clipped to it, N and Nm."""
 
     @override
@@ -81,9 +82,9 @@ class HumanoidEnv(ForwardEnv):
     ctrl_cost_weight = 0.1
     reset_noise_scale = 1e-2
     contact_cost_weight: float = 5e-7
-    contact_cost_range: tuple[float, float] = (-math.inf, 10.0)
+    contact_cost_range: Range1 = (-math.inf, 10.0)
     healthy_reward: float = 5.0
-    healthy_z_range: tuple[float, float] = (1.0, 2.0)
+    healthy_z_range: Range1 = (1.0, 2.0)
     """Of the torso's height, m."""
 
     @override
@@ -120,9 +121,11 @@ class HumanoidStandupEnv(V5Env):
     config_defaults = v5_defaults("humanoidstandup.xml", 5)
     derived_fields = ("cinert", "cvel", "qfrc_actuator", "cfrc_ext")
     reset_noise_scale = 1e-2
+    uph_cost_weight: float = 1.0
+    """Of the torso's height divided by the timestep; Gymnasium 1.4 has the argument, and does not use it."""
     ctrl_cost_weight: float = 0.1
     impact_cost_weight: float = 0.5e-6
-    impact_cost_range: tuple[float, float] = (-math.inf, 10.0)
+    impact_cost_range: Range1 = (-math.inf, 10.0)
 
     @override
     def observe(self) -> Tensor:
@@ -131,7 +134,7 @@ class HumanoidStandupEnv(V5Env):
     @override
     def reward_terms(self, action: Tensor) -> dict[str, Tensor]:
         return {
-            "linup": self.qpos[:, 2] / self.sim.model.opt.timestep,
+            "linup": self.uph_cost_weight * self.qpos[:, 2] / self.sim.model.opt.timestep,
             "quadctrl": -self.ctrl_cost_weight * action.square().sum(dim=1),
             "impact": -contact_cost(self, self.impact_cost_weight, self.impact_cost_range),
             "survive": torch.ones_like(self.qpos[:, 2]),

@@ -24,16 +24,17 @@ class Differences:
     truncated: int = 0
 
 
-def drive(task: str, steps: int, num_envs: int = 2) -> Differences:
+def drive(task: str, steps: int, num_envs: int = 2, **arguments: Any) -> Differences:
     """Step both with random actions; Gymnasium's starts each episode in the state of our environment 0.
 
     Args:
         task: the name before ``V5RL`` and ``-v5``.
         num_envs: of ours; the others are there to be reset at other times.
+        arguments: of the task, for both.
     """
-    env = env_of({"id": f"{task}V5RL"}, num_envs)
+    env = env_of({"id": f"{task}V5RL", "env": {"extensions": arguments}}, num_envs)
     assert isinstance(env, SceneEnv)
-    theirs: Any = gym.make(f"{task}-v5", disable_env_checker=True).unwrapped
+    theirs: Any = gym.make(f"{task}-v5", disable_env_checker=True, **arguments).unwrapped
     limit = gym.spec(f"{task}-v5").max_episode_steps
     random = np.random.default_rng(0)
     found = Differences()
