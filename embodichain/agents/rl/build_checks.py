@@ -13,16 +13,18 @@ from embodichain.agents.rl.models.block import space_size
 from embodichain.agents.rl.models.policy import allocate_for
 from embodichain.agents.rl.run_config import RunConfig, check_sizes
 from embodichain.lab.gym.envs import EmbodiedEnv
-from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnv
-from embodichain.utils import ConfigError
+from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnv, GymnasiumEnvCfg
+from embodichain.utils import ConfigError, logger
 from embodichain.utils.machine import check_memory
-from embodichain.utils.observations import zero_entries
+from embodichain.utils.observations import entry_spaces, zero_entries
 
 
 def check_built_policy(
     run: RunConfig, env: EmbodiedEnv | GymnasiumEnv | ProcessEnv, policy: Policy, device: torch.device
 ) -> None:
     """Check that a policy fits its environment and the rollouts' length, and that the memory suffices to train it.
+
+    A Gymnasium environment's image that no network reads is a warning.
 
     Raises:
         ConfigError: it does not, or a user's policy lacks something.
@@ -37,6 +39,12 @@ def check_built_policy(
         observation_space=env.single_observation_space,
         evaluated=get_algo_class(run.algorithm_name).reads_evaluated,
     )
+    if isinstance(run.env, GymnasiumEnvCfg):  # ours have cameras for other purposes, too
+        entries = entry_spaces(env.single_observation_space)
+        for name in (name for name, box in entries.items() if len(box.shape) == 3 and name not in policy.obs_keys):
+            logger.log_warning(
+                f"no network reads the image '{name}': one of the type 'cnn' does, with it in its 'keys'"
+            )
     trained = [values for values in policy.parameters() if values.requires_grad]
     what = f"gradients and the saved copy of the policy's {sum(values.numel() for values in trained):,} parameters"
     check_memory("policy", what, 2 * sum(values.nbytes for values in trained), device)

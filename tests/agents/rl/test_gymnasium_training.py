@@ -376,8 +376,16 @@ def test_channels_before_height_and_width_are_one_line() -> None:
 
     with registered("ChannelsFirst-v0", ChannelsFirst, max_episode_steps=5):
         path = write_config(Path(), config({"id": "gymnasium:ChannelsFirst-v0"}, policy=policy))
-        with pytest.raises(ConfigError, match=r"images are \[height, width, channels\], this one is \[3, 16, 16\]"):
+        with pytest.raises(ConfigError, match=r"is an image of shape \[3, 16, 16\], with its channels first"):
             train_from_config(path)
+
+
+def test_an_image_that_no_network_reads_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    path = write_config(Path(), config({"id": "gymnasium:Camera-v0"}))
+    with registered("Camera-v0", _Camera, max_episode_steps=5):
+        train_from_config(path, overrides=["trainer.enable_eval=false"])
+    (line,) = [message for message in caplog.messages if "camera" in message]
+    assert "no network reads the image 'camera': one of the type 'cnn' does, with it in its 'keys'" in line
 
 
 class _NoNumber(gym.Env[Any, Any]):

@@ -16,6 +16,7 @@ from embodichain.utils import ConfigError
 from embodichain.utils.observations import entry_columns, nested_observation
 
 _IMAGE_DIMS = 3  # height, width, channels
+_FEW_CHANNELS = 4
 _SUPPORTED = "supported are Box and Dict spaces, of numbers and of images [height, width, channels]"
 
 
@@ -31,15 +32,16 @@ class ObservationAdapter:
     """Turns the observations of a Gymnasium space into our nested TensorDicts.
 
     Each Box becomes an entry, under the keys of the Dicts around it; a Box without a Dict is ``image`` if it is one,
-    else ``observation``. Images, [height, width, channels] of uint8, stay uint8; all other numbers become float32.
+    else ``observation``. Images, [height, width, channels] of uint8, stay as they are; all other numbers become
+    float32, and three dimensions of them one.
 
     Attributes:
         space: the structured space of one environment.
         flat_space: of ``flatten_dict_observation``, [O].
 
     Raises:
-        ConfigError: a part of the space is neither a Box nor a Dict, or has more than three dimensions; or the place of
-            one is that of another, or within it.
+        ConfigError: a part of the space is neither a Box nor a Dict, has more than three dimensions, or is an image
+            with its channels first; or the place of one is that of another, or within it.
     """
 
     def __init__(self, space: spaces.Space[Any]) -> None:
@@ -57,7 +59,8 @@ class ObservationAdapter:
             part = obs
             for key in leaf.keys:
                 part = part[key]
-            entries[name] = torch.from_numpy(np.array(part, dtype=_dtype_of(leaf.space)))
+            values = np.array(part, dtype=_dtype_of(leaf.space))
+            entries[name] = torch.from_numpy(values.reshape(len(values), *_shape_of(leaf.space)))
         return nested_observation(entries, torch.device("cpu"))
 
 
@@ -77,7 +80,7 @@ def observation_problem(space: spaces.Space[Any], obs: Any) -> str:
 
 def has_images(space: spaces.Space[Any]) -> bool:
     """Return whether a supported observation space has an image."""
-    return any(len(leaf.space.shape) == _IMAGE_DIMS for _, leaf in _leaves(space, ()))
+    return any(_is_image(leaf.space) for _, leaf in _leaves(space, ()))
 
 
 def _leaves(space: spaces.Space[Any], keys: tuple[str, ...]) -> list[tuple[str, _Leaf]]:
@@ -88,7 +91,12 @@ def _leaves(space: spaces.Space[Any], keys: tuple[str, ...]) -> list[tuple[str, 
         raise ConfigError(f"{place} is {_kind(space)}; {_SUPPORTED}")
     if len(space.shape) > _IMAGE_DIMS:
         raise ConfigError(f"{place} is a Box of shape {list(space.shape)}; {_SUPPORTED}")
-    name = "/".join(keys) or ("image" if len(space.shape) == _IMAGE_DIMS else "observation")
+    if _is_image(space) and space.shape[0] <= _FEW_CHANNELS < min(space.shape[1:]):
+        raise ConfigError(
+            f"{place} is an image of shape {list(space.shape)}, with its channels first; {_SUPPORTED}: "
+            "numpy.moveaxis(image, 0, -1) is one, in a gymnasium.wrappers.TransformObservation"
+        )
+    name = "/".join(keys) or ("image" if _is_image(space) else "observation")
     return [(name, _Leaf(keys, space))]
 
 
@@ -107,14 +115,24 @@ def _kind(space: spaces.Space[Any]) -> str:
     return f"a {type(space).__name__} space"
 
 
+def _is_image(space: spaces.Box) -> bool:
+    return len(space.shape) == _IMAGE_DIMS and space.dtype == np.uint8
+
+
 def _dtype_of(space: spaces.Box) -> Any:
-    is_image = len(space.shape) == _IMAGE_DIMS and space.dtype == np.uint8
-    return np.uint8 if is_image else np.float32
+    return np.uint8 if _is_image(space) else np.float32
+
+
+def _shape_of(space: spaces.Box) -> tuple[int, ...]:
+    """Return the entry's shape: an entry of three dimensions would be an image, which is no part of the vector."""
+    is_flattened = len(space.shape) == _IMAGE_DIMS and not _is_image(space)
+    return (int(np.prod(space.shape)),) if is_flattened else space.shape
 
 
 def _our_box(space: spaces.Box) -> spaces.Box:
     dtype = _dtype_of(space)
-    return spaces.Box(space.low.astype(dtype), space.high.astype(dtype), dtype=dtype)
+    low, high = (bound.astype(dtype).reshape(_shape_of(space)) for bound in (space.low, space.high))
+    return spaces.Box(low, high, dtype=dtype)
 
 
 def _nested(boxes: Mapping[str, spaces.Box]) -> spaces.Dict:

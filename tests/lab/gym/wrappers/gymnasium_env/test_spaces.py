@@ -72,6 +72,17 @@ def test_entries_of_nested_dicts_are_named_by_their_path() -> None:
     assert obs["state", "pose", "x"].tolist() == [[1.0, 2.0]]
 
 
+def test_three_dimensions_that_are_no_image_are_part_of_the_flat_observation() -> None:
+    grid, mask = spaces.Box(-9, 9, (4, 4, 2), np.float32), spaces.Box(0, 1, (5, 5, 1), np.int8)
+    observe = ObservationAdapter(spaces.Dict({"v": NUMBERS, "grid": grid, "mask": mask}))
+    assert observe.flat_space.shape == (2 + 32 + 25,)
+    numbers = np.arange(64, dtype=np.float32).reshape(2, 4, 4, 2)
+    obs = observe({"v": np.zeros((2, 2)), "grid": numbers, "mask": np.ones((2, 5, 5, 1), np.int8)})
+    assert flatten_dict_observation(obs)[1].tolist() == [*range(32, 64), *[1] * 25, 0, 0]
+    assert entry_spaces(observe.space)["grid"] == spaces.Box(-9, 9, (32,), np.float32)
+    assert list(entry_spaces(ObservationAdapter(grid).space)) == ["observation"]
+
+
 def test_observations_are_copies() -> None:
     array = np.zeros((2, 2), np.float32)
     obs = ObservationAdapter(spaces.Box(-1, 1, (2,), np.float32))(array)
@@ -88,6 +99,11 @@ SUPPORTED = "supported are Box and Dict spaces, of numbers and of images [height
         (spaces.Discrete(3), f"its observation is a Discrete space; {SUPPORTED}"),
         (spaces.Dict({"a": spaces.Dict({"b": spaces.Text(4)})}), f"its observation 'a/b' is a Text space; {SUPPORTED}"),
         (spaces.Box(0, 1, (2, 3, 4, 5)), f"its observation is a Box of shape [2, 3, 4, 5]; {SUPPORTED}"),
+        (
+            spaces.Dict({"a": spaces.Box(0, 255, (4, 84, 84), np.uint8)}),
+            f"its observation 'a' is an image of shape [4, 84, 84], with its channels first; {SUPPORTED}: "
+            "numpy.moveaxis(image, 0, -1) is one, in a gymnasium.wrappers.TransformObservation",
+        ),
     ],
 )
 def test_other_observations_are_refused(space: spaces.Space[Any], message: str) -> None:
