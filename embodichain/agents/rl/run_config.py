@@ -223,6 +223,12 @@ def _assemble(
         rollout_steps = trainer.buffer_size * cfg.num_envs
         for line in algorithm.notices(rollout_steps, trainer.iterations * rollout_steps):
             logger.log_warning(line)
+        collection = trainer.collection()
+        if collection is not None and collection.env_groups > 1 and getattr(algorithm, "n_steps", 1) > 1:
+            logger.log_warning(
+                f"algorithm.cfg.n_steps: with {collection.env_groups} trainer.asynchronous.env_groups, whose rollouts "
+                f"alternate, returns also end where a rollout does, after {trainer.buffer_size} steps"
+            )
     record = {
         "trainer": to_dict(trainer),
         "policy": policy_data(policy),

@@ -150,7 +150,9 @@ def test_settings_may_be_left_out(own_folder: Path) -> None:
 
 def test_settings_without_effect_are_said(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cfg = {"learning_starts": 17, "num_demonstrations": 5, "imitation_coef": 1.0, "replay_capacity": 7}
-    config = write_config(own_folder, tiny_sac_config(algorithm__cfg=cfg))
+    cfg |= {"demonstration_share": 0.9, "n_steps": 3}
+    groups = {"env_groups": 2}
+    config = write_config(own_folder, tiny_sac_config(algorithm__cfg=cfg, trainer__asynchronous=groups))
     assert cli(["validate", config]) == 0
     assert capsys.readouterr().err.splitlines() == [
         "[WARNING] algorithm.cfg.replay_capacity: 7 is less than a rollout has: of its 8 steps (trainer.num_envs x "
@@ -158,7 +160,10 @@ def test_settings_without_effect_are_said(own_folder: Path, capsys: pytest.Captu
         "[WARNING] algorithm.cfg.learning_starts: nothing is learned before 17 environment steps, and the training has "
         "16",
         "[WARNING] algorithm.cfg.num_demonstrations: not used without algorithm.cfg.demonstrations",
+        "[WARNING] algorithm.cfg.demonstration_share: not used without algorithm.cfg.demonstrations",
         "[WARNING] algorithm.cfg.imitation_coef: not used without algorithm.cfg.demonstrations",
+        "[WARNING] algorithm.cfg.n_steps: with 2 trainer.asynchronous.env_groups, whose rollouts alternate, returns "
+        "also end where a rollout does, after 4 steps",
     ]
     used = write_config(own_folder, tiny_sac_config(algorithm__cfg={"learning_starts": 16, "replay_capacity": 8}))
     assert cli(["validate", used]) == 0

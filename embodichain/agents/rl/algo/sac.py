@@ -83,7 +83,8 @@ class SACCfg(BaseAlgorithmCfg):
                 f"and the training has {env_steps:,}"
             )
         if self.demonstrations is None:
-            unused = [name for name in ("num_demonstrations", "imitation_coef") if getattr(self, name)]
+            names, default = ("num_demonstrations", "demonstration_share", "imitation_coef"), SACCfg()
+            unused = [name for name in names if getattr(self, name) != getattr(default, name)]
             lines += [f"algorithm.cfg.{name}: not used without algorithm.cfg.demonstrations" for name in unused]
         return lines
 

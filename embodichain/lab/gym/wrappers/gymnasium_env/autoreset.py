@@ -61,9 +61,17 @@ class SameStepReset:
             obs: of the step.
             infos: of the step.
             done: [N] bool, whose episodes have ended.
+
+        Raises:
+            ConfigError: they lack the observation of an episode that has ended.
         """
         if not self._resets_itself or not done.any():
             return obs
+        if "final_obs" not in infos:
+            raise ConfigError(
+                f"{self._name} resets in the step in which an episode ends (AutoresetMode.SAME_STEP), and its infos "
+                f"have no 'final_obs' with the last observation; they have {', '.join(map(repr, infos)) or 'nothing'}"
+            )
         final = obs.clone()
         final[done] = self._observe(self._rows(infos["final_obs"], done))
         return final
@@ -114,5 +122,7 @@ class SameStepReset:
         is_batched = not (isinstance(final, np.ndarray) and final.dtype == object)
         rows = list(iterate(self._envs.observation_space, final)) if is_batched else final
         chosen = [rows[i] for i in done.nonzero().squeeze(1).tolist()]
+        if any(row is None for row in chosen):
+            raise ConfigError(f"{self._name}: its infos' 'final_obs' is None for an episode that has ended")
         batch: Any = create_empty_array(space, len(chosen))
         return concatenate(space, chosen, batch)

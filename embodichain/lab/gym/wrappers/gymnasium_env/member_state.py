@@ -14,9 +14,9 @@ import copyreg
 import enum
 import inspect
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import gymnasium as gym
@@ -66,7 +66,7 @@ def copy_state(env: object, simulations: Simulations) -> State:
         elif is_data(owner):
             state[path] = dict(_simulation(owner, simulations).copy())
         else:
-            state[path] = {name: value for name, value in vars(owner).items() if is_plain(value)}
+            state[path] = {name: value for name, value in _attributes(owner).items() if is_plain(value)}
     return state
 
 
@@ -110,7 +110,7 @@ def _restore(
     elif is_data(owner):
         _simulation(owner, simulations).restore(saved)
     else:
-        attributes = vars(owner)  # not by setattr, which a class may refuse or answer with more
+        attributes = _attributes(owner)  # not by setattr, which a class may refuse or answer with more
         for name, value in saved.items():
             before = None if f"{path}.{name}" in apart else attributes.get(name)
             attributes[name] = values.put(value, before)
@@ -141,39 +141,85 @@ class _Found:
             return self.owners[path]
         before, _, name = path.rpartition(".")
         owner = self.at(before) if before else None
-        return getattr(owner, name, None) if name == _BOUND_TO else getattr(owner, "__dict__", {}).get(name)
+        if name == _BOUND_TO:
+            return getattr(owner, name, None)
+        attributes = _attributes(owner)
+        return attributes[name] if name in attributes else _of_class(owner).get(name)
 
     def point(self, path: str, target: object) -> None:
         """Let an attribute be another object."""
         before, _, name = path.rpartition(".")
         holder = self.at(before) if before else None
-        if name in getattr(holder, "__dict__", {}):
-            vars(holder)[name] = target
+        attributes = _attributes(holder)
+        if name in attributes:
+            attributes[name] = target
 
     def _visit(self, path: str, value: Any) -> None:
         if inspect.isclass(value) or inspect.isroutine(value):
             self.classes[path] = _name(value)
             if inspect.ismethod(value):
                 self._visit(f"{path}.{_BOUND_TO}", value.__self__)
-            return
+            if not inspect.isfunction(value) or value.__closure__ is None:
+                return
         if _is_constant(value):
             return
         if id(value) in self._paths:
             self.same[path] = self._paths[id(value)]
             return
         is_whole = isinstance(value, gym.Space | np.random.Generator) or is_data(value)
-        if not is_whole and (isinstance(value, enum.Enum) or not _is_all_in_attributes(value)):
+        is_function = inspect.isfunction(value)
+        if not (is_whole or is_function) and (isinstance(value, enum.Enum) or not _is_all_in_attributes(value)):
             raise UnknownStateError(f"{path} is a {_name(type(value))}, whose state is not known")
         self._paths[id(value)] = path
         self.owners[path] = value
-        self.classes[path] = _name(type(value))
+        self.classes[path] = _name(value if is_function else type(value))
         if isinstance(value, gym.Space):
             for name, part in _parts(value):
                 self._visit(f"{path}.{name}", part)
         elif not is_whole:
-            for name, part in vars(value).items():
+            for name, part in (_of_class(value) | dict(_attributes(value))).items():
                 if not is_plain(part):
                     self._visit(f"{path}.{name}", part)
+
+
+class _Closure(MutableMapping[str, Any]):
+    """What a function holds of the function that it was made in, by name."""
+
+    def __init__(self, function: FunctionType) -> None:
+        self._cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return self._cells[name].cell_contents
+        except ValueError:  # it has no value yet
+            return None
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._cells[name].cell_contents = value
+
+    def __delitem__(self, name: str) -> None:
+        del self._cells[name].cell_contents
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._cells)
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+
+def _attributes(owner: object) -> MutableMapping[str, Any]:
+    """Return what an object holds by name, to be changed in place."""
+    return _Closure(owner) if inspect.isfunction(owner) else getattr(owner, "__dict__", {})
+
+
+def _of_class(owner: object) -> dict[str, Any]:
+    """Return the spaces and random generators that an object has from its class, by name."""
+    return {
+        name: value
+        for base in reversed(type(owner).__mro__)
+        for name, value in vars(base).items()
+        if isinstance(value, gym.Space | np.random.Generator)
+    }
 
 
 def _with_structure(env: object, found: _Found, structure: Mapping[str, Any]) -> _Found:
@@ -231,7 +277,7 @@ def _views(owners: Mapping[str, Any]) -> dict[str, list[Any]]:
         id(value): (f"{path}.{name}", value)
         for path, owner in reversed(list(owners.items()))
         if not isinstance(owner, gym.Space)
-        for name, value in reversed(list(getattr(owner, "__dict__", {}).items()))
+        for name, value in reversed(list(_attributes(owner).items()))
         if type(value) is np.ndarray and value.size > 0
     }
     bounds = [(*_memory(value), path, value) for path, value in arrays.values()]

@@ -111,6 +111,30 @@ def test_final_observations_that_a_vector_form_has_batched_are_read_too() -> Non
         assert info["final_obs"]["observation"][:, 0].tolist() == [2.0, 1002.0, 2002.0, 3101.0]
 
 
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (
+            lambda infos: {"final_observation": infos["final_obs"]},
+            r"its infos have no 'final_obs' with the last observation; they have 'final_observation'$",
+        ),
+        (lambda infos: {}, "they have nothing$"),
+        (lambda infos: {"final_obs": np.array([None] * NUM_ENVS)}, "'final_obs' is None for an episode that has ended"),
+    ],
+)
+def test_a_vector_form_without_final_observations_is_one_line(change: Any, problem: str) -> None:
+    class Changed(gym.vector.VectorWrapper):
+        def step(self, actions: Any) -> Any:
+            *results, infos = self.env.step(actions)
+            return *results, change(infos) if "final_obs" in infos else infos
+
+    with scripted("SameStep") as env:
+        env._envs = env._resetting._envs = Changed(env._envs)
+        env.reset(seed=1)
+        with pytest.raises(ConfigError, match=problem):  # env 3 ends at once
+            env.step(torch.zeros(NUM_ENVS, 2))
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_some_environments_are_reset_alone(mode: str | None) -> None:
     with scripted(mode) as env:

@@ -107,6 +107,49 @@ def test_generators_views_and_inner_objects_are_restored() -> None:
         assert theirs[0]["observation"][:, 2].tolist() == [5.0, 5.0]  # the array that the view belongs to
 
 
+class _Closing(gym.Env[Any, Any]):
+    """Keeps a goal and a count in functions, and draws from a space that its class has."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (4,), np.float64)
+    action_space = gym.spaces.Dict({"move": gym.spaces.Box(-1, 1, (1,), np.float64)})["move"]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        goal, counts, inner = self.np_random.random(), np.zeros(1), _Inner()
+
+        def advance() -> int:
+            nonlocal goal
+            goal += 1.0
+            counts[0] += 1.0
+            inner.steps += 1
+            return inner.steps
+
+        self.goal, self.counts, self.advance = lambda: goal, counts, advance
+        return np.zeros(4), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        steps = self.advance()
+        obs = np.array([self.goal(), self.counts[0], self.action_space.sample()[0], steps])
+        return obs, float(steps), False, False, {}
+
+
+def test_what_functions_hold_and_the_spaces_of_a_class_are_restored() -> None:
+    with registered("Closing-v0", _Closing, max_episode_steps=4):
+        first = make("Closing-v0")
+        first.reset(seed=1)
+        for _ in range(6):  # in the second episode
+            first.step(torch.zeros(2, 1))
+        state = through_a_file(first.state_dict())
+        expected = [first.step(torch.zeros(2, 1)) for _ in range(4)]
+        second = make("Closing-v0")
+        second.reset(seed=2)
+        second.step(torch.zeros(2, 1))
+        assert second.load_state_dict(state)
+        assert_all_equal(expected, [second.step(torch.zeros(2, 1)) for _ in range(4)])
+    assert [step[1][0].item() for step in expected] == [3.0, 4.0, 1.0, 2.0]
+    assert 4.0 < expected[1][4]["final_obs"]["observation"][0, 0] < 5.0
+
+
 class _Holding(gym.Env[Any, Any]):
     observation_space = action_space = gym.spaces.Box(-1, 1, (1,))
 
