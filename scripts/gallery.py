@@ -45,7 +45,7 @@ def film(target: str, seconds: float, size: tuple[int, int], seed: int) -> np.nd
     frames: list[np.ndarray] = []
     ended = succeeded = 0
     with open_run(saved, 1) as opened:
-        env, policy = opened.env, TrainedPolicy(opened.policy, opened.device)
+        env, policy = opened.env, TrainedPolicy(opened.policy, opened.device, opened.env.single_observation_space)
         if not isinstance(env, EmbodiedEnv):
             raise SystemExit(f"{target}: a Gymnasium environment: only tasks on this library's physics have panels")
         with closing(SceneCamera(env, config_camera([opened.config.eval_env, opened.config.env]), size)) as camera:

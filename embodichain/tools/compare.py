@@ -49,12 +49,14 @@ def compare_runs(arguments: Sequence[str], metric: str) -> tuple[dict[str, Any],
     groups, legend = _read_groups(arguments)
     groups, without = _with_metric(groups, metric)
     scores = {name: scores_by_task(runs, metric) for name, runs in groups.items()}
-    pairs = [(a, b) for a, b in itertools.combinations(scores, 2) if scores[a].keys() == scores[b].keys()]
+    all_pairs = list(itertools.combinations(scores, 2))
+    pairs = [(a, b) for a, b in all_pairs if scores[a].keys() == scores[b].keys()]
+    apart = [f"{a} and {b}: not compared: they are not of the same tasks" for a, b in all_pairs if (a, b) not in pairs]
     result = {
         "metric": metric,
         "groups": [_row(name, by_task) for name, by_task in scores.items()],
         "comparisons": [asdict(compare_groups(a, b, scores)) for a, b in pairs],
-        "notes": [*legend, *without, *_notes(groups)],
+        "notes": [*legend, *without, *apart, *_notes(groups)],
     }
     return result, groups
 
@@ -95,16 +97,19 @@ def _read_groups(arguments: Sequence[str]) -> tuple[Groups, list[str]]:
             problems[folder.name] = error
             return []
 
-    named, plain = {}, []
+    named: Groups = {}
+    plain: list[RunData] = []
     for argument in arguments:
         name, equals, runs = argument.partition("=")
         if equals and not (name and all(runs.split(","))):
             raise ConfigError(f"'{argument}': must be a run, or a group of the form NAME=RUN,RUN,...")
         if equals:
-            named[name] = [found for run in runs.split(",") for found in read(run)]
+            named.setdefault(name, []).extend(found for run in runs.split(",") for found in read(run))
         else:
             plain += read(argument)
     groups, lines = group_runs(plain)
+    if taken := next((name for name in named if name in groups), None):
+        raise ConfigError(f"'{taken}=...': the runs that are in no named group are one of that name, too: take another")
     groups = {name: group for name, group in (named | groups).items() if group}
     if not groups:
         raise next(iter(problems.values()))

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from tensordict import TensorDict
 
 from embodichain.agents.rl.checkpoint.saved_run import find_run
 from embodichain.agents.rl.models import Policy, policy_input
 from embodichain.tools.open_run import open_run
 from embodichain.utils import ConfigError
-from embodichain.utils.observations import dict_to_tensordict
+from embodichain.utils.errors import unknown_name
+from embodichain.utils.observations import dict_to_tensordict, entry_columns, entry_spaces
 
 __all__ = ["TrainedPolicy", "load_policy"]
+
+_IMAGE_DIMS = 3  # height, width, channels
 
 
 class TrainedPolicy:
@@ -23,14 +28,18 @@ class TrainedPolicy:
 
     Args:
         policy: in evaluation mode, on ``device``.
+        observed: the environment's observation space, which observations are checked against.
 
     Attributes:
         policy: the network with its normaliser, a ``torch.nn.Module``.
     """
 
-    def __init__(self, policy: Policy, device: torch.device) -> None:
+    def __init__(self, policy: Policy, device: torch.device, observed: spaces.Dict) -> None:
         self.policy = policy
         self._device = device
+        entries = entry_spaces(observed)
+        keys = [*(entry_columns(observed) if policy.reads_flat_obs else ()), *policy.obs_keys]
+        self._shapes = {name: list(entries[name].shape) for name in dict.fromkeys(keys)}
         self._state: torch.Tensor | None = None  # [N, S] of a recurrent policy
 
     def act(
@@ -49,10 +58,12 @@ class TrainedPolicy:
             [N, A] float32; of a policy that chooses several actions at once [N, H, A].
 
         Raises:
-            ConfigError: ``obs`` is something else, or lacks an image or another entry that the policy reads.
+            ConfigError: ``obs`` is something else, or its entries are not those that the policy reads, or of other
+                shapes.
             ValueError: N is not that of the observations since the last ``reset`` (recurrent policies).
         """
         observation = self._as_tensordict(obs)
+        self._check_entries(observation)
         step = self.policy.get_action(
             policy_input(self.policy, observation, self._state_of(len(observation)), self._device), deterministic
         )
@@ -73,12 +84,42 @@ class TrainedPolicy:
             )
         return obs if isinstance(obs, TensorDict) else dict_to_tensordict(obs, "cpu")
 
-    def reset(self, done: torch.Tensor | None = None) -> None:
-        """Forget the observations of the rows whose episodes have ended, a mask [N] bool; None: of all."""
+    def _check_entries(self, obs: TensorDict) -> None:
+        """Raise ConfigError if entries are missing, of another shape, or would shift the others in the flat vector."""
+        given = {
+            "/".join((key,) if isinstance(key, str) else key): list(value.shape[1:])
+            for key, value in obs.items(include_nested=True, leaves_only=True)
+        }
+        if list(given) == ["obs"] and list(self._shapes) != ["obs"]:  # an array
+            size = sum(math.prod(shape) for shape in self._shapes.values())
+            if given["obs"] != [size]:
+                raise ConfigError(
+                    f"obs: the policy reads an array [N, {size}], got one of shape {list(obs['obs'].shape)}"
+                )
+            return
+        for name, shape in self._shapes.items():
+            if name not in given:
+                raise ConfigError(f"obs: lacks '{name}'; the policy reads {', '.join(self._shapes)}")
+            if given[name] != shape:
+                wanted, got = (", ".join(map(str, ["N", *dims])) for dims in (shape, given[name]))
+                raise ConfigError(f"obs: '{name}' must be of shape [{wanted}], got [{got}]")
+        others = (name for name, shape in given.items() if name not in self._shapes and len(shape) < _IMAGE_DIMS)
+        if self.policy.reads_flat_obs and (unknown := next(others, None)):
+            raise ConfigError(f"obs: {unknown_name('entry', unknown, self._shapes)}")
+
+    def reset(self, done: torch.Tensor | np.ndarray | None = None) -> None:
+        """Forget the observations of the rows whose episodes have ended, a mask [N] bool; None: of all.
+
+        Raises:
+            ValueError: the mask has another shape (recurrent policies).
+        """
         if done is None:
             self._state = None
         elif self._state is not None:
-            self._state = self._state.masked_fill(done.to(self._device).unsqueeze(-1), 0.0)
+            mask = torch.as_tensor(done, dtype=torch.bool, device=self._device)
+            if mask.shape != self._state.shape[:1]:
+                raise ValueError(f"done: must be a mask [{len(self._state)}], got the shape {list(mask.shape)}")
+            self._state = self._state.masked_fill(mask.unsqueeze(-1), 0.0)
 
     def _state_of(self, num_rows: int) -> torch.Tensor | None:
         if not self.policy.state_size:
@@ -103,4 +144,4 @@ def load_policy(target: str, device: str = "cpu", allowed_imports: Sequence[str]
         ConfigError: there is no such run, or it cannot be built here.
     """
     with open_run(find_run(target), 1, device, allowed_imports) as opened:
-        return TrainedPolicy(opened.policy, opened.device)
+        return TrainedPolicy(opened.policy, opened.device, opened.env.single_observation_space)

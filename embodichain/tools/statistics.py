@@ -15,6 +15,7 @@ NUM_RESAMPLES = 5000
 MIN_RUNS = 4
 """Of each group, for a difference to be called one: of 3 against 3 runs the clearest outcome, all of one group above
 all of the other, comes about by chance in 2 of 20 ways to divide them (10 %), of 4 against 4 in 2 of 70 (3 %)."""
+_ROUNDING = 1e-12  # of the largest score: means of equal numbers differ by less
 
 Scores = Mapping[str, np.ndarray]
 """Scores [R] by task."""
@@ -87,11 +88,12 @@ def compare_groups(first: str, second: str, groups: Mapping[str, Scores], seed: 
     found = float(difference([np.concatenate(list(a.values())), np.concatenate(list(b.values()))]))
     fewest = min(len(scores) for group in (a, b) for scores in group.values())
     interval = bootstrap_interval([a, b], difference, seed) if fewest > 1 else None
+    largest = max(np.abs(scores).max() for group in (a, b) for scores in group.values())
     if set(a) != set(b):
         verdict = "not compared: they are not of the same tasks"
     elif interval is None or fewest < MIN_RUNS:
         verdict = f"too few runs to say: {fewest}, and at least {MIN_RUNS} of each are needed"
-    elif interval[0] <= 0 <= interval[1]:
+    elif interval[0] <= _ROUNDING * largest and interval[1] >= -_ROUNDING * largest:
         verdict = "no difference can be told from chance"
     else:
         verdict = f"{first if found > 0 else second} is higher"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import os
 import shlex
 import subprocess
@@ -34,6 +36,12 @@ from embodichain.utils.parent import with_this_parent
 from embodichain.utils.printing import printing_may_fail
 from embodichain.utils.system import forward_signal
 
+_OF_A_TRAINING = {
+    "trainer.seed": "--seeds says how many seeds a trial has",
+    "trainer.exp_name": "--out names the study's folder",
+}
+"""Settings that a sweep gives each training, and what to use instead."""
+
 
 def sweep(
     config: str,
@@ -63,6 +71,7 @@ def sweep(
         InterruptedTraining: a signal ended it.
     """
     searched = [read_parameter(text) for text in parameters]
+    _check_paths([parameter.path for parameter in searched], overrides)
     with logger.without_repeats():  # the config is read three times
         run = load_run_config(config, overrides, allowed_imports)
         _check_searched(config, overrides, searched, allowed_imports)
@@ -72,7 +81,9 @@ def sweep(
         raise ConfigError(f"--metric {metric}: trainer.enable_eval is false; take {others}")
     folder = out or Path("sweeps") / name
     study, trainings = _open_study(folder, name), Trainings()
-    asked = {"CONFIG": config, "overrides": sorted(overrides), "--param": sorted(parameters), "--metric": metric}
+    asked: dict[str, Any] = {"CONFIG": config, "overrides": sorted(overrides), "--param": sorted(parameters)}
+    asked |= {"--metric": metric, "--seeds": seeds, "settings with the digest": _digest(run)}
+    study_id = hashlib.blake2b(str(folder.resolve()).encode(), digest_size=2).hexdigest()  # of sweeps in one folder
     if not _check_same(study, folder, asked):
         _check_metric(run, metric)
 
@@ -80,7 +91,7 @@ def sweep(
         chosen = [*overrides, *(f"{path}={json.dumps(value)}" for path, value in values.items())]
         scores = []
         for seed in range(1, seeds + 1):
-            run_name = f"{name[:70]}_sweep_{number:04d}_{seed}"
+            run_name = f"{name[:65]}_sweep_{study_id}_{number:04d}_{seed}"
             own = [*chosen, f"trainer.exp_name={run_name}", f"trainer.seed={seed}"]
             log = folder / f"{run_name}.log"
             scores.append(_train(trainings, config, own, allowed_imports, log, run_name, metric))
@@ -96,6 +107,24 @@ def sweep(
         "best": None if best is None else {"value": best.value, "params": plain_values(best.params)},
         "study": str(folder),
     }
+
+
+def _check_paths(searched: Sequence[str], overrides: Sequence[str]) -> None:
+    """Raise ConfigError if a setting is searched twice, or is one that each training of a sweep has of its own."""
+    for path in searched:
+        if searched.count(path) > 1:
+            raise ConfigError(f"--param: {path} is there {searched.count(path)} times")
+    for path in (*searched, *(text.partition("=")[0] for text in overrides)):
+        if path in _OF_A_TRAINING:
+            raise ConfigError(f"{path}: each training of a sweep has its own; {_OF_A_TRAINING[path]}")
+
+
+def _digest(run: RunConfig) -> str:
+    """Return a digest of what is learned, without the device."""
+    settings: dict[str, Any] = json.loads(json.dumps(run.resolved))
+    for block in (settings["trainer"], settings["algorithm"].get("cfg", {})):
+        block.pop("device", None)
+    return hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=4).hexdigest()
 
 
 def _check_searched(
@@ -295,7 +324,7 @@ def read_parameter(text: str) -> Parameter:
     if len(parts) > 3 or (len(parts) == 3 and parts[2] != "log"):
         raise form
     ends = [_read(part) for part in parts[:2]]
-    if not all(isinstance(end, int | float) and not isinstance(end, bool) for end in ends):
+    if not all(isinstance(end, int | float) and not isinstance(end, bool) and math.isfinite(end) for end in ends):
         raise form
     low, high = ends
     is_log = len(parts) == 3

@@ -59,6 +59,15 @@ def test_named_groups_and_notes(capsys: pytest.CaptureFixture[str]) -> None:
     assert "the runs have different rewards" in compare(capsys, "a=good_1", "b=poor_1")
 
 
+def test_parts_of_one_group_are_put_together_and_no_name_is_taken_twice(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    result = json.loads(compare(capsys, "mine=good_1", "theirs=poor_1,poor_2", "mine=good_2", "--json"))
+    assert [(group["group"], group["runs"]) for group in result["groups"]] == [("mine", 2), ("theirs", 2)]
+    assert main(["compare", "tiny=good_1", "poor_1", "poor_2"]) == 2
+    assert "'tiny=...': the runs that are in no named group are one of that name, too" in capsys.readouterr().err
+
+
 def test_page_has_a_band_for_each_group(capsys: pytest.CaptureFixture[str]) -> None:
     compare(capsys, *folders("good", "poor"), "--out", "page.html")
     page = Path("page.html").read_text(encoding="utf-8")
@@ -151,3 +160,4 @@ def test_other_tasks_are_neither_told_apart_key_by_key_nor_compared(capsys: pyte
     assert [(one["first"], one["second"]) for one in result["comparisons"]] == [
         ("tiny (gamma 0.9)", "tiny (gamma 0.5)")
     ]
+    assert "tiny (gamma 0.9) and other: not compared: they are not of the same tasks" in result["notes"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -41,7 +42,8 @@ def test_parameters_are_read(text: str, parameter: Parameter) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["a", "a=", "=1:2", "a=1:2:3", "a=1:2:log:x", "a=x:y", "a=2:1", "a=0:1:log", "a=true:2"]
+    "text",
+    ["a", "a=", "=1:2", "a=1:2:3", "a=1:2:log:x", "a=x:y", "a=2:1", "a=0:1:log", "a=true:2", "a=NaN:1", "a=1:1e400"],
 )
 def test_other_forms_are_errors(text: str) -> None:
     with pytest.raises(ConfigError, match="--param"):
@@ -79,8 +81,8 @@ def test_best_trial_is_found_with_the_middle_of_its_seeds_and_the_study_goes_on(
     values = {trial["params"]["algorithm.cfg.gamma"]: trial["value"] for trial in first["trials"]}
     assert all(value == pytest.approx(gamma + 0.15) for gamma, value in values.items())
     assert first["best"]["params"]["algorithm.cfg.gamma"] == max(values)
-    assert "trainer.exp_name=tiny_sweep_0002_2" in calls[-1]
-    second = search(capsys, monkeypatch, train, "--trials", "1")
+    assert re.fullmatch(r"trainer\.exp_name=tiny_sweep_[0-9a-f]{4}_0002_2", calls[-1][-2])
+    second = search(capsys, monkeypatch, train, "--trials", "1", "--seeds", "2")
     assert [trial["number"] for trial in second["trials"]] == [0, 1, 2, 3]
 
 
@@ -110,8 +112,44 @@ def test_real_trial_trains_in_a_process_of_its_own(capsys: pytest.CaptureFixture
     assert line.startswith("trial 0: ")
     assert "train_config.json algorithm.cfg.batch_size=8 trainer.seed=101" in captured.out
     (folder,) = Path("outputs").iterdir()
-    assert folder.name.startswith("tiny_sweep_0000_1_")
-    assert "iteration 1/1" in Path("sweeps/tiny/tiny_sweep_0000_1.log").read_text(encoding="utf-8")
+    assert re.match(r"tiny_sweep_[0-9a-f]{4}_0000_1_", folder.name)
+    (log,) = Path("sweeps/tiny").glob("tiny_sweep_*_0000_1.log")
+    assert "iteration 1/1" in log.read_text(encoding="utf-8")
+
+
+def test_sweeps_with_other_folders_do_not_read_each_others_runs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: list[str] = []
+
+    def train(trainings: Any, config: str, overrides: Any, prefixes: Any, log: Path, run_name: str, *_: Any) -> float:
+        names.append(run_name)
+        return 0.5
+
+    for folder in ("one", "two", "one"):
+        search(capsys, monkeypatch, train, "--trials", "1", "--out", folder)
+    assert len(set(names)) == 3
+    assert names[0].rpartition("_0000")[0] == names[2].rpartition("_0001")[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--param", "trainer.seed=1:9"], "trainer.seed: each training of a sweep has its own; --seeds says how many"),
+        (["--param", "trainer.exp_name=a,b"], "trainer.exp_name: each training of a sweep has its own; --out names"),
+        (["--param", "trainer.num_envs=2,4", "trainer.seed=5"], "trainer.seed: each training of a sweep has its own"),
+        (
+            ["--param", "trainer.num_envs=2,4", "--param", "trainer.num_envs=6,8"],
+            "--param: trainer.num_envs is there 2",
+        ),
+    ],
+)
+def test_settings_that_a_sweep_cannot_search_are_one_line(
+    arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sweep", write_config(Path(), tiny_config()), *arguments]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {problem}")
+    assert not Path("sweeps").exists()
 
 
 @pytest.mark.parametrize("parameter", ["algorithm.cfg.learnin_rate=1e-4:1e-2:log", "trainer.buffer_size=-2,-1"])
@@ -154,6 +192,18 @@ def test_study_of_another_search_is_not_continued(
     assert main(["sweep", write_config(Path(), tiny_config()), *parameter, *argv]) == 2
     assert told in capsys.readouterr().err
     assert main(["sweep", "train_config.json", *parameter, *argv, "--out", "other", "--trials", "1"]) == 0
+
+
+def test_study_of_a_config_that_has_changed_is_not_continued(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search(capsys, monkeypatch, lambda *_: 1.0, "--trials", "1")
+    argv = ["--param", "algorithm.cfg.gamma=0.5:0.99", "--trials", "1"]
+    write_config(Path(), tiny_config(trainer__buffer_size=8))
+    assert main(["sweep", "train_config.json", *argv]) == 2
+    assert "has the trials of another search: settings with the digest " in capsys.readouterr().err
+    write_config(Path(), tiny_config())
+    assert main(["sweep", "train_config.json", *argv]) == 0
 
 
 @pytest.mark.parametrize(

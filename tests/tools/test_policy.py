@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 import torch
 
@@ -62,14 +63,40 @@ def test_what_is_no_observation_is_named(obs: Any, got: str, tmp_path: Path, mon
         policy.act(obs)
 
 
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda obs: obs["robot"].pop("qf"), "lacks 'robot/qf'; the policy reads robot/qf, robot/qpos, robot/qvel"),
+        (lambda obs: obs["robot"].update(qacc=np.zeros((2, 2))), r"unknown entry 'robot/qacc'\. Did you mean"),
+        (
+            lambda obs: obs["robot"].update(qpos=np.zeros((2, 3))),
+            r"'robot/qpos' must be of shape \[N, 2\], got \[N, 3\]",
+        ),
+    ],
+)
+def test_entries_that_are_not_the_environments_are_one_line(
+    change: Any, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = load_policy(run_of(tmp_path, monkeypatch))
+    obs = {"robot": {name: np.zeros((2, 2), np.float32) for name in ("qf", "qpos", "qvel")}}
+    assert policy.act(obs).shape == (2, 1)
+    change(obs)
+    with pytest.raises(ConfigError, match=rf"^obs: {problem}"):
+        policy.act(obs)
+    with pytest.raises(ConfigError, match=r"^obs: the policy reads an array \[N, 6\], got one of shape \[2, 4\]"):
+        policy.act(np.zeros((2, 4), np.float32))
+
+
 def test_recurrent_policy_remembers_until_its_rows_are_reset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = load_policy(run_of(tmp_path, monkeypatch, policy=RECURRENT))
     with open_run(find_run("latest"), 2) as opened:
         obs, _ = opened.env.reset(seed=5)
 
     first, second = policy.act(obs), policy.act(obs)
-    policy.reset(torch.tensor([True, False]))
+    policy.reset(np.array([True, False]))
     third = policy.act(obs)
+    with pytest.raises(ValueError, match=r"done: must be a mask \[2\], got the shape \[3\]"):
+        policy.reset(torch.zeros(3, dtype=torch.bool))
     policy.reset()
 
     assert (first != second).all()

@@ -62,3 +62,9 @@ def test_of_two_equal_methods_a_winner_is_seldom_named() -> None:
     generator = np.random.default_rng(1)
     names = [compared(list(generator.normal(size=8)), list(generator.normal(size=8))).verdict for _ in range(40)]
     assert sum("higher" in name for name in names) <= 8  # the bootstrap of 8 runs is a little bold
+
+
+@pytest.mark.parametrize(("score", "counts"), [(0.1, (5, 6)), (0.95, (4, 7)), (1.0, (4, 5)), (-300.1, (5, 7))])
+def test_equal_scores_of_unequal_numbers_of_runs_have_no_winner(score: float, counts: tuple[int, int]) -> None:
+    a, b = ({"task": np.full(count, score)} for count in counts)
+    assert compare_groups("a", "b", {"a": a, "b": b}).verdict == "no difference can be told from chance"
