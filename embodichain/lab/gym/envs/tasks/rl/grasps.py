@@ -42,8 +42,6 @@ def finger_problems(cfg: EmbodiedEnvCfg, fingers: tuple[str, str], task: str) ->
     """
     given = [] if cfg.robot is None else cfg.robot.sense_contacts
     named = cfg.extensions.get("fingers", fingers)
-    if not isinstance(named, list | tuple) or [type(link) for link in named] != [str, str]:
-        return [f"env.extensions.fingers: must be two links of the robot, got {named!r}"]
     missing = [link for link in named if not any(re.fullmatch(pattern, link) for pattern in given)]
     return [f"robot.sense_contacts: '{link}' is missing, whose grip {task} measures" for link in missing]
 

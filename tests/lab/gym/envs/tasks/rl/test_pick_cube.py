@@ -315,7 +315,7 @@ def test_run_is_the_same_at_any_number_of_threads_and_environments() -> None:
         ({"sense": ["gripper_finger1_link"]}, ["robot.sense_contacts: 'gripper_finger2_link' is missing"]),
         ({"sense": ["gripper_finger._link"]}, []),
         ({"fingers": ["left", "right"]}, ["robot.sense_contacts: 'left' is", "robot.sense_contacts: 'right' is"]),
-        ({"fingers": 3}, ["env.extensions.fingers: must be two links of the robot, got 3"]),
+        ({"fingers": 3}, ["env.extensions.fingers: Input should be a valid array, got 3"]),
     ],
 )
 def test_fingers_whose_contacts_are_not_sensed_are_refused_when_the_config_is_read(

@@ -111,12 +111,18 @@ def test_two_cubes_stand_on_either_side_of_the_middle() -> None:
     torch.testing.assert_close(y, torch.tensor([[-0.164 - 0.075, -0.164 + 0.075]] * 8), atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("colours", [[], ["pink"], ["red", "red"], "red", [["red"]], None])
+@pytest.mark.parametrize("colours", [[], ["pink"], ["red", "red"]])
 def test_wrong_colours_are_refused_in_one_line(colours: Any) -> None:
     with pytest.raises(ConfigError) as error:
         make(1, colours=colours)
     expected = "env.extensions.colours: must be one or several of red, green, blue, each once, got "
     assert str(error.value) == f"{expected}{colours!r}"
+
+
+@pytest.mark.parametrize("colours", ["red", [["red"]], None])
+def test_colours_that_are_no_list_of_texts_are_refused_in_one_line(colours: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^env\.extensions\.colours(\[0\])?: Input should be a valid .*$"):
+        make(1, colours=colours)
 
 
 def test_members_of_a_group_get_the_same_scene_and_the_same_instruction() -> None:
