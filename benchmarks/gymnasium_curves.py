@@ -3,7 +3,7 @@
 pip install stable-baselines3
 python -m benchmarks.gymnasium_curves --algorithms ppo --steps 300000 --seeds 1 2 3 --jobs 2
 python -m benchmarks.gymnasium_curves --algorithms sac --steps 50000 --tasks Hopper-v5 HalfCheetah-v5 --seeds 1 2 3
-python -m benchmarks.gymnasium_curves --algorithms sac_fewer --steps 300000 --seeds 1 2 3
+python -m benchmarks.gymnasium_curves --algorithms sac_fewer --steps 1000000 --seeds 1 2 3
 python -m benchmarks.gymnasium_curves --seeds
 
 Each training is a separate process with one thread. When it has ended, its curve is appended to ``--results``, and is
