@@ -16,11 +16,9 @@ from embodichain.agents.rl.models import Policy, policy_input
 from embodichain.tools.open_run import open_run
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
-from embodichain.utils.observations import dict_to_tensordict, entry_columns, entry_spaces
+from embodichain.utils.observations import IMAGE_DIMS, dict_to_tensordict, entry_columns, entry_spaces
 
 __all__ = ["TrainedPolicy", "load_policy"]
-
-_IMAGE_DIMS = 3  # height, width, channels
 
 
 class TrainedPolicy:
@@ -103,7 +101,7 @@ class TrainedPolicy:
             if given[name] != shape:
                 wanted, got = (", ".join(map(str, ["N", *dims])) for dims in (shape, given[name]))
                 raise ConfigError(f"obs: '{name}' must be of shape [{wanted}], got [{got}]")
-        others = (name for name, shape in given.items() if name not in self._shapes and len(shape) < _IMAGE_DIMS)
+        others = (name for name, shape in given.items() if name not in self._shapes and len(shape) < IMAGE_DIMS)
         if self.policy.reads_flat_obs and (unknown := next(others, None)):
             raise ConfigError(f"obs: {unknown_name('entry', unknown, self._shapes)}")
 

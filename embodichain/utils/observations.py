@@ -18,7 +18,8 @@ from tensordict import TensorCollection, TensorDict
 
 from embodichain.utils.errors import ConfigError, unknown_name
 
-_IMAGE_DIMS = 3  # height, width, channels
+IMAGE_DIMS = 3
+"""Dimensions of an image in an observation: height, width, channels."""
 
 
 def nested_observation(entries: Mapping[str, torch.Tensor], device: torch.device) -> TensorDict:
@@ -130,7 +131,7 @@ def entry_columns(space: spaces.Dict) -> dict[str, slice]:
     columns: dict[str, slice] = {}
     start = 0
     for name, entry in entry_spaces(space).items():
-        if len(entry.shape) < _IMAGE_DIMS:
+        if len(entry.shape) < IMAGE_DIMS:
             stop = start + int(np.prod(entry.shape))
             columns[name] = slice(start, stop)
             start = stop
@@ -152,7 +153,7 @@ def entry_of_column(space: spaces.Space[Any], column: int) -> str:
 def _collect_leaves(td: TensorCollection, num_rows: int, leaves: list[torch.Tensor]) -> None:
     for _, value in sorted(td.items()):  # keys are unique: values are never compared
         if isinstance(value, torch.Tensor):
-            if value.dim() - 1 < _IMAGE_DIMS:
+            if value.dim() - 1 < IMAGE_DIMS:
                 leaves.append(value.reshape(num_rows, -1))
         else:
             _collect_leaves(value, num_rows, leaves)

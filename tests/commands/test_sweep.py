@@ -15,7 +15,8 @@ import pytest
 
 from embodichain.cli import main
 from embodichain.tools import sweep
-from embodichain.tools.sweep import Parameter, Trainings, TrialFailedError, read_parameter
+from embodichain.tools.search_space import Parameter, read_parameter
+from embodichain.tools.sweep import Trainings, TrialFailedError
 from embodichain.utils import ConfigError
 from tests.agents.rl.fakes import tiny_config, write_config
 

@@ -16,7 +16,7 @@ from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnv, GymnasiumEnvCfg
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.machine import check_memory
-from embodichain.utils.observations import entry_spaces, zero_entries
+from embodichain.utils.observations import IMAGE_DIMS, entry_spaces, zero_entries
 
 
 def check_built_policy(
@@ -41,7 +41,9 @@ def check_built_policy(
     )
     if isinstance(run.env, GymnasiumEnvCfg):  # ours have cameras for other purposes, too
         entries = entry_spaces(env.single_observation_space)
-        for name in (name for name, box in entries.items() if len(box.shape) == 3 and name not in policy.obs_keys):
+        for name in (
+            name for name, box in entries.items() if len(box.shape) == IMAGE_DIMS and name not in policy.obs_keys
+        ):
             logger.log_warning(
                 f"no network reads the image '{name}': one of the type 'cnn' does, with it in its 'keys'"
             )

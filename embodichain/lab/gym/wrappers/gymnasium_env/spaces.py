@@ -13,9 +13,8 @@ from gymnasium import spaces
 from tensordict import TensorDict
 
 from embodichain.utils import ConfigError
-from embodichain.utils.observations import entry_columns, nested_observation
+from embodichain.utils.observations import IMAGE_DIMS, entry_columns, nested_observation
 
-_IMAGE_DIMS = 3  # height, width, channels
 _FEW_CHANNELS = 4
 _SUPPORTED = "supported are Box and Dict spaces, of numbers and of images [height, width, channels]"
 
@@ -89,7 +88,7 @@ def _leaves(space: spaces.Space[Any], keys: tuple[str, ...]) -> list[tuple[str, 
     place = f"its observation '{'/'.join(keys)}'" if keys else "its observation"
     if not isinstance(space, spaces.Box):
         raise ConfigError(f"{place} is {_kind(space)}; {_SUPPORTED}")
-    if len(space.shape) > _IMAGE_DIMS:
+    if len(space.shape) > IMAGE_DIMS:
         raise ConfigError(f"{place} is a Box of shape {list(space.shape)}; {_SUPPORTED}")
     if _is_image(space) and space.shape[0] <= _FEW_CHANNELS < min(space.shape[1:]):
         raise ConfigError(
@@ -116,7 +115,7 @@ def _kind(space: spaces.Space[Any]) -> str:
 
 
 def _is_image(space: spaces.Box) -> bool:
-    return len(space.shape) == _IMAGE_DIMS and space.dtype == np.uint8
+    return len(space.shape) == IMAGE_DIMS and space.dtype == np.uint8
 
 
 def _dtype_of(space: spaces.Box) -> Any:
@@ -125,7 +124,7 @@ def _dtype_of(space: spaces.Box) -> Any:
 
 def _shape_of(space: spaces.Box) -> tuple[int, ...]:
     """Return the entry's shape: an entry of three dimensions would be an image, which is no part of the vector."""
-    is_flattened = len(space.shape) == _IMAGE_DIMS and not _is_image(space)
+    is_flattened = len(space.shape) == IMAGE_DIMS and not _is_image(space)
     return (int(np.prod(space.shape)),) if is_flattened else space.shape
 
 
