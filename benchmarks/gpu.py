@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from embodichain.agents.rl.nan_guard.guard import find_divergences
 from tensordict import TensorDict
 
 from embodichain.agents.rl.build import build_learner
 from embodichain.agents.rl.collector import SyncCollector
 from embodichain.agents.rl.gymnasium_checks import with_scene
-from embodichain.agents.rl.nan_guard.guard import find_divergences
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.trainer.step_stats import EpisodeStats
 from embodichain.lab.gym.envs.tasks.rl import build_env

@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 from embodichain import __version__
 from embodichain.utils import ConfigError
-from embodichain.utils.deferred_compiler import defer_compiler
 from embodichain.utils.errors import CommandFailedError, UnavailableError, unknown_name
 from embodichain.utils.openmp import limit_openmp_spinning
 from embodichain.utils.printing import open_closed_descriptors
@@ -83,19 +82,11 @@ COMMANDS = {
         "validate",
         "Check a training config or an environment config, and name every mistake in it; nothing is trained.",
     ),
-    "verify-backends": Command(
-        "verify_backends",
-        "Compare the two physics engines: the same states and actions on both, and one policy's success.",
-    ),
     "view": Command("view", "Render or show a config's scene, and list the policy's observations and actions."),
     "schema": Command("schema", "Write the JSON Schema of a config file, for completion and checks in editors."),
     "doctor": Command(
         "doctor",
         "Check this machine and advise what to improve; with --algo, check an algorithm by closed-form probes.",
-    ),
-    "replay": Command(
-        "replay",
-        "Repeat a non-finite update from the run's bundle, and find the first NaN or infinite value.",
     ),
     "completion": Command("completion", "Print a script for shell completion of commands, options and files."),
 }
@@ -165,7 +156,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(words: Sequence[str]) -> int:
     open_closed_descriptors()
     limit_openmp_spinning()
-    defer_compiler()
     if not words:
         make_parser(()).print_help(sys.stderr)
         return 2

@@ -9,7 +9,6 @@ set -u
 python=${1:-.venv/bin/python}
 device=${2:-cuda:0}
 sizes=${3:-64 256 1024 4096 16384}
-configs=configs/agents/rl
 out=outputs/gpu_check
 case $device in
     cuda*) rays=$device whole=--whole ;;
@@ -32,10 +31,7 @@ step() {
 }
 
 step machine "$python" -m embodichain.cli doctor
-for task in push_cube basic/cart_pole open_drawer go2_flat; do
-    step "agreement_$(basename "$task")" "$python" -m embodichain.cli verify-backends \
-        "$configs/$task/train_config_quickstart.json" --device "$device" --steps 20
-done
+step agreement "$python" -m pytest -q tests/lab/sim/backend/test_mujoco_warp.py
 for task in PushCubeRL CartPoleRL PickCubeRL; do
     # shellcheck disable=SC2086
     step "speed_$task" "$python" -m benchmarks.gpu --device "$device" --task "$task" --num-envs $sizes

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from embodichain.agents.rl.config.arguments import add_training_device, add_writes_and_overrides, all_overrides
 from embodichain.agents.rl.distributed.stop import InterruptedTraining
-from embodichain.agents.rl.nan_guard.guard import NonFiniteError
+from embodichain.agents.rl.nan_guard import NonFiniteError
 from embodichain.agents.rl.trainer.trainer import UnsavedTrainingError
 from embodichain.tools.cloning.run import clone_from_config, format_cloning, resume_cloning
 from embodichain.utils.module_utils import add_allow_import, allowed_imports

@@ -11,7 +11,7 @@ import numpy as np
 
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
 from embodichain.agents.rl.metrics.panel import EvaluationLog
-from embodichain.agents.rl.nan_guard.nonfinite import non_finite_entries
+from embodichain.agents.rl.nan_guard import non_finite_entries
 from embodichain.agents.rl.trainer.evaluation import EpisodeTable, Evaluator, means_of, wilson_interval
 from embodichain.tools.open_run import open_run
 from embodichain.tools.record import check_is_free, recorded, write_into

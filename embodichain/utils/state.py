@@ -115,8 +115,8 @@ def declared_state(owner: DeclaresState) -> dict[str, Any]:
 
 
 def load_declared_state(owner: DeclaresState, state: Mapping[str, Any]) -> None:
-    """Set an object's declared attributes; others in the state, which version 0.1 wrote, are ignored."""
-    load_attributes(owner, {name: value for name, value in state.items() if name in owner.state_names})
+    """Set an object's declared attributes."""
+    load_attributes(owner, state)
 
 
 def freeze(value: Any, copies: dict[int, tuple[Any, Any]] | None = None) -> Any:

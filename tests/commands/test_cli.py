@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -31,11 +32,9 @@ BAD_INPUT: dict[str, tuple[list[str], int, str]] = {
     "sweep": (["absent.json", "--param", "a"], 2, "--param 'a': must be of the form path=low:high"),
     "list": (["robots"], 2, "invalid choice: 'robots'"),
     "validate": (["absent.json"], 2, "absent.json: no such file"),
-    "verify-backends": (["absent.json", "--device", "warp:cpu"], 2, "absent.json: no such file"),
     "view": (["absent.json"], 2, "absent.json: no such file"),
     "schema": (["--kind", "robot"], 2, "invalid choice: 'robot'"),
     "doctor": (["--import", "json"], 2, "--import: needs --algo"),
-    "replay": (["absent.pt"], 2, "absent.pt"),
     "completion": (["cmd"], 2, "invalid choice: 'cmd'"),
 }
 
@@ -86,7 +85,7 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_no_command_and_an_unknown_one_are_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert run() == 2
-    assert "    train          Train a policy" in capsys.readouterr().err  # all commands
+    assert re.search(r"    train +Train a policy", capsys.readouterr().err)
     assert run("train") == 2
     assert "the following arguments are required: CONFIG\n" in capsys.readouterr().err
     assert run("trane") == 2
@@ -170,7 +169,7 @@ def test_listing_into_a_closed_pipe_is_no_error(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_path_of_300_letters_is_one_line_in_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    for argv in (["eval"], ["resume"], ["replay"], ["validate"], ["bc"], ["bc", "--resume"], ["rewards"]):
+    for argv in (["eval"], ["resume"], ["validate"], ["bc"], ["bc", "--resume"], ["rewards"]):
         assert run(*argv, "a" * 300) == 2
         assert "File name too long" in capsys.readouterr().err
 

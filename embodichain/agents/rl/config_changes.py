@@ -28,7 +28,7 @@ _RECORDERS = ("record_camera_data", "record_camera_data_async")  # events withou
 def check_resumed_config(
     before: dict[str, Any], run: RunConfig, target: str, allowed_imports: Sequence[str] = ()
 ) -> None:
-    """Compare the config of a checkpoint, also of version 0.1, with the one to continue with.
+    """Compare the config of a checkpoint with the one to continue with.
 
     Args:
         target: the run to resume, for the message.

@@ -35,7 +35,7 @@ from embodichain.agents.rl.distributed.placement import (
     share_processors,
 )
 from embodichain.agents.rl.distributed.stop import InterruptedTraining
-from embodichain.agents.rl.nan_guard.guard import NonFiniteError
+from embodichain.agents.rl.nan_guard import NonFiniteError
 from embodichain.agents.rl.run import load_training, run_training
 from embodichain.agents.rl.run_folder import print_summary
 from embodichain.agents.rl.train_source import TrainSource, as_file

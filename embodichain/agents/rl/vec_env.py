@@ -67,8 +67,7 @@ class VecEnv(Protocol):
             - ``elapsed_steps``: int [N], length of the episode so far, the ended one's where an episode ended;
             - ``final_obs``: TensorDict [N], every environment's observation before any reset of this step. Rows that
               did not reset equal ``obs``;
-            - ``diverged``: bool [N], which episodes ended because the physics became invalid, and ``state_before``:
-              what is known of the simulation before this step, by name, [N, ...]. Missing where there is none.
+            - ``diverged``: bool [N], which episodes ended because the physics became invalid. Missing where none did.
         """
 
     def set_rollout_buffer(self, rollout: TensorDict) -> None:

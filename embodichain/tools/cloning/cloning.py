@@ -14,8 +14,7 @@ from tensordict import TensorDict
 from embodichain.agents.rl.algo.optim import gradient_step
 from embodichain.agents.rl.models import Policy, VLAPolicy, action_log_prob, load_policy_state
 from embodichain.agents.rl.models.distributions import TanhSquash
-from embodichain.agents.rl.nan_guard.guard import NonFiniteError
-from embodichain.agents.rl.nan_guard.nonfinite import parameters_are_finite
+from embodichain.agents.rl.nan_guard import NonFiniteError, parameters_are_finite
 from embodichain.tools.cloning.augmentation import shift_images
 from embodichain.tools.cloning.config import BCCfg
 from embodichain.tools.cloning.demonstrations import Demonstrations

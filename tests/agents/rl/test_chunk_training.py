@@ -9,13 +9,11 @@ from typing import Any
 import pytest
 
 from embodichain.agents.rl.checkpoint.file import load_checkpoint
-from embodichain.agents.rl.train import main as train
 from embodichain.agents.rl.train import train_from_config
-from embodichain.cli import main as cli
 from embodichain.utils import ConfigError
 from tests.agents.rl.collector.asynchronous.test_async_training import GRPO_CONFIG, SAME, after
 from tests.agents.rl.fakes import assert_same, tiny_config, write_config
-from tests.agents.rl.nan_guard.test_training import ALLOW, config, env_with
+from tests.agents.rl.test_nan_guard_training import env_with
 
 CHUNKS: dict[str, dict[str, Any]] = {
     "ppo": {"policy__chunk_length": 2, "algorithm__cfg": {"n_epochs": 2, "batch_size": 4, "logprob_level": "chunk"}},
@@ -90,14 +88,3 @@ def test_minibatch_of_more_decisions_than_there_are_is_refused(tmp_path: Path) -
     path = write_config(tmp_path, tiny_config(policy__chunk_length=2, algorithm__cfg={"batch_size": 8}))
     with pytest.raises(ConfigError, match=r"batch_size: 8 .* 2 steps .* each decision is a chunk of 2 actions"):
         train_from_config(path)
-
-
-def test_update_that_is_skipped_is_replayed_from_its_bundle(capsys: pytest.CaptureFixture[str]) -> None:
-    term = {"func": "tests.agents.rl.failures.bad_reward", "params": {"since": 6, "until": 8}}
-    path = config(env_with("rewards", **term), algorithm__cfg={"n_epochs": 2, "batch_size": 4}, policy__chunk_length=2)
-    assert train(["--config", path, *ALLOW]) == 0
-    (run,) = Path("outputs").iterdir()
-    assert cli(["replay", str(run / "bundles/update_step_16.pt"), *ALLOW]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[-2] == "skipped  2 of 2 steps; in the run 2"
-    assert lines[-1].startswith("cause    the rollout's reward")

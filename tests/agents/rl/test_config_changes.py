@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -72,16 +71,6 @@ def test_differences_are_named_by_key_with_both_values(tmp_path: Path) -> None:
         f"gym_config.env.events.start: {term} in the run, not there now",
         f"gym_config.env.events.stop: not there in the run, {term} now",
     ]
-
-
-def test_config_of_version_0_1_which_has_few_defaults_is_compared_with_them(tmp_path: Path) -> None:
-    run = load(tmp_path)
-    before = copy.deepcopy(run.resolved) | {"gym_config": load_json(CART_POLE_ENV)}
-    before["policy"], before["algorithm"] = tiny_config()["policy"], tiny_config()["algorithm"]
-    check_resumed_config(before, run, "latest")
-    before["algorithm"]["cfg"]["clip_coef"] = 0.3
-    with pytest.raises(ConfigError, match=r"\nalgorithm.cfg.clip_coef: 0.3 in the run, 0.2 now$"):
-        check_resumed_config(before, run, "latest")
 
 
 def test_config_that_cannot_be_read_any_more_is_said(tmp_path: Path) -> None:

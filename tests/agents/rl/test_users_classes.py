@@ -16,7 +16,6 @@ from embodichain.agents.rl.train import main as train
 from embodichain.cli import main as cli
 from embodichain.tools.doctor import check_algorithm
 from tests.agents.rl.fakes import read_tensorboard, tiny_config, write_config
-from tests.agents.rl.nan_guard.test_training import env_with
 from tests.agents.rl.test_resume import Interrupt, assert_same_runs, only_run, rows, run_whole
 from tests.agents.rl.users_classes import Idle, Regression
 
@@ -102,18 +101,6 @@ def test_policy_that_lacks_an_entry_is_refused_by_one_line_before_anything_is_ma
 @pytest.mark.parametrize("algorithm", ["users_idle", "users_regression", "ppo"])
 def test_size_of_minibatches_may_be_left_out(algorithm: str) -> None:
     assert train(["--config", config({"name": algorithm, "cfg": {}}, trainer__iterations=1)]) == 0
-
-
-def test_replay_of_an_algorithm_whose_loss_takes_more_than_a_batch(capsys: pytest.CaptureFixture[str]) -> None:
-    term = {"func": "tests.agents.rl.failures.bad_reward", "params": {"since": 6, "until": 8}}
-    modules = [USERS, "tests.agents.rl.failures"]
-    path = config("users_regression", trainer__gym_config=env_with("rewards", **term), trainer__import_modules=modules)
-    assert train(["--config", path]) == 0
-    # 2 minibatches of 4 x 2 optimisers; both losses of each are not finite
-    assert [row["train/skipped_steps"] for row in rows(only_run())] == [0, 4]
-    (bundle,) = (only_run() / "bundles").iterdir()
-    assert cli(["replay", str(bundle), "--allow-import", "tests"]) == 0
-    assert "reward" in capsys.readouterr().out
 
 
 def test_doctor_examines_an_algorithm_that_only_sets_its_three_attributes() -> None:

@@ -11,7 +11,7 @@ from tensordict import TensorDict
 from torch import nn
 
 from embodichain.agents.rl.models import VLAPolicy
-from embodichain.agents.rl.nan_guard.guard import NonFiniteError
+from embodichain.agents.rl.nan_guard import NonFiniteError
 from embodichain.tools.cloning.cloning import Cloning, cloning_loss
 from embodichain.tools.cloning.config import BCCfg
 from embodichain.tools.cloning.demonstrations import Demonstrations

@@ -77,8 +77,6 @@ ROLLOUT_FIELDS = (
     # From the step's info: "rewards/<term>" and "metrics/<name>" float32 (of a chunk the sum over its steps), "success"
     # and "diverged" bool.
     RolloutField("info", "collector", (), None, "the environment's info has it", is_nested=True),
-    # The simulation by name before each environment's last divergence; stored once, the same in all slots.
-    RolloutField("state_before", "collector", ("...",), None, "something diverged", is_nested=True),
     # Asynchronous collection: the version of the policy that chose the action (in slot T: of the value), and the
     # number of versions that the learner's policy was ahead when it got the rollout.
     RolloutField("policy_version", "collector", (), torch.int64, "asynchronous", is_real_at_the_end=True),

@@ -22,7 +22,7 @@ def _columns(info: dict[str, Any]) -> dict[str, Tensor]:
 
 
 class StepInfo:
-    """Fills ``info`` and ``state_before`` of one rollout (see ``buffer/layout.py``) from the steps' ``info``."""
+    """Fills ``info`` of one rollout (see ``buffer/layout.py``) from the steps' ``info``."""
 
     def __init__(self, rollout: TensorDict) -> None:
         self._rollout = rollout
@@ -31,10 +31,8 @@ class StepInfo:
         self._slots: tuple[Tensor, ...] = ()  # T+1 of [K, N]
         self._block: Tensor | None = None  # [T+1, K, N]
         self._diverged: Tensor | None = None  # [T+1, N]
-        self._states: dict[str, Tensor] = {}  # [N, ...] each
-        for name in ("info", "state_before"):
-            if name in rollout.keys():  # noqa: SIM118 (a TensorDict, not a dict)
-                del rollout[name]
+        if "info" in rollout.keys():  # noqa: SIM118 (a TensorDict, not a dict)
+            del rollout["info"]
 
     def write(self, t: int, info: dict[str, Any]) -> None:
         """Store the ``info`` of step ``t``; steps in order."""
@@ -44,7 +42,10 @@ class StepInfo:
                 self._begin(columns)
             torch.stack(list(columns.values()), out=self._slots[t])
         if "diverged" in info:
-            self._write_divergence(t, info["diverged"], info.get("state_before", {}))
+            if self._diverged is None:
+                shape = self._num_slots, self._num_envs
+                self._diverged = torch.zeros(shape, dtype=torch.bool, device=info["diverged"].device)
+            self._diverged[t] = info["diverged"]
 
     def finish(self) -> None:
         """Write the stored steps into the rollout; slot T is 0."""
@@ -58,29 +59,12 @@ class StepInfo:
             fields["diverged"] = self._diverged.transpose(0, 1)
         if fields:
             self._rollout["info"] = TensorDict(fields, batch_size, device=device)
-        if self._states:
-            # One state per environment is stored; each slot is a view of it.
-            states = {
-                name: value.unsqueeze(1).expand(-1, self._num_slots, *value.shape[1:])
-                for name, value in self._states.items()
-            }
-            self._rollout["state_before"] = TensorDict(states, batch_size, device=device)
 
     def _begin(self, columns: dict[str, Tensor]) -> None:
         self._names = list(columns)
         device = columns["success"].device
         self._block = torch.empty(self._num_slots, len(columns), self._num_envs, device=device)
         self._slots = self._block.unbind(0)
-
-    def _write_divergence(self, t: int, diverged: Tensor, state_before: dict[str, Tensor]) -> None:
-        if self._diverged is None:
-            shape = self._num_slots, self._num_envs
-            self._diverged = torch.zeros(shape, dtype=torch.bool, device=diverged.device)
-            self._states = {name: torch.zeros_like(value) for name, value in state_before.items()}
-        self._diverged[t] = diverged
-        for name, value in state_before.items():
-            rows = diverged.reshape(-1, *[1] * (value.dim() - 1))
-            self._states[name] = torch.where(rows, value, self._states[name])
 
 
 class FinalSlots:

@@ -12,10 +12,6 @@ from embodichain.agents.rl.distributed.process_group import (
 from embodichain.agents.rl.distributed.rendezvous import RENDEZVOUS
 from embodichain.agents.rl.distributed.tensors import merged_moments, moments
 
-# The names in version 0.1, which users' algorithms have.
-get_ranks = get_process_group
-join_ranks = join_process_group
-
 __all__ = [
     "RENDEZVOUS",
     "HungProcessError",
@@ -25,9 +21,7 @@ __all__ = [
     "adopt_process_group",
     "forget_process_group",
     "get_process_group",
-    "get_ranks",
     "join_process_group",
-    "join_ranks",
     "merged_moments",
     "moments",
 ]

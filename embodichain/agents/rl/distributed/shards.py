@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -47,12 +46,6 @@ def own_part(content: dict[str, Any], process_group: ProcessGroup) -> dict[str, 
             "the resumed training is not bit-identical"
         )
     return None
-
-
-def bundle_folder(run: Path, process_group: ProcessGroup) -> Path:
-    """Return the folder of a rank's bundles: each rank has its own samples."""
-    folder = run / "bundles"
-    return folder if process_group.world_size == 1 else folder / f"rank_{process_group.rank}"
 
 
 def mean_over_ranks(scalars: dict[str, float], process_group: ProcessGroup) -> dict[str, float]:

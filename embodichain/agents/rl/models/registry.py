@@ -31,7 +31,7 @@ from embodichain.agents.rl.models.soft_actor_critic import (
     SoftActorCriticCfg,
     build_soft_actor_critic,
 )
-from embodichain.agents.rl.models.vla.loading import OUR_MODELS, current_path, find_vla_class
+from embodichain.agents.rl.models.vla.loading import OUR_MODELS, find_vla_class
 from embodichain.agents.rl.models.vla.policy import VLAPolicy, VLAPolicyCfg, build_vla_policy
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import to_dict
@@ -170,7 +170,6 @@ def parse_policy_block(
     with placed("policy: "):
         _require_networks(cfg, given)
     if allowed_imports is not None and isinstance(cfg, VLAPolicyCfg):
-        cfg.vla_config.model_class = current_path(cfg.vla_config.model_class)
         check_admitted(cfg.vla_config.model_class, [OUR_MODELS, *allowed_imports], "policy.vla_config.model_class")
         find_vla_class(cfg.vla_config.model_class)
     return cfg

@@ -61,9 +61,9 @@ class Saver:
         return {"best_success": success, "best_reward": reward, "best_checkpoint": self._best_checkpoint}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Load a checkpoint's entries; version 0.1 has no return and no name."""
-        self._best = state["best_success"], state.get("best_reward", -math.inf)
-        self._best_checkpoint = state.get("best_checkpoint")
+        """Load a checkpoint's entries."""
+        self._best = state["best_success"], state["best_reward"]
+        self._best_checkpoint = state["best_checkpoint"]
         self.saved_iteration = state["iteration"]
 
     @section("save")

@@ -20,13 +20,12 @@ from embodichain.agents.rl.collector import BaseCollector, SyncCollector
 from embodichain.agents.rl.config.schedule import Schedule
 from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
 from embodichain.agents.rl.distributed import ProcessGroup, get_process_group
-from embodichain.agents.rl.distributed.shards import bundle_folder, check_in_step, mean_over_ranks, own_part
+from embodichain.agents.rl.distributed.shards import check_in_step, mean_over_ranks, own_part
 from embodichain.agents.rl.distributed.stop import stopping_together
 from embodichain.agents.rl.metrics.panel import ProgressDisplay, make_progress
 from embodichain.agents.rl.metrics.sinks import RunLog, ScalarWriter
 from embodichain.agents.rl.models import Policy, load_policy_state
-from embodichain.agents.rl.nan_guard.bundle import spaces_to_data
-from embodichain.agents.rl.nan_guard.guard import Guards
+from embodichain.agents.rl.nan_guard import NanGuard
 from embodichain.agents.rl.trainer.evaluation import EVAL_SEED_OFFSET, EvalEnv, Evaluation, Evaluator
 from embodichain.agents.rl.trainer.saving import Saver
 from embodichain.agents.rl.trainer.script_run import ScriptParts, ScriptRun, check_agreement
@@ -165,13 +164,8 @@ class Trainer:
         self._threads = cfg.torch_threads or worthwhile_threads(
             policy, algorithm.batch_size, buffer_size, torch.get_num_threads()
         )
-        self._guards = Guards(
-            bundle_folder(run_folder, self._process_group),
-            policy,
-            algorithm,
-            cfg.max_skipped_updates,
-            {"config": config, "spaces": spaces_to_data(env), "num_threads": self._threads},
-        )
+        space = getattr(env, "single_observation_space", None)
+        self._nan_guard = NanGuard(policy, algorithm, cfg.max_skipped_updates, space)
         self._steps_per_iteration = buffer_size * env.num_envs * self._process_group.world_size
         self._num_decisions = buffer_size // policy.chunk_length
         if algorithm.learns_from == "replay":
@@ -251,7 +245,7 @@ class Trainer:
         load_policy_state(self.policy, state["policy"], "the checkpoint")
         self.algorithm.load_state_dict(state["algorithm"])
         if own is not None:
-            self.saver.load_stores(state.get("stores", {}), checkpoints)
+            self.saver.load_stores(state["stores"], checkpoints)
             self._load_own_part(state)
         else:
             # Not the random numbers of the run's beginning again.
@@ -260,8 +254,7 @@ class Trainer:
             schedule.start_from(self.global_step, self._iteration)
         self.saver.load_state_dict(state)
         if self._process_group.is_main and self.algorithm.device.type == "cpu":
-            # Missing in version 0.1.
-            warn_of_other_threads(state.get("num_threads", self._threads), self._threads)
+            warn_of_other_threads(state["num_threads"], self._threads)
 
     def _load_own_part(self, state: dict[str, Any]) -> None:
         self._stats.load_state_dict(state["statistics"])
@@ -301,7 +294,7 @@ class Trainer:
         rollout = self._collect(WARM_UP_STEPS)
         self._stats.finish_rollout(rollout)
         self.policy.update_normalizer(rollout["obs"])
-        self._guards.end_warm_up()
+        self._nan_guard.check_outliers(0)
 
     @section("iteration")
     def _iterate(self) -> dict[str, float]:
@@ -331,8 +324,7 @@ class Trainer:
             "time/statistics_seconds": end - updated,
             "time/train_seconds": self.train_seconds,
         }
-        assert self.saver.finished is not None  # the state after the iteration before this one, or before the first
-        metrics |= self._guards.end_iteration(rollout, self.saver.finished, metrics, self.global_step)
+        metrics |= self._nan_guard.end_iteration(rollout, metrics, self.global_step)
         with stopping_together(self._process_group):
             self._check_stop()
         return metrics
@@ -346,7 +338,6 @@ class Trainer:
     @section("update")
     def _update(self, rollout: TensorDict) -> dict[str, float]:
         """Improve the policy and then its input statistics; return the losses, means over the ranks."""
-        self._guards.begin_update()
         with update_threads(self.policy, self._threads), update_precision(self.cfg.precision, self.algorithm.device):
             losses = logged_numbers(self.algorithm, self.algorithm.update(rollout))
         self.policy.update_normalizer(rollout["obs"][:, :-1])

@@ -16,7 +16,6 @@ import rich
 
 from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.metrics.panel import Rows, panel_rows
-from embodichain.agents.rl.trainer.live_curves import LiveCurves
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.extras import install_extra
 
@@ -102,8 +101,7 @@ class Pause:
 
 
 class BrowserViewer(Viewer):
-    """A page of viser on this machine's own address: some environments, the latest metrics, curves, and a button to
-    pause.
+    """A page of viser on this machine's own address: some environments, the latest metrics, and a button to pause.
 
     The thread that steps the environments renders the images, because only it may read their state; at most twenty a
     second, in at most a twentieth of its time, and none while no page is open.
@@ -124,7 +122,6 @@ class BrowserViewer(Viewer):
         self._button = self._server.gui.add_button("Pause")
         self._button.on_click(self._switch)
         self._metrics = self._server.gui.add_html(metrics_html({}))
-        self._curves = LiveCurves(self._server)
         self._scene = make_scene(self._server)
         self.url = page_address(self._server)
         logger.log_info(f"viewer: {self.url}")
@@ -149,7 +146,6 @@ class BrowserViewer(Viewer):
         # Shown with the next image: iterations may be shorter than the time between two.
         counts = [("iteration", f"{iteration:,} of {iterations:,}"), ("steps", f"{step:,}")]
         self._columns = {"training": counts, **panel_rows(latest)}
-        self._curves.add(step, metrics)
 
     def close(self) -> None:
         """Stop the server; open pages show that."""
@@ -165,7 +161,6 @@ class BrowserViewer(Viewer):
                 with self._server.atomic():
                     self._scene.update()
                     self._metrics.content = metrics_html(self._columns)
-                    self._curves.show(start)
             except Exception as error:  # noqa: BLE001 (another library's; an image is not worth a training)
                 self._is_shown = False
                 logger.log_warning(f"viewer: {error!r}: the page shows no movement any more; the training continues")

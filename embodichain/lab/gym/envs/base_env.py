@@ -145,8 +145,8 @@ class BaseEnv(TaskHooks):
         Returns:
             ``(obs, reward [N] float32, terminated [N] bool, truncated [N] bool, info)``. Environments that are done
             have reset themselves: ``obs`` is then of the new episode, and ``info["final_obs"]`` (of all environments)
-            has the last observation of the old. Where the physics became invalid, ``info["diverged"]`` [N] bool says in
-            which, and ``info["state_before"]`` has ``qpos`` [N, nq] and ``qvel`` [N, nv] as they were before the step.
+            has the last observation of the old. ``info["diverged"]`` [N] bool, if there, says
+            where the physics became invalid.
 
         Raises:
             RuntimeError: ``reset`` was never called.
@@ -174,8 +174,6 @@ class BaseEnv(TaskHooks):
     def advance(self, action: Tensor) -> StepResult:
         """Make one control step with actions [N, A] in the environments of ``stepping_ids``, without resets."""
         self.last_action = action
-        # These tensors never change, and the last observation has read them, so this costs nothing.
-        before = {"qpos": self.sim.backend.qpos, "qvel": self.sim.backend.qvel}
         self._step_action(action)
         ids = self.stepping_ids if self._paused else None
         for paused, state in self._paused:
@@ -193,7 +191,7 @@ class BaseEnv(TaskHooks):
         if diverged is not None:
             diverged = diverged if stepping is None else diverged & stepping
             reward = self.divergences.handle(diverged, reward, info)
-            info |= {"diverged": diverged, "state_before": before}
+            info["diverged"] = diverged
             obs, terminated = finite_observation(obs), terminated | diverged
         return obs, reward, terminated, truncated, info
 
@@ -271,7 +269,7 @@ class BaseEnv(TaskHooks):
         self.sim.load_state_dict(state["sim"])
         self.random.load_state_dict(state["random"])
         load_attributes(self, state["attributes"])
-        self.divergences.load_state_dict(state.get("divergences", {}))  # not in checkpoints of version 0.1
+        self.divergences.load_state_dict(state["divergences"])
         return is_all_saved(self)
 
     def close(self) -> None:

@@ -140,10 +140,5 @@ class _Record:
         if "diverged" in info:
             self.has_diverged = True
         if "diverged" in info and "diverged" in before:
-            now = info["diverged"] & alive
-            states = {
-                name: torch.where(now.reshape(-1, *[1] * (value.dim() - 1)), value, before["state_before"][name])
-                for name, value in info["state_before"].items()
-            }
-            return info | {"diverged": before["diverged"] | now, "state_before": states}
-        return info | {name: before[name] for name in ("diverged", "state_before") if name in before}
+            return info | {"diverged": before["diverged"] | (info["diverged"] & alive)}
+        return info | {name: before[name] for name in ("diverged",) if name in before}

@@ -371,8 +371,7 @@ class EmbodiedEnv(BaseEnv):
     def load_state_dict(self, state: dict[str, Any]) -> bool:
         continues = super().load_state_dict(state)
         for name, manager in self._managers().items():
-            if name in state["managers"]:  # checkpoints of version 0.1 have fewer
-                manager.load_state_dict(state["managers"][name])
+            manager.load_state_dict(state["managers"][name])
         functors = [functor for manager in self._managers().values() for functor in manager.functors]
         saved_by_default = [functor for functor in functors if type(functor).state_dict is Functor.state_dict]
         return all(map(is_all_saved, saved_by_default)) and continues

@@ -32,7 +32,7 @@ TABLE = {field.name: field for field in ROLLOUT_FIELDS}
 class DivergingEnv(ScriptedEnv):
     def step(self, action: torch.Tensor) -> Any:
         *results, info = super().step(action)
-        return *results, info | {"diverged": torch.tensor([True, False]), "state_before": {"qpos": torch.zeros(2, 3)}}
+        return *results, info | {"diverged": torch.tensor([True, False])}
 
 
 class SeeingEnv(ChunkedEnv):
@@ -65,7 +65,7 @@ KINDS: list[tuple[str, Callable[[], VecEnv], Callable[[], Policy], set[str]]] = 
     ("entries", CountingEnv, CountingPolicy, {"entries", "state", "twice"}),
     ("chunks", lambda: ChunkedEnv(2), lambda: linear_policy(chunk_length=3), {"info", "executed"}),
     ("VLA", SeeingEnv, build_vla, {"info", "executed", "entries"}),
-    ("divergences", lambda: DivergingEnv(2), linear_policy, {"info", "state_before"}),
+    ("divergences", lambda: DivergingEnv(2), linear_policy, {"info"}),
 ]
 
 

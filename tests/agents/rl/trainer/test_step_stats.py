@@ -56,7 +56,7 @@ def test_statistics_continue_from_their_state() -> None:
     first, second = EpisodeStats(1), EpisodeStats(1)
     feed(first, [[5.0, 1.0, 2.0]], [[1, 0, 0]], [[1, 0, 0]])
     assert set(first.state_dict()) == {"_return", "_length", "_is_whole", "_returns", "_lengths", "_successes"}
-    second.load_state_dict(thaw(freeze(first.state_dict() | {"_num_envs": 1})))  # as version 0.1 wrote it
+    second.load_state_dict(thaw(freeze(first.state_dict())))
     scalars = feed(second, [[4.0]], [[1]], [[0]])
     # Episodes of 5 in 1 step, and of 1 + 2 + 4 = 7 in 3 steps.
     assert (scalars[REWARD], scalars[LENGTH], scalars[SUCCESS]) == (6, 2, 0.5)

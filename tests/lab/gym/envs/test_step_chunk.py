@@ -157,7 +157,6 @@ def test_interval_events_pass_over_environments_that_have_ended(interval_step: A
 def test_physics_that_becomes_invalid_within_a_chunk_ends_the_episode_once() -> None:
     env = Scripted(cart_cfg(2))
     env.reset(seed=1)
-    before = env.sim.backend.qpos.clone()
     actions = torch.zeros(2, 4, 1)
     actions[1, 1] = torch.nan
     obs, reward, terminated, _, info = env.step_chunk(actions)
@@ -166,7 +165,6 @@ def test_physics_that_becomes_invalid_within_a_chunk_ends_the_episode_once() -> 
     assert reward.tolist() == [[1, 2, 3, 4], [1, 0, 0, 0]]
     assert terminated.tolist() == [False, True]
     assert env.divergences.count == 1
-    assert torch.allclose(info["state_before"]["qpos"][1], before[1], atol=0.05)  # one step later
     assert all(value.isfinite().all() for each in (obs, info["final_obs"]) for value in leaves(each).values())
 
 

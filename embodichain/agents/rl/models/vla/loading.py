@@ -27,7 +27,7 @@ from embodichain.agents.rl.models.vla.lerobot.folder import (
 )
 from embodichain.agents.rl.models.vla.smolvla import SmolVLA
 from embodichain.agents.rl.models.vla.weights import load_weights
-from embodichain.utils import ConfigError, logger
+from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.files import read_bytes
 from embodichain.utils.safetensors_file import read_safetensors, write_safetensors
@@ -121,7 +121,7 @@ def find_vla_class(name: str) -> type[nn.Module]:
         ConfigError: the module is not imported, or has no such class with the needed methods.
     """
     place = "policy.vla_config.model_class"
-    module, _, attribute = current_path(name).rpartition(".")
+    module, _, attribute = name.rpartition(".")
     if module not in sys.modules:
         raise ConfigError(
             f"{place}: module '{module}' of '{name}' is not imported: list it in trainer.import_modules, pass "
@@ -139,26 +139,6 @@ def find_vla_class(name: str) -> type[nn.Module]:
     if lacking:
         raise ConfigError(f"{place}: {name} has no {', '.join(lacking)}")
     return found
-
-
-def current_path(name: str) -> str:
-    """Return the current path of a class that 0.1 had in another module, with a warning; else ``name``.
-
-    Raises:
-        ConfigError: the class was removed.
-    """
-    place = "policy.vla_config.model_class"
-    module, _, attribute = name.rpartition(".")
-    if name.startswith(f"{OUR_MODELS}.") and attribute == "OpenVLAOFT":
-        raise ConfigError(
-            f"{place}: OpenVLAOFT is not part of embodichain any more: it could load no published weights. "
-            f"Ours: {OUR_MODELS}.TinyVLA, {OUR_MODELS}.SmolVLA"
-        )
-    if module not in (f"{OUR_MODELS}.tiny_vla", f"{OUR_MODELS}.smolvla"):
-        return name
-    current = f"{OUR_MODELS}.{attribute}"
-    logger.log_warning(f"{place}: '{name}' is an older path, read as '{current}'")
-    return current
 
 
 def save_vla_model(model: nn.Module, config: Mapping[str, Any], folder: Path) -> None:

@@ -363,6 +363,6 @@ class Manager:
         """Restore what :meth:`state_dict` returned; a term without saved state starts afresh."""
         load_declared_state(self, state["attributes"])
         for name, functor in self._functors.items():
-            saved = state["terms"].get(name, state["terms"].get(f".terms.{name}"))  # actions in version 0.1
+            saved = state["terms"].get(name)
             if saved is not None:
                 functor.load_state_dict(saved)

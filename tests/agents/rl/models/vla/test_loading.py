@@ -12,7 +12,6 @@ from torch import nn
 
 from embodichain.agents.rl.models import TinyVLA, VLAPolicy, load_vla_model, save_vla_model
 from embodichain.agents.rl.models.registry import parse_policy_block
-from embodichain.agents.rl.models.vla.loading import find_vla_class
 from embodichain.utils import ConfigError
 
 TINY = "embodichain.agents.rl.models.TinyVLA"
@@ -226,23 +225,3 @@ def test_config_alone_does_not_choose_the_models_code(user_module: str) -> None:
     ):
         parse_policy_block(block)
     parse_policy_block(block, ["users_vla"])
-
-
-@pytest.mark.parametrize("module", ["tiny_vla", "smolvla"])
-def test_class_is_found_where_version_0_1_had_it_with_a_warning(module: str, caplog: pytest.LogCaptureFixture) -> None:
-    name = {"tiny_vla": "TinyVLA", "smolvla": "SmolVLA"}[module]
-    found = find_vla_class(f"embodichain.agents.rl.models.{module}.{name}")
-    assert found is find_vla_class(f"embodichain.agents.rl.models.{name}")
-    (record,) = caplog.records
-    assert f"read as 'embodichain.agents.rl.models.{name}'" in record.getMessage()
-    caplog.clear()
-    block = {"name": "vla", "vla_config": {"model_class": f"embodichain.agents.rl.models.{module}.{name}"}}
-    parse_policy_block(block)
-    assert len(caplog.records) == 1
-
-
-@pytest.mark.parametrize("path", ["OpenVLAOFT", "openvla_oft.OpenVLAOFT"])
-def test_model_that_is_gone_is_refused_by_one_line(path: str) -> None:
-    block = {"name": "vla", "vla_config": {"model_class": f"embodichain.agents.rl.models.{path}"}}
-    with pytest.raises(ConfigError, match=r"^policy\.vla_config\.model_class: OpenVLAOFT is not part .*SmolVLA$"):
-        parse_policy_block(block)

@@ -1,4 +1,4 @@
-"""Trainings whose task or algorithm computes what is not finite, from the config to the replay of the bundle.
+"""Trainings whose task or algorithm computes what is not finite, from the config to the warnings.
 
 Each iteration has 4 steps of 2 environments, 8 in all, and 2 gradient steps.
 """
@@ -11,12 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from embodichain.agents.rl.checkpoint.file import load_checkpoint
-from embodichain.agents.rl.nan_guard.bundle import load_bundle
 from embodichain.agents.rl.train import main as train
-from embodichain.cli import main as cli
 from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import CART_POLE_ENV, assert_same, tiny_config, tiny_sac_config, write_config
 
@@ -63,14 +60,6 @@ def rows() -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run_folder() / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-def bundles() -> list[str]:
-    return sorted(path.name for path in (run_folder() / "bundles").iterdir())
-
-
-def replay(name: str, *argv: str) -> int:
-    return cli(["replay", str(run_folder() / "bundles" / name), *ALLOW, *argv])
-
-
 @pytest.mark.parametrize(("algorithm", "asynchronous"), [("ppo", None), ("grpo", None), ("ppo", {"max_staleness": 2})])
 def test_reward_that_is_not_a_number_costs_its_updates_and_the_run_goes_on(
     algorithm: str, asynchronous: dict[str, Any] | None, capsys: pytest.CaptureFixture[str]
@@ -81,21 +70,9 @@ def test_reward_that_is_not_a_number_costs_its_updates_and_the_run_goes_on(
     assert train(["--config", path, *ALLOW]) == 0
     assert [row["train/skipped_steps"] for row in rows()] == [0, 2, 0, 0]
     assert [row["train/policy_loss"] is None for row in rows()] == [False, True, False, False]
-    run = run_folder()
     assert [line for line in capsys.readouterr().err.splitlines() if "WARNING" in line] == [
         "[WARNING] step 16: 2 of 2 gradient steps skipped: loss or gradient not finite (reward not finite in "
-        f"environments [1], rewards/bad). 'embodichain replay {run}/bundles/update_step_16.pt' shows where it began"
-    ]
-    assert bundles() == ["update_step_16.pt"]
-    assert replay("update_step_16.pt") == 0
-    out = capsys.readouterr().out
-    assert "  reward " in out
-    assert "NOT FINITE: 2 of 8" in out
-    assert "  1     SKIPPED  loss nan: policy_loss nan" in out
-    assert out.splitlines()[-2:] == [
-        "skipped  2 of 2 steps; in the run 2",
-        "cause    the rollout's reward: first not finite in environment 1 at step 1; 1 environment in all; "
-        "rewards/bad not finite in the run",
+        "environments [1], rewards/bad)"
     ]
 
 
@@ -107,17 +84,13 @@ def test_run_without_gradient_steps_ends_with_1_and_its_last_state_is_saved(
     assert train(["--config", config(env_with("rewards", **term), algorithm, trainer__save_freq="1 it"), *ALLOW]) == 1
     run = run_folder()
     assert capsys.readouterr().err.splitlines()[-1] == (
-        "error: step 24: 2 updates in a row without a gradient step, since loss or gradient was not finite "
-        f"(trainer.max_skipped_updates). 'embodichain replay {run}/bundles/update_step_16.pt' shows where it began"
+        "error: step 24: 2 updates in a row without a gradient step, since loss or gradient was not finite"
+        " (reward not finite in environments [1], rewards/bad) (trainer.max_skipped_updates)"
     )
     assert [row["step"] for row in rows()] == [8, 16]
     first, second = (load_checkpoint(run / "checkpoints" / f"tiny_step_{step}.pt") for step in (8, 16))
     assert_same(second["policy"], first["policy"])
     assert_same(second["algorithm"], first["algorithm"])
-    bundle = load_bundle(run / "bundles" / "update_step_16.pt")
-    assert_same(bundle["policy"], first["policy"])
-    assert_same(bundle["algorithm"], first["algorithm"])
-    assert bundle["config"]["algorithm"]["name"] == algorithm
 
 
 def test_observation_that_is_not_a_number_is_named_and_stays_out_of_the_normaliser(
@@ -130,11 +103,7 @@ def test_observation_that_is_not_a_number_is_named_and_stays_out_of_the_normalis
     (checkpoint,) = (run_folder() / "checkpoints").glob("*.pt")
     policy = load_checkpoint(checkpoint)["policy"]
     assert all(value.isfinite().all() for value in policy.values())
-    capsys.readouterr()
-    assert replay(bundles()[-1]) == 0
-    cause = capsys.readouterr().out.splitlines()[-1]
-    # robot: odd (2), qf, qpos, qvel (2 each); the second of odd
-    assert cause.startswith("cause    the rollout's obs[1] (robot/odd): first not finite in environment 1 at step ")
+    assert "(obs not finite in environments [1])" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("bad", "normalize"), [("inf", True), ("inf", False), ("-inf", True)])
@@ -168,41 +137,11 @@ def test_single_absurd_observation_is_named_and_does_not_blind_the_normaliser(
     assert all(row["train/skipped_steps"] == 0 for row in rows())
 
 
-def test_gradient_that_is_not_a_number_is_traced_to_the_operation(capsys: pytest.CaptureFixture[str]) -> None:
-    path = config(env_with(), "root_of_nothing")  # from the third of four iterations on
-    assert train(["--config", path, *ALLOW]) == 1
-    assert [row["train/skipped_steps"] for row in rows()] == [0, 0, 2]
-    capsys.readouterr()
-    assert replay("update_step_24.pt", "--json") == 0
-    report = json.loads(capsys.readouterr().out)
-    assert report["skipped"] == report["skipped_in_run"] == 2
-    assert all(math.isfinite(step["loss"]) for step in report["steps"])
-    first = report["steps"][0]
-    assert all(name.startswith("critic.") for name in first["gradients"])
-    assert first["gradients"]
-    # The root's derivative is infinite, and times 0, that of the square below it, no number: both are in one line.
-    assert first["operation"].startswith("PowBackward0 (File ")
-    assert "tests/agents/rl/failures.py" in first["operation"]
-    assert first["operation"] in report["cause"]
-    assert report["origin"] is None
-
-
-def test_term_of_the_loss_that_is_not_a_number_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert train(["--config", config(env_with(), "logarithm_of_nothing"), *ALLOW]) == 1
-    capsys.readouterr()
-    assert replay("update_step_8.pt") == 0
-    assert capsys.readouterr().out.splitlines()[-1] == (
-        "cause    loss of step 1: spread; all that it is computed from is finite"
-    )
-
-
 def test_algorithm_that_breaks_the_policy_ends_the_run_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert train(["--config", config(env_with(), "unguarded"), *ALLOW]) == 1
     err = capsys.readouterr().err
     assert "error: step 8: the update made the policy's parameters NaN or infinite" in err
-    assert list((run_folder() / "checkpoints").glob("*.pt")) == []
-    assert replay("update_step_8.pt") == 0
-    assert "does not use gradient_step" in capsys.readouterr().out
+    assert not Path("outputs").exists()
 
 
 def test_learning_rate_that_is_too_high_is_named_and_not_the_algorithms_author(
@@ -212,15 +151,6 @@ def test_learning_rate_that_is_too_high_is_named_and_not_the_algorithms_author(
     err = capsys.readouterr().err
     assert "gradients were finite and the steps too large: the learning rate of 1e+38 is too high" in err
     assert "its algorithm" not in err
-
-
-def test_replay_repeats_the_bits_of_the_run_with_shuffled_minibatches() -> None:
-    """What a replay computes is what the run computed: the same losses up to the first step that is skipped."""
-    path = config(env_with(), "root_of_nothing", algorithm__cfg={"n_epochs": 2, "batch_size": 3})
-    assert train(["--config", path, *ALLOW]) == 1
-    torch.manual_seed(5)  # what this process drew in the meantime is of no account
-    assert replay("update_step_24.pt") == 0
-    assert [row["train/skipped_steps"] for row in rows()] == [0, 0, 6]
 
 
 # --- physics ---
@@ -250,12 +180,8 @@ def test_transitions_that_are_not_finite_are_named_once_and_the_run_goes_on_with
     assert 0 < sum(skipped) < 12 * 4
     assert all(math.isfinite(row["train/critic_loss"]) for row in rows() if row["train/skipped_steps"] < 4)
     warnings = [line for line in capsys.readouterr().err.splitlines() if "WARNING" in line]
-    assert "(reward not finite in environments [1], rewards/bad); the steps that draw it from the replay" in warnings[0]
+    assert "(reward not finite in environments [1], rewards/bad); the replay buffer has it" in warnings[0]
     assert len(warnings) <= 2  # when it is stored and, if later, at the first step that draws it
-    assert replay("update_step_16.pt") == 0
-    out = capsys.readouterr().out.splitlines()
-    assert "gradient steps are not repeated: the bundle does not have the replay buffer that they drew from" in out
-    assert out[-1].startswith("cause    the rollout's reward: first not finite in environment 1 at step 1")
 
 
 def test_sac_whose_critics_make_no_steps_any_more_ends_with_1(capsys: pytest.CaptureFixture[str]) -> None:
@@ -269,11 +195,11 @@ def test_observation_that_makes_actions_invalid_is_named(capsys: pytest.CaptureF
     train(["--config", config(env, trainer__iterations=1), *ALLOW])
     err = capsys.readouterr().err
     assert "physics became invalid in " in err
-    assert "; before, the observation was not finite: obs[" in err
-    assert "] (bad). Their last states and actions: " in err
+    assert "; not finite: obs[" in err
+    assert "] (bad)" in err
 
 
-def test_physics_that_becomes_invalid_is_counted_and_above_a_rate_kept(capsys: pytest.CaptureFixture[str]) -> None:
+def test_physics_that_becomes_invalid_is_counted_and_above_a_rate_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
     env = env_with()
     env["env"]["actions"] = {"hold": {"func": f"{FAILURES}.bad_drive", "params": {"period": 7}}}
     assert train(["--config", config(env), *ALLOW]) == 0
@@ -281,48 +207,8 @@ def test_physics_that_becomes_invalid_is_counted_and_above_a_rate_kept(capsys: p
     # the second: one warning for both. The third is below, the fourth above again.
     assert [row["charts/diverged_episodes"] for row in rows()] == [1, 1, 0, 1]
     assert all(row["train/skipped_steps"] == 0 for row in rows())
-    assert bundles() == ["divergence_step_32.pt", "divergence_step_8.pt"]
     err = capsys.readouterr().err
     assert err.count("physics became invalid in 1 of 8 environment steps, in environments [1]: ") == 2
-    assert f"Their last states and actions: {run_folder()}/bundles/divergence_step_32.pt" in err
-    bundle = load_bundle(run_folder() / "bundles" / "divergence_step_32.pt")
-    assert bundle["env_ids"].tolist() == [1]
-    assert bundle["slot"].tolist() == [2]  # step 14 of 12 to 15
-    assert bundle["window"].tolist() == [3]
-    assert bundle["qpos"].shape == bundle["qvel"].shape == (1, 2)
-    assert bundle["qpos"].isfinite().all()
-    assert bundle["action"][0, :7].tolist() == [[0.0]] * 7
-    assert (bundle["action"][0, 7:] != 0).all()
-    assert replay("divergence_step_32.pt") == 0
-    assert "environment 1: once, last in step 2 of the rollout\n" in capsys.readouterr().out
-    assert replay("divergence_step_32.pt", "--json") == 0
-    (record,) = json.loads(capsys.readouterr().out)
-    assert {fields["name"] for fields in record["fields"]} == {"qpos", "qvel", "obs", "action"}
-
-
-# --- bundles that cannot be used ---
-
-
-def test_bundle_that_cannot_be_used_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert train(["--config", config(env_with(), "logarithm_of_nothing"), *ALLOW]) == 1
-    run = run_folder()
-    path = run / "bundles" / "update_step_8.pt"
-    Path("cut.pt").write_bytes(path.read_bytes()[:-500])
-    flipped = bytearray(path.read_bytes())
-    flipped[len(flipped) // 2] ^= 1
-    Path("flipped.pt").write_bytes(bytes(flipped))
-    (checkpoint,) = (run / "checkpoints").glob("*.pt")
-    capsys.readouterr()
-    for name, message in (
-        ("cut.pt", "cut.pt: damaged, cannot be read as a bundle"),
-        ("flipped.pt", "flipped.pt: damaged, cannot be read as a bundle"),
-        ("absent.pt", "absent.pt: no such bundle"),
-        (str(checkpoint), f"{checkpoint}: a checkpoint, not a bundle; bundles are in the run's folder 'bundles'"),
-    ):
-        assert cli(["replay", name, *ALLOW]) == 2
-        assert capsys.readouterr().err == f"error: {message}\n"
-    assert cli(["replay", str(path)]) == 2
-    assert f"'{FAILURES}' is not allowed to be imported" in capsys.readouterr().err
 
 
 def test_limit_must_be_positive(capsys: pytest.CaptureFixture[str]) -> None:
