@@ -2,4 +2,4 @@
 
 import embodichain.conflict  # noqa: F401 (ends here if the next import would find another project's file)
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
