@@ -5,11 +5,14 @@ Legend: N envs, T rollout steps, B minibatch, L sequence length; ... any shape, 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 from tensordict import TensorDict
+from torch import nn
 
 from embodichain.agents.rl.algo.advantages import compute_gae, explained_variance, normalize_advantages
 from embodichain.agents.rl.algo.macro_steps import Rows, compare, masked_mean
@@ -141,12 +144,13 @@ class PPO(OnPolicyAlgorithm):
         +  kl_coef * mean KL(policy || reference)
 
     with Adam (eps 1e-5, as in OpenAI Baselines). The reference, with ``kl_coef`` > 0, is the policy as it began (see
-    ``OnPolicyAlgorithm.reference``). The first ``critic_warmup`` updates descend the second term alone, which changes
-    the actions only where actor and critic share parameters.
+    ``OnPolicyAlgorithm.reference``). The first ``critic_warmup`` updates descend the second term alone, with all
+    parameters that the actions depend on frozen.
 
     ``lr_schedule: "adaptive"`` corrects the learning rate before each gradient step but an update's first, by the exact
-    KL divergence of Gaussians (see ``adapted_learning_rate``). ``max_kl`` ends an update early, as Spinning Up (2018)
-    and Stable-Baselines3 do; here the host reads the divergence once an epoch, so that no minibatch waits for it.
+    KL divergence of Gaussians (see ``adapted_learning_rate``); in the warm-up it stays as it is. ``max_kl`` ends an
+    update early, as Spinning Up (2018) and Stable-Baselines3 do; here the host reads the divergence once an epoch, so
+    that no minibatch waits for it.
 
     For a rollout of older policies (``lag`` > 0, see ``AsyncCollector``) the objective is the decoupled one: r is the
     ratio to the policy before the update, and each sample has an importance weight, the ratio of that policy's
@@ -211,17 +215,39 @@ class PPO(OnPolicyAlgorithm):
         batch, explained = self._prepare(rollout.to(self.device))
 
         means = MetricMeans()
-        for epoch in range(cfg.n_epochs):
-            kls: list[torch.Tensor] = []
-            for minibatch in iterate_minibatches(batch, cfg.batch_size, self.device):
-                metrics = self._step(minibatch, adapts=self._adapts and bool(epoch or kls))
-                means.add(metrics)
-                kls.append(metrics["approx_kl"])
-            if cfg.max_kl is not None and get_process_group().mean(_finite_mean(kls)) > cfg.max_kl:
-                break
+        adapts = self._adapts and not self._warmup_left  # the divergence of a policy that does not move is 0
+        with self._warming_up(batch):
+            for epoch in range(cfg.n_epochs):
+                kls: list[torch.Tensor] = []
+                for minibatch in iterate_minibatches(batch, cfg.batch_size, self.device):
+                    metrics = self._step(minibatch, adapts=adapts and bool(epoch or kls))
+                    means.add(metrics)
+                    kls.append(metrics["approx_kl"])
+                if cfg.max_kl is not None and get_process_group().mean(_finite_mean(kls)) > cfg.max_kl:
+                    break
         self._warmup_left = max(0, self._warmup_left - 1)
         scalars = means.read(explained_variance=explained, **self.policy.diagnostics())
         return scalars | {"epochs": float(epoch + 1), "learning_rate": float(self.optimizer.param_groups[0]["lr"])}
+
+    @contextmanager
+    def _warming_up(self, batch: TensorDict) -> Iterator[None]:
+        """In the block, freeze the parameters that actions depend on, while the critic alone learns.
+
+        The value loss must not reach the layers that actor and critic share.
+        """
+        frozen: list[nn.Parameter] = []
+        if self._warmup_left:
+            trained = [p for p in self.parameters if p.requires_grad]
+            log_prob = action_log_prob(self.policy.evaluate_actions(batch[:1]))
+            grads = torch.autograd.grad(log_prob.sum(), trained, allow_unused=True)
+            frozen = [p for p, grad in zip(trained, grads, strict=True) if grad is not None]
+        for parameter in frozen:
+            parameter.requires_grad_(False)
+        try:
+            yield
+        finally:
+            for parameter in frozen:
+                parameter.requires_grad_(True)
 
     @section("loss")
     def loss(self, batch: TensorDict) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:

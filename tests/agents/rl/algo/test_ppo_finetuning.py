@@ -8,12 +8,15 @@ import math
 import pytest
 import torch
 from tensordict import TensorDict
+from torch import nn
 
 from embodichain.agents.rl.algo import PPO, PPOCfg
 from embodichain.agents.rl.algo.symmetry import SymmetryCfg
-from embodichain.agents.rl.models import ActorCritic
+from embodichain.agents.rl.collector import SyncCollector
+from embodichain.agents.rl.models import ActorCritic, ActorCriticRecurrent
 from embodichain.utils.mirror import Mirror, MirrorMap
 from tests.agents.rl.algo.test_ppo import FixedPolicy, make_policy, make_rollout
+from tests.agents.rl.fakes import ScriptedEnv
 
 
 def actor_state(policy: ActorCritic) -> dict[str, torch.Tensor]:
@@ -81,6 +84,28 @@ def test_warm_up_changes_the_critic_alone_for_its_number_of_updates() -> None:
         assert metrics["approx_kl"] == pytest.approx(0, abs=1e-9)
     algo.update(make_rollout(policy))
     assert not is_same(before, policy)
+
+
+def test_adaptive_rate_waits_for_the_end_of_the_warm_up() -> None:
+    policy = make_policy()
+    algo = PPO(PPOCfg(critic_warmup=2, lr_schedule="adaptive", learning_rate=3e-4), policy)
+    rates = [algo.update(make_rollout(policy))["learning_rate"] for _ in range(3)]
+    assert rates[:2] == pytest.approx([3e-4, 3e-4])
+    assert rates[2] != pytest.approx(3e-4)
+
+
+def test_warm_up_trains_no_layer_that_actor_and_critic_share() -> None:
+    torch.manual_seed(0)
+    memory, actor, critic = nn.GRUCell(2, 4), nn.Linear(6, 1), nn.Linear(6, 1)
+    policy = ActorCriticRecurrent(2, 1, "cpu", memory, actor, critic)
+    algo = PPO(PPOCfg(critic_warmup=1, learning_rate=0.01), policy)
+    collector = SyncCollector(ScriptedEnv(2), policy, "cpu")
+    before = copy.deepcopy(policy.state_dict())
+    algo.update(collector.collect(6))
+    changed = {name for name, value in policy.state_dict().items() if not torch.equal(value, before[name])}
+    assert changed == {"critic.weight", "critic.bias"}
+    algo.update(collector.collect(6))
+    assert not torch.equal(memory.weight_ih, before["memory.weight_ih"])  # trained again
 
 
 def test_warm_up_continues_where_a_checkpoint_left_it() -> None:
