@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from embodichain.agents.rl.models import Policy, policy_input
 from embodichain.tools.open_run import open_run
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
-from embodichain.utils.observations import IMAGE_DIMS, dict_to_tensordict, entry_columns, entry_spaces
+from embodichain.utils.observations import IMAGE_DIMS, entry_columns, entry_spaces
 
 __all__ = ["TrainedPolicy", "load_policy"]
 
@@ -48,19 +47,20 @@ class TrainedPolicy:
         A recurrent policy remembers the observations since the last ``reset``.
 
         Args:
-            obs: of N environments, as they return it: a TensorDict, or nested dictionaries of arrays [N, ...]. The
-                observation of an environment with no entries, as most of Gymnasium's, is an array [N, O].
+            obs: observation of N environments, as they return it: a TensorDict, or nested dictionaries of arrays
+                [N, ...]; an array [N, O] where the observation has one entry, as in most of Gymnasium's environments.
+                Without the dimension N it is the observation of one environment.
             deterministic: take the most likely actions; else explore, as in training.
 
         Returns:
-            [N, A] float32; of a policy that chooses several actions at once [N, H, A].
+            [N, A] float32; [N, H, A] of a policy that chooses several actions at once. Without N for one environment.
 
         Raises:
             ConfigError: ``obs`` is something else, or its entries are not those that the policy reads, or of other
                 shapes.
             ValueError: N is not that of the observations since the last ``reset`` (recurrent policies).
         """
-        observation = self._as_tensordict(obs)
+        observation, is_single = self._as_tensordict(obs)
         self._check_entries(observation)
         step = self.policy.get_action(
             policy_input(self.policy, observation, self._state_of(len(observation)), self._device), deterministic
@@ -68,19 +68,32 @@ class TrainedPolicy:
         if self.policy.state_size:
             self._state = step["next_state"]
         action: torch.Tensor = step["action"]
-        return action
+        return action[0] if is_single else action
 
-    def _as_tensordict(self, obs: Any) -> TensorDict:
-        if isinstance(obs, np.ndarray | torch.Tensor) and obs.ndim == 2 and not self.policy.obs_keys:
-            obs = {"obs": obs}
+    def _as_tensordict(self, obs: Any) -> tuple[TensorDict, bool]:
+        """Return an observation of batch size [N], and whether it was given without N."""
+        name, shape = next(iter(self._shapes.items()))
+        if isinstance(obs, np.ndarray | torch.Tensor):
+            if len(self._shapes) > 1:
+                raise ConfigError(
+                    f"obs: an array does not say which entry is where: pass a dictionary of {', '.join(self._shapes)}"
+                )
+            *groups, leaf = name.split("/")
+            obs = {leaf: obs}
+            for group in reversed(groups):
+                obs = {group: obs}
         if not isinstance(obs, TensorDict | Mapping):
-            shape = f" of shape {list(obs.shape)}" if hasattr(obs, "shape") else ""
-            reads = f"; the policy reads {', '.join(self.policy.obs_keys)}" if self.policy.obs_keys else ""
             raise ConfigError(
-                "obs: must be a TensorDict, nested dictionaries of arrays [N, ...], or, of an environment whose "
-                f"observation has no entries, an array [N, O]; got {type(obs).__name__}{shape}{reads}"
+                "obs: must be a TensorDict, nested dictionaries of arrays [N, ...], or an array [N, O] where the "
+                f"observation has one entry; got {type(obs).__name__}"
             )
-        return obs if isinstance(obs, TensorDict) else dict_to_tensordict(obs, "cpu")
+        if not isinstance(obs, TensorDict):
+            obs = TensorDict(obs, batch_size=[])
+        first = obs.get(tuple(name.split("/")), None)
+        if first is None or first.dim() == len(shape):
+            return obs.unsqueeze(0), True
+        obs.batch_size = first.shape[:1]
+        return obs, False
 
     def _check_entries(self, obs: TensorDict) -> None:
         """Raise ConfigError if entries are missing, of another shape, or would shift the others in the flat vector."""
@@ -88,13 +101,6 @@ class TrainedPolicy:
             "/".join((key,) if isinstance(key, str) else key): list(value.shape[1:])
             for key, value in obs.items(include_nested=True, leaves_only=True)
         }
-        if list(given) == ["obs"] and list(self._shapes) != ["obs"]:  # an array
-            size = sum(math.prod(shape) for shape in self._shapes.values())
-            if given["obs"] != [size]:
-                raise ConfigError(
-                    f"obs: the policy reads an array [N, {size}], got one of shape {list(obs['obs'].shape)}"
-                )
-            return
         for name, shape in self._shapes.items():
             if name not in given:
                 raise ConfigError(f"obs: lacks '{name}'; the policy reads {', '.join(self._shapes)}")

@@ -18,7 +18,6 @@ from embodichain.lab.gym.utils.gym_utils import config_to_cfg
 from embodichain.tools.open_run import open_run
 from embodichain.tools.policy import TrainedPolicy, load_policy
 from embodichain.utils import ConfigError
-from embodichain.utils.observations import flatten_dict_observation
 from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import CART_POLE_ENV, NETWORK, tiny_config
 
@@ -30,9 +29,7 @@ def run_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> s
     return str(train_from_config(tiny_config(trainer__enable_eval=False, **changes))["run_folder"])
 
 
-def test_it_acts_as_the_policy_of_the_run_on_tensors_and_on_dictionaries_of_arrays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_acts_as_the_policy_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = run_of(tmp_path, monkeypatch)
     policy = load_policy(run)
 
@@ -41,22 +38,42 @@ def test_it_acts_as_the_policy_of_the_run_on_tensors_and_on_dictionaries_of_arra
         expected = opened.policy.get_action(policy_input(opened.policy, obs, None, opened.device), deterministic=True)
 
         assert torch.equal(policy.act(obs), expected["action"])
-        flat = flatten_dict_observation(obs)
-        assert torch.equal(policy.act(flat), expected["action"])
-        assert torch.equal(policy.act(flat.numpy()), expected["action"])
         assert not torch.equal(policy.act(obs, deterministic=False), expected["action"])
+        torch.testing.assert_close(policy.act(obs[1]), policy.act(obs[1:2])[0])  # one environment: [A]
     cfg = config_to_cfg(load_json(CART_POLE_ENV))
     envs = gym.make_vec("embodichain.lab.gym.envs.tasks.rl:CartPoleRL", num_envs=2, cfg=cfg)
     try:
         arrays, _ = envs.reset(seed=5)
         assert policy.act(arrays).shape == (2, 1)
+        one = {"robot": {name: value[0] for name, value in arrays["robot"].items()}}
+        torch.testing.assert_close(policy.act(one), policy.act(arrays)[0])
     finally:
         envs.close()
 
 
-@pytest.mark.parametrize(
-    ("obs", "got"), [(torch.zeros(4), "Tensor of shape [4]"), ([[0.0] * 4], "list"), (None, "NoneType")]
-)
+def test_array_is_the_only_entry_of_an_observation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    env = {"id": "gymnasium:Pendulum-v1"}
+    policy = load_policy(run_of(tmp_path, monkeypatch, trainer__gym_config=env))
+    obs = np.arange(6, dtype=np.float32).reshape(2, 3) / 6
+
+    assert policy.act(obs).shape == (2, 1)
+    assert torch.equal(policy.act(obs), policy.act({"observation": obs}))
+    torch.testing.assert_close(policy.act(obs[1]), policy.act(obs)[1])  # [O] -> [A], as in Stable-Baselines3
+    with pytest.raises(ConfigError, match=r"^obs: 'observation' must be of shape \[N, 3\], got \[N, 2\]"):
+        policy.act(obs[:, :2])
+
+
+@pytest.mark.parametrize("width", [4, 6])
+def test_array_in_place_of_several_entries_is_refused(
+    width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The flat order is the learner's own: an array of the right width may hold the entries in another."""
+    policy = load_policy(run_of(tmp_path, monkeypatch))
+    with pytest.raises(ConfigError, match=r"^obs: an array .*pass a dictionary of robot/qf, robot/qpos, robot/qvel"):
+        policy.act(np.zeros((2, width), np.float32))
+
+
+@pytest.mark.parametrize(("obs", "got"), [([[0.0] * 4], "list"), (None, "NoneType")])
 def test_what_is_no_observation_is_named(obs: Any, got: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = load_policy(run_of(tmp_path, monkeypatch))
     with pytest.raises(ConfigError, match=r"obs: must be a TensorDict, nested dictionaries .* got " + re.escape(got)):
@@ -83,8 +100,6 @@ def test_entries_that_are_not_the_environments_are_one_line(
     change(obs)
     with pytest.raises(ConfigError, match=rf"^obs: {problem}"):
         policy.act(obs)
-    with pytest.raises(ConfigError, match=r"^obs: the policy reads an array \[N, 6\], got one of shape \[2, 4\]"):
-        policy.act(np.zeros((2, 4), np.float32))
 
 
 def test_recurrent_policy_remembers_until_its_rows_are_reset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
