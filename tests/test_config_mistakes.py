@@ -175,12 +175,6 @@ def discount_above_one(train: Config, env: Config) -> tuple[str, str]:
 
 
 @mistake
-def batch_larger_than_the_rollout(train: Config, env: Config) -> tuple[str, str]:
-    train["algorithm"]["cfg"]["batch_size"] = 10**9
-    return "algorithm.cfg.batch_size", "more than a rollout has"
-
-
-@mistake
 def environments_that_make_no_whole_groups(train: Config, env: Config) -> tuple[str, str]:
     train["algorithm"]["cfg"]["group_size"] = 5
     train["trainer"]["num_envs"] = 64
@@ -418,8 +412,6 @@ def can_be_made(plant: Mistake, train: Config) -> bool:
     """Return whether a config has what the mistake is about."""
     if plant in ABOUT_GROUPS:
         return "group_size" in train["algorithm"]["cfg"]
-    if plant is batch_larger_than_the_rollout:
-        return train["algorithm"]["name"] != "sac"
     return plant not in ABOUT_NETWORKS or "actor" in train["policy"]
 
 

@@ -11,10 +11,11 @@ from embodichain.agents.rl.collector import ProcessEnv
 from embodichain.agents.rl.models import Policy, check_policy
 from embodichain.agents.rl.models.block import space_size
 from embodichain.agents.rl.models.policy import allocate_for
-from embodichain.agents.rl.run_config import RunConfig, check_sizes
+from embodichain.agents.rl.run_config import RunConfig, chunk_problems
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnv, GymnasiumEnvCfg
-from embodichain.utils import ConfigError, logger
+from embodichain.utils import logger
+from embodichain.utils.errors import raise_problems
 from embodichain.utils.machine import check_memory
 from embodichain.utils.observations import IMAGE_DIMS, entry_spaces, zero_entries
 
@@ -29,8 +30,7 @@ def check_built_policy(
     Raises:
         ConfigError: it does not, or a user's policy lacks something.
     """
-    if policy.chunk_length > 1:
-        _check_chunks(run, policy.chunk_length)
+    raise_problems(chunk_problems(run.trainer.buffer_size, policy.chunk_length))
     check_policy(
         policy,
         env.flattened_observation_space,
@@ -74,18 +74,3 @@ def check_rollouts(run: RunConfig, env: EmbodiedEnv | GymnasiumEnv | ProcessEnv,
     check_memory("trainer.buffer_size", what, rollout.bytes(), algorithm.device)
     if algorithm.learns_from == "rollouts":
         check_sequences(policy, num_decisions, algorithm.batch_size)
-
-
-def _check_chunks(run: RunConfig, length: int) -> None:
-    """Check that buffer_size and batch_size fit chunks of H = ``length`` actions."""
-    size = run.trainer.buffer_size
-    if size % length:
-        below = size // length * length
-        near = " or ".join(str(multiple) for multiple in (below, below + length) if multiple)
-        raise ConfigError(
-            f"trainer.buffer_size: {size} steps cannot be divided into chunks of {length} actions "
-            f"(policy.chunk_length); the nearest multiple is {near}"
-        )
-    problems = check_sizes(run.algorithm, run.env.num_envs, size // length)
-    if problems:
-        raise ConfigError(f"{problems[0]}, since each decision is a chunk of {length} actions (policy.chunk_length)")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks that configs name)
-from embodichain.agents.rl.algo import AlgorithmCfg, BaseAlgorithmCfg
+from embodichain.agents.rl.algo import BaseAlgorithmCfg
 from embodichain.agents.rl.algo.registry import algorithm_data, get_algo_class
 from embodichain.agents.rl.algo.sac import EXPERT
 from embodichain.agents.rl.config.dialects import modernise
@@ -26,7 +26,13 @@ from embodichain.agents.rl.config.overrides import (
 from embodichain.agents.rl.config.trainer_cfg import EventsCfg, TrainCfg, TrainerCfg, is_cloning_config, is_env_config
 from embodichain.agents.rl.gymnasium_checks import gymnasium_problems
 from embodichain.agents.rl.metrics.loggers import FoundLogger, find_loggers
-from embodichain.agents.rl.models.registry import PolicyBlock, get_policy_class, parse_policy_block, policy_data
+from embodichain.agents.rl.models.registry import (
+    PolicyBlock,
+    chunk_length_of,
+    get_policy_class,
+    parse_policy_block,
+    policy_data,
+)
 from embodichain.agents.rl.sim_device import choose_sim_device
 from embodichain.agents.rl.train_source import TrainSource, read_source
 from embodichain.lab.gym.config.dialects import modernise_env, refuse_other_products
@@ -113,12 +119,16 @@ def load_checkpoint_config(
     return _load(json.loads(json.dumps(config)), Path(), overrides, allowed_imports)
 
 
-def check_sizes(cfg: BaseAlgorithmCfg, num_envs: int, num_steps: int) -> list[str]:
-    """Return the errors of an on-policy algorithm's settings for rollouts [N, T] of decisions, a line each.
-
-    Settings of other classes are not checked: their minibatches need not be of one rollout.
-    """
-    return cfg.check_run(num_envs, num_steps) if isinstance(cfg, AlgorithmCfg) else []
+def chunk_problems(buffer_size: int, length: int) -> list[str]:
+    """Return the error of rollouts of ``buffer_size`` steps that chunks of ``length`` actions do not divide."""
+    if buffer_size % length == 0:
+        return []
+    below = buffer_size // length * length
+    near = " or ".join(str(multiple) for multiple in (below, below + length) if multiple)
+    return [
+        f"trainer.buffer_size: {buffer_size} steps cannot be divided into chunks of {length} actions "
+        f"(policy.chunk_length); the nearest multiple is {near}"
+    ]
 
 
 @dataclass
@@ -187,7 +197,7 @@ def _load(data: dict[str, Any], folder: Path, overrides: Sequence[str], allowed_
     events = {kind: find(terms, place=f"trainer.events.{kind}") for kind, terms in vars(trainer.events).items()}
     wrong |= _misplaced(wrong, own, algorithm)
     problems += [f"{path}: {problem}" for path, problem in wrong.items()]
-    problems += _size_problems(algorithm, trainer, env, wrong)
+    problems += _size_problems(algorithm, trainer, policy, env, wrong)
     problems += _expert_problems(algorithm, file)
     problems = name_overrides(translation.in_users_words(problems), own)
     raise_problems(as_typed(problems, overrides))
@@ -220,7 +230,7 @@ def _assemble(
         gpu_id=trainer.gpu_id,
     )
     if isinstance(algorithm, BaseAlgorithmCfg):
-        rollout_steps = trainer.buffer_size * cfg.num_envs
+        rollout_steps = trainer.buffer_size * cfg.num_envs // chunk_length_of(policy)
         for line in algorithm.notices(rollout_steps, trainer.iterations * rollout_steps):
             logger.log_warning(line)
         collection = trainer.collection()
@@ -362,16 +372,21 @@ def _misplaced(wrong: Mapping[str, str], overrides: Sequence[str], algorithm: An
 
 
 def _size_problems(
-    algorithm: Any, trainer: TrainerCfg, env: ParsedEnv | ParsedGymnasiumEnv | None, wrong: Collection[str]
+    algorithm: Any,
+    trainer: TrainerCfg,
+    policy: PolicyBlock | None,
+    env: ParsedEnv | ParsedGymnasiumEnv | None,
+    wrong: Collection[str],
 ) -> list[str]:
-    """Return the errors of an algorithm's settings for the rollouts' size, without those of ``wrong`` keys."""
-    sizes = {"trainer", "trainer.num_envs", "trainer.buffer_size", "algorithm.cfg"}
+    """Return the errors of the rollouts' size with the algorithm and the policy, without those of ``wrong`` keys."""
     num_envs = trainer.num_envs
     if num_envs is None and env is not None and not _is_wrong(env.problems, "num_envs"):
         num_envs = env.cfg.num_envs
-    if num_envs is None or sizes & set(wrong):
+    if num_envs is None or {"trainer", "trainer.num_envs", "trainer.buffer_size", "algorithm.cfg"} & set(wrong):
         return []
-    problems = check_sizes(algorithm, num_envs, trainer.buffer_size)
+    problems = [] if policy is None else chunk_problems(trainer.buffer_size, chunk_length_of(policy))
+    if isinstance(algorithm, BaseAlgorithmCfg):
+        problems += algorithm.problems(num_envs)
     return [line for line in problems if line.partition(":")[0] not in wrong]
 
 

@@ -56,7 +56,7 @@ def test_errors_of_every_part_are_reported_together_and_nothing_is_built(monkeyp
         },
         policy__actors={},
         policy__actor={"type": "mlp", "network_cfg": {"activation": "rellu"}},
-        algorithm__cfg={"gama": 0.9, "n_epochs": 0, "batch_size": 9},
+        algorithm__cfg={"gama": 0.9, "n_epochs": 0},
     )
     found = errors(config)
     starts = [
@@ -65,7 +65,6 @@ def test_errors_of_every_part_are_reported_together_and_nothing_is_built(monkeyp
         "policy.actor.network_cfg.activation: Input should be 'elu'",
         "algorithm.cfg.gama: unknown key. Did you mean 'gamma'?",
         "algorithm.cfg.n_epochs: Input should be greater than 0, got 0",
-        "algorithm.cfg.batch_size: 9 is more than a rollout has: 2 environments (trainer.num_envs) x 4 steps",
         "trainer.events.train.push.func: unknown function 'push_the_cart'.",
         "trainer.events.eval.look.mode: Input should be 'startup', 'reset' or 'interval', got 'sometimes'",
         "env.json: id: unknown environment id 'CartPoolRL'. Did you mean 'CartPoleRL'? Known: AntV5RL, CartPoleRL, ",
@@ -203,9 +202,9 @@ def test_element_of_a_list_is_not_overridden(override: str) -> None:
 
 
 def test_override_that_a_later_one_has_changed_is_not_blamed() -> None:
-    overrides = ["algorithm.cfg.batch_size=64", "algorithm.cfg.batch_size=100000"]
+    overrides = ["algorithm.cfg.batch_size=64", "algorithm.cfg.batch_size=-1"]
     (line,) = errors(tiny_config(), overrides=overrides)
-    assert line.startswith("algorithm.cfg.batch_size: 100000 is more than a rollout has")
+    assert line.startswith("algorithm.cfg.batch_size: Input should be greater than 0")
     assert line.count("(set by the override '") == 1
 
 

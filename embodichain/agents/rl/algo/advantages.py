@@ -6,11 +6,14 @@ Legend: N envs, T rollout steps, G groups, K members of a group (N = G K; group 
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.algo.macro_steps import chunk_rewards
 from embodichain.agents.rl.distributed import get_process_group, merged_moments, moments
+from embodichain.utils import logger
 
 EPS = 1e-8  # added to a std before dividing by it
 # A std below this share of the returns' size is rounding: the returns count as equal.
@@ -82,14 +85,25 @@ def discounted_returns(reward: torch.Tensor, done: torch.Tensor, gamma: float | 
 
 
 def normalize_advantages(advantages: torch.Tensor) -> torch.Tensor:
-    """Shift and scale advantages [...] to mean 0 and std 1 over all their samples, of all processes."""
+    """Shift and scale advantages [...] to mean 0 and std 1 over all their samples, of all processes.
+
+    A single sample stays as it is: it would be 0, and nothing would be learned.
+    """
     process_group = get_process_group()
     if process_group.world_size == 1:
+        if advantages.numel() == 1:
+            _warn_of_one_sample()
+            return advantages
         std, mean = torch.std_mean(advantages, correction=0)
     else:
         count, mean, m2 = merged_moments(process_group.gather(moments(advantages.reshape(-1, 1).double())))
         std, mean = (m2 / count).sqrt().squeeze().float(), mean.squeeze().float()
     return (advantages - mean) / (std + EPS)
+
+
+@cache
+def _warn_of_one_sample() -> None:
+    logger.log_warning("an advantage is not normalised where it is the only one: see algorithm.cfg.batch_size")
 
 
 def explained_variance(prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:

@@ -34,8 +34,12 @@ class BaseAlgorithmCfg:
     max_grad_norm: PositiveFloat = 0.5
     """Largest norm of the gradient of all parameters together; a longer one is scaled down."""
 
+    def problems(self, num_envs: int) -> list[str]:
+        """Return the errors of these hyperparameters for N environments, one line each."""
+        return []
+
     def notices(self, rollout_steps: int, env_steps: int) -> list[str]:
-        """Return what has no effect, by the environment steps of a rollout and of the training; one line each."""
+        """Return what has no effect, by the transitions of a rollout and of the training; one line each."""
         return []
 
 

@@ -25,7 +25,8 @@ from embodichain.agents.rl.algo.optim import MetricMeans, gradient_step
 from embodichain.agents.rl.algo.registry import register_algo
 from embodichain.agents.rl.buffer import check_rollout, iterate_minibatches, learning_batch
 from embodichain.agents.rl.models import Policy
-from embodichain.utils import ConfigError, configclass, logger
+from embodichain.utils import configclass, logger
+from embodichain.utils.errors import raise_problems
 from embodichain.utils.profiling import section
 
 
@@ -50,9 +51,16 @@ class GRPOCfg(AlgorithmCfg):
     truncate_at_first_done: bool = True
     """Learn from each environment's first episode of a rollout only: later ones do not begin at the same step."""
 
-    def check_run(self, num_envs: int, buffer_size: int) -> list[str]:
-        """Return the errors of these hyperparameters; see ``AlgorithmCfg.check_run``."""
-        return [*AlgorithmCfg.check_run(self, num_envs, buffer_size), *_group_problems(num_envs, self.group_size)]
+    def problems(self, num_envs: int) -> list[str]:
+        """Return the errors of these hyperparameters; see ``BaseAlgorithmCfg.problems``."""
+        if num_envs % self.group_size == 0:
+            return []
+        below = num_envs // self.group_size * self.group_size
+        near = " or ".join(str(multiple) for multiple in (below, below + self.group_size) if multiple)
+        return [
+            f"algorithm.cfg.group_size: {num_envs} environments (trainer.num_envs) cannot be divided into groups of "
+            f"{self.group_size}; the nearest multiple is {near}"
+        ]
 
 
 @register_algo("grpo")
@@ -104,9 +112,7 @@ class GRPO(OnPolicyAlgorithm):
         """
         cfg = self.cfg
         check_rollout(rollout)
-        problems = _group_problems(rollout.batch_size[0], cfg.group_size)
-        if problems:
-            raise ConfigError(problems[0])
+        raise_problems(cfg.problems(rollout.batch_size[0]))
         rollout = rollout.to(self.device)
         done = rollout["done"][:, :-1]
         valid = alive_mask(done) if cfg.truncate_at_first_done else torch.ones_like(done)
@@ -158,14 +164,3 @@ class GRPO(OnPolicyAlgorithm):
             metrics["approx_kl"] = masked_mean(k3(rows.action_log_ratio), rows.action_mask)
             metrics["clip_fraction"] = masked_mean(((ratio - 1).abs() > cfg.clip_coef).float(), rows.mask)
         return loss, metrics
-
-
-def _group_problems(num_envs: int, group_size: int) -> list[str]:
-    if num_envs % group_size == 0:
-        return []
-    below = num_envs // group_size * group_size
-    near = " or ".join(str(multiple) for multiple in (below, below + group_size) if multiple)
-    return [
-        f"algorithm.cfg.group_size: {num_envs} environments (trainer.num_envs) cannot be divided into groups of "
-        f"{group_size}; the nearest multiple is {near}"
-    ]

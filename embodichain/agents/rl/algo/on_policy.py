@@ -24,24 +24,21 @@ class AlgorithmCfg(BaseAlgorithmCfg):
     n_epochs: PositiveInt = 10
     """Passes over each rollout."""
     batch_size: PositiveInt = 2048
-    """Transitions per minibatch, in each of several processes; the last one of an epoch has the remainder. By
-    default at most a whole rollout."""
+    """Transitions per minibatch, in each of several processes; the last one of an epoch has the remainder. At most a
+    whole rollout."""
     gae_lambda: Annotated[float, Field(ge=0, le=1)] = 0.95
     """Weight of longer returns in the advantage: 0 is the one-step error, 1 the whole return."""
     logprob_level: LogProbLevel = "action"
     """For policies that choose chunks of actions, the level of the probability ratio: each entry of an action that has
     a log-probability (``"token"``), each action, or the whole chunk. Only executed actions count."""
 
-    def check_run(self, num_envs: int, buffer_size: int) -> list[str]:
-        """Return the errors of these hyperparameters for rollouts of N environments and T steps, one line each."""
-        transitions = num_envs * buffer_size
-        # The default is an upper limit: a small rollout is one minibatch without a setting.
-        if self.batch_size <= transitions or self.batch_size == AlgorithmCfg.batch_size:
+    def notices(self, rollout_steps: int, env_steps: int) -> list[str]:
+        """Return what has no effect; see ``BaseAlgorithmCfg.notices``."""
+        if self.batch_size <= rollout_steps or self.batch_size == AlgorithmCfg.batch_size:
             return []
         return [
-            f"algorithm.cfg.batch_size: {self.batch_size} is more than a rollout has: {num_envs} environments "
-            f"(trainer.num_envs) x {buffer_size} steps (trainer.buffer_size) = {transitions}. "
-            f"To make it one minibatch: algorithm.cfg.batch_size={transitions}"
+            f"algorithm.cfg.batch_size: {self.batch_size:,} is more than the {rollout_steps:,} transitions of a "
+            "rollout (trainer.num_envs x trainer.buffer_size), which is one minibatch"
         ]
 
 

@@ -38,7 +38,7 @@ class SACCfg(BaseAlgorithmCfg):
     """Steps in the replay buffer, over all environments of a process; older ones are overwritten."""
     learning_starts: NonNegativeInt = 5_000
     """Environment steps of a process before its first gradient step."""
-    updates_per_step: PositiveFloat = 1.0
+    updates_per_step: Annotated[float, Field(gt=0, le=1000)] = 1.0
     """Gradient steps of the critics for each environment step of a process: 0.125 is one for 8 environments' step."""
     policy_delay: PositiveInt = 1
     """Gradient steps of the critics for each one of the actor and the temperature."""

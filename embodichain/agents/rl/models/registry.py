@@ -32,7 +32,7 @@ from embodichain.agents.rl.models.soft_actor_critic import (
     build_soft_actor_critic,
 )
 from embodichain.agents.rl.models.vla.loading import OUR_MODELS, find_vla_class
-from embodichain.agents.rl.models.vla.policy import VLAPolicy, VLAPolicyCfg, build_vla_policy
+from embodichain.agents.rl.models.vla.policy import VLAPolicy, VLAPolicyCfg, build_vla_policy, stored_chunk_length
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import to_dict
 from embodichain.utils.errors import placed, unknown_name
@@ -178,6 +178,13 @@ def parse_policy_block(
 def policy_data(cfg: PolicyBlock) -> dict[str, Any]:
     """Return the ``policy`` block with all defaults, as plain data for ``build_policy``."""
     return dict(cfg.block) if isinstance(cfg, UserPolicyCfg) else to_dict(cfg)
+
+
+def chunk_length_of(cfg: PolicyBlock) -> int:
+    """Return the number of actions of a choice as far as the block says it; 1: it is known once the policy is built."""
+    if isinstance(cfg, VLAPolicyCfg):
+        return stored_chunk_length(cfg.vla_config)
+    return getattr(cfg, "chunk_length", 1)
 
 
 def build_policy(

@@ -100,6 +100,12 @@ def test_normalised_advantages_have_mean_zero_and_std_one() -> None:
     assert normalize_advantages(torch.full((4,), 2.0)).tolist() == [0, 0, 0, 0]
 
 
+def test_advantage_of_a_single_sample_is_not_normalised(capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):
+        assert normalize_advantages(torch.tensor([[-3.0]])).tolist() == [[-3.0]]  # (-3 - mean -3) / std would be 0
+    assert capsys.readouterr().err.count("is not normalised") == 1
+
+
 def test_explained_variance_of_perfect_constant_and_inverted_predictions() -> None:
     target = torch.tensor([[1.0, 2.0, 3.0]])
     assert explained_variance(target, target).item() == 1

@@ -249,20 +249,11 @@ def test_indivisible_number_of_environments_is_refused_before_and_in_the_update(
         f"algorithm.cfg.group_size: {num_envs} environments (trainer.num_envs) cannot be divided into groups of 4; "
         f"the nearest multiple is {near}"
     )
-    assert cfg.check_run(num_envs, 5) == [message]
+    assert cfg.problems(num_envs) == [message]
     policy = make_policy()
     with pytest.raises(ConfigError) as caught:
         GRPO(cfg, policy).update(make_rollout(policy, N=num_envs))
     assert str(caught.value) == message
-
-
-def test_problems_of_a_run_are_reported_together() -> None:
-    assert GRPOCfg(group_size=4, batch_size=40).check_run(8, 5) == []
-    problems = GRPOCfg(group_size=4, batch_size=41).check_run(6, 5)
-    assert [problem.partition(":")[0] for problem in problems] == [
-        "algorithm.cfg.batch_size",
-        "algorithm.cfg.group_size",
-    ]
 
 
 @pytest.mark.parametrize("bad", [{"group_size": 1}, {"kl_coef": -1}, {"eps": 0}])

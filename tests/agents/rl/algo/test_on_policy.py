@@ -9,17 +9,14 @@ from embodichain.agents.rl.algo import AlgorithmCfg, clipped_surrogate
 from embodichain.agents.rl.algo.on_policy import k3
 
 
-def test_minibatch_may_be_as_large_as_the_rollout_and_no_larger() -> None:
+def test_minibatch_larger_than_the_rollout_is_noticed() -> None:
     cfg = AlgorithmCfg(batch_size=8)
-    assert cfg.check_run(num_envs=2, buffer_size=4) == []  # 2 x 4 = 8
-    assert cfg.check_run(num_envs=1, buffer_size=7) == [
-        "algorithm.cfg.batch_size: 8 is more than a rollout has: 1 environments (trainer.num_envs) x 7 steps "
-        "(trainer.buffer_size) = 7. To make it one minibatch: algorithm.cfg.batch_size=7"
+    assert cfg.notices(8, 80) == []
+    assert cfg.notices(7, 70) == [
+        "algorithm.cfg.batch_size: 8 is more than the 7 transitions of a rollout (trainer.num_envs x "
+        "trainer.buffer_size), which is one minibatch"
     ]
-
-
-def test_size_of_minibatches_may_be_left_out_however_small_the_rollout_is() -> None:
-    assert AlgorithmCfg().check_run(num_envs=1, buffer_size=7) == []
+    assert AlgorithmCfg().notices(7, 70) == []  # the default is an upper limit
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import copy
 import importlib.util
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Annotated, Any, cast
 
 import torch
@@ -20,9 +21,12 @@ from torch import nn
 
 from embodichain.agents.rl.models.block import PolicySpaces
 from embodichain.agents.rl.models.policy import Policy
+from embodichain.agents.rl.models.vla.gaussian_vla import GaussianVLA, GaussianVLACfg
 from embodichain.agents.rl.models.vla.lerobot.features import check_entries, find_entries
+from embodichain.agents.rl.models.vla.lerobot.files import read_object
 from embodichain.agents.rl.models.vla.lerobot.folder import LeRobotFolder, build_lerobot_model
 from embodichain.agents.rl.models.vla.loading import (
+    MODEL_PATH,
     StoredModel,
     build_vla_model,
     check_lerobot_class,
@@ -173,6 +177,15 @@ class _WithoutAdapters(Policy):
         model: Any = self._policy[0].model
         context: AbstractContextManager[None] = model.disable_adapter()
         return context
+
+
+def stored_chunk_length(vla: VLAConfig) -> int:
+    """Return H by ``model_config``, the model's folder, or our models' default; 1 if none says it."""
+    default = GaussianVLACfg.chunk_length if issubclass(find_vla_class(vla.model_class), GaussianVLA) else 1
+    path = Path(vla.model_path or "") / "config.json"
+    saved = read_object(path, MODEL_PATH) if vla.model_path and path.is_file() else {}
+    length = vla.model_config.get("chunk_length", saved.get("chunk_length", saved.get("n_action_steps", default)))
+    return length if isinstance(length, int) and length > 0 else 1
 
 
 def build_vla_policy(
