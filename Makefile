@@ -14,6 +14,9 @@ INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-input
 # Only the files that `make lock` saw, nothing built from source. PyTorch is the exception: scripts/setup_torch.sh.
 INSTALL_LOCKED := $(INSTALL) --require-hashes --no-deps --only-binary :all:
 INSTALL_TORCH = sh scripts/setup_torch.sh $(BIN)/python $(TORCH_INDEX)
+# Editors check configs by them; the wheel has them.
+WRITE_SCHEMAS = mkdir -p configs/schema && for kind in $$($(BIN)/python -c "from embodichain.schema import SCHEMAS; print(*SCHEMAS)"); do \
+	$(BIN)/python -m embodichain.cli schema --kind $$kind --out configs/schema/$$kind.schema.json || exit 1; done
 # Built with the locked setuptools.
 INSTALL_PACKAGE := $(INSTALL) --no-deps --no-build-isolation --no-index --editable .
 
@@ -50,9 +53,7 @@ format: setup-dev ## Format the code, and fix what the linter can fix
 	$(BIN)/ruff format .
 
 schema: setup-dev ## Write the JSON Schemas of the configs, and the tables of docs/configuration.md, from the code
-	$(BIN)/python -m embodichain.cli schema --kind train --out configs/schema/train.schema.json
-	$(BIN)/python -m embodichain.cli schema --kind env --out configs/schema/env.schema.json
-	$(BIN)/python -m embodichain.cli schema --kind bc --out configs/schema/bc.schema.json
+	$(WRITE_SCHEMAS)
 	$(BIN)/python scripts/config_docs.py
 
 docs: $(VENV)/.installed-docs ## Build the documentation site into site/; a warning or a broken link is an error
@@ -83,6 +84,7 @@ $(VENV)/.installed-docs: $(VENV)/.installed requirements/docs.txt
 
 wheel: setup ## Build the wheel into dist/: the package with the shipped configs, for an installation without the checkout
 	rm -rf build
+	$(WRITE_SCHEMAS)
 	$(BIN)/python -m pip wheel --disable-pip-version-check --no-deps --no-build-isolation --no-index --wheel-dir dist .
 
 sbom: setup ## Write sbom.cdx.json: the packages installed in the virtual environment, in the CycloneDX format

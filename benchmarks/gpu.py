@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from embodichain.agents.rl.nan_guard.guard import find_divergences
 from tensordict import TensorDict
 
 from embodichain.agents.rl.build import build_learner
@@ -115,7 +114,6 @@ class Case:
         rollout = self._collect(self.num_steps)
         self._update(rollout)
         self._stats.finish_rollout(rollout)
-        find_divergences(rollout)
 
     def _learn(self, rollout: TensorDict) -> None:
         self.algorithm.update(rollout)

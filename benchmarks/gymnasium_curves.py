@@ -55,8 +55,8 @@ TASKS = ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5")
 LEARNERS = ("ours", "sb3")
 EVAL_SEED = 1_000_004
 EVAL_EPISODES = 20
-ROOT = Path(__file__).resolve().parent
-RESULTS = ROOT / "gymnasium_curves.jsonl"
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks/results/gymnasium_curves.jsonl"
 PICTURE = ROOT.parent / "docs/media/gymnasium_curves.png"
 
 Record = dict[str, Any]

@@ -26,7 +26,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIGS = ROOT / "configs/agents/rl"
-RESULTS = ROOT / "benchmarks/support.jsonl"
+RESULTS = ROOT / "benchmarks/results/support.jsonl"
 PAGE = ROOT / "docs/support.md"
 
 Record = dict[str, Any]
@@ -200,8 +200,8 @@ def _detail(record: Record) -> str:
 
 _HEAD = """# What was tried, and where
 
-Written by `python -m benchmarks.support --page` from `benchmarks/support.jsonl`; do not edit. Each row is a shipped
-config below `configs/agents/rl`.
+Written by `python -m benchmarks.support --page` from `benchmarks/results/support.jsonl`; do not edit. Each row is a
+shipped config below `configs/agents/rl`.
 
 - **trained**: the whole config was trained once, and its last evaluation reached the bar: 90 % success, or what the
   second table says. Results of more trainings and seeds are in [tasks.md](tasks.md), but not with their commit.

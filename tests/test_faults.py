@@ -1,46 +1,65 @@
-"""A small part of the campaign of faults; all of it: ``python -m benchmarks.faults``."""
+"""Trainings that are killed at any time and resumed end as one that was not."""
 
 from __future__ import annotations
 
 import json
-import os
+import random
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+from embodichain.agents.rl.checkpoint.file import load_checkpoint
+from tests.agents.rl.fakes import assert_same, tiny_config, tiny_sac_config, write_config
+
+ITERATIONS, KILLS = 30, 2
+PPO: dict[str, Any] = {"trainer__iterations": ITERATIONS, "trainer__save_freq": "1 it", "trainer__enable_eval": False}
+VOLATILE = ("wall_time", "time/", "charts/SPS")  # durations differ
 
 
-def run(*arguments: str) -> list[tuple[str, str]]:
-    """Run a part of the campaign; return each fault, and the verdict."""
-    # In a process of its own: the trainings are forked from it, which one with threads must not do.
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.faults", *arguments],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    rows = json.loads(done.stdout.splitlines()[-1])["rows"]
-    return [(row["fault"], row["verdict"]) for row in rows]
+def command(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    words = [sys.executable, "-m", "embodichain.cli", *arguments]
+    return subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def test_small_trainings_survive_kills_and_files_that_cannot_grow() -> None:
-    sizes = ["--kills", "6", "--commands", "0", "--seed", "1", "--most", "3"]
-    assert run(*sizes, "--only", "SIGKILL", "grow", "operation of PPO") == [
-        ("SIGKILL", "as promised"),
-        ("SIGKILL with a replay buffer", "as promised"),
-        ("kills at every file operation of PPO", "as promised"),
-        ("files that may not grow (full disk without root)", "as promised"),
-    ]
+def result(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the last checkpoint's learner and the metrics of every iteration."""
+    (run,) = (folder / "outputs").iterdir()
+    last = max((run / "checkpoints").glob("*.pt"), key=lambda path: int(path.stem.rpartition("_")[2]))
+    content = load_checkpoint(last)
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    kept = [{name: value for name, value in row.items() if not name.startswith(VOLATILE)} for row in rows]
+    return {name: content[name] for name in ("policy", "algorithm", "env", "global_step")}, kept
 
 
-@pytest.mark.skipif(os.environ.get("MUJOCO_GL") == "disable", reason="needs OpenGL without a screen")
-def test_small_clonings_survive_kills_at_file_operations() -> None:
-    assert run("--most", "2", "--only", "operation of a cloning") == [
-        ("kills at every file operation of a cloning", "as promised")
-    ]
+@pytest.mark.parametrize("make", [tiny_config, tiny_sac_config])
+def test_killed_and_resumed_run_equals_one_that_was_not(make: Any, tmp_path: Path) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    for folder in (whole, killed):
+        folder.mkdir()
+        write_config(folder, make(**PPO))
+    process = command(whole, "train", "train_config.json")
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, out
+    draw = random.Random(1)
+    words = ["train", "train_config.json"]
+    for kill in range(KILLS + 1):
+        process = command(killed, *words)
+        if kill < KILLS:
+            seen = len(list(killed.glob("outputs/*/checkpoints/*.pt")))
+            deadline = time.monotonic() + 60
+            while len(list(killed.glob("outputs/*/checkpoints/*.pt"))) <= seen and process.poll() is None:
+                assert time.monotonic() < deadline
+                time.sleep(0.001)
+            time.sleep(draw.uniform(0, 0.05))
+            process.send_signal(signal.SIGKILL)
+        out, _ = process.communicate(timeout=120)
+        assert kill < KILLS or process.returncode == 0, out
+        words = ["resume", "latest"]
+    (expected, expected_rows), (got, rows) = result(whole), result(killed)
+    assert rows == expected_rows
+    assert_same(got, expected)

@@ -14,7 +14,7 @@ def limit_openmp_spinning(environment: MutableMapping[str, str] = os.environ) ->
 
     By default idle threads spin for milliseconds, and an update is several times slower as soon as another process
     needs a core. Waking a sleeping thread takes longer than a small operation; 2000 spins bridge the gap between two
-    operations at little cost (benchmarks/threads.py).
+    operations at little cost.
     """
     if "OMP_WAIT_POLICY" not in environment:
         environment["OMP_WAIT_POLICY"] = "PASSIVE"  # for OpenMPs other than GNU's, which torch's wheels have

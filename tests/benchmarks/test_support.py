@@ -73,11 +73,11 @@ def test_unknown_config_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 def test_commit_has_a_mark_where_files_have_changed_but_for_what_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("code.py", "docs/support.md", "benchmarks/support.jsonl"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+    for name in ("code.py", "docs/support.md", "benchmarks/results/support.jsonl"):
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / name).write_text("1", encoding="utf-8")
     monkeypatch.setattr(support, "ROOT", tmp_path)
-    monkeypatch.setattr(support, "RESULTS", tmp_path / "benchmarks/support.jsonl")
+    monkeypatch.setattr(support, "RESULTS", tmp_path / "benchmarks/results/support.jsonl")
     monkeypatch.setattr(support, "PAGE", tmp_path / "docs/support.md")
     who = ["-c", "user.name=a", "-c", "user.email=a@b"]
     for call in (["init", "-q"], ["add", "."], [*who, "commit", "-q", "-m", "All"]):

@@ -111,12 +111,6 @@ def test_trusted_once_a_task_trains_and_its_run_plays_from_any_folder_without_an
     assert main(["export", "latest", "--format", "pt2", "--observations", "4"]) == 0
 
 
-def test_environments_in_other_processes_find_the_trusted_module(project: Path) -> None:
-    assert main(["trust", str(project)]) == 0
-    in_process = 'trainer.asynchronous={"backend": "process", "max_staleness": 0}'
-    assert main(["train", str(project / "train_config.json"), in_process, "trainer.enable_eval=false"]) == 0
-
-
 def test_gymnasiums_processes_find_the_trusted_package_that_the_id_names(project: Path) -> None:
     (project / "trusts_gym.py").write_text(
         "import gymnasium\n"

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [*sorted(ROOT.glob("docs/*.md")), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md"))]
 # Where the paths on a page may begin: pages about the learner leave the package's folders out.
 STARTS = [ROOT, ROOT / "embodichain"]
-FOLDERS = "embodichain|agents|lab|utils|tools|commands|tests|configs|benchmarks|scripts|examples|docs"
+FOLDERS = "embodichain|agents|lab|utils|tools|commands|tests|configs|scripts|examples|docs"
 
 
 def names_nothing(dotted: str) -> bool:

@@ -14,7 +14,7 @@ from embodichain.agents.rl.buffer import VLABuffer
 from embodichain.agents.rl.build_checks import check_built_policy, check_rollouts
 from embodichain.agents.rl.checkpoint.content import loading
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun
-from embodichain.agents.rl.collector import AsyncCollector, ProcessEnv
+from embodichain.agents.rl.collector import AsyncCollector
 from embodichain.agents.rl.demonstrations.load import load_demonstrations
 from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.distributed.placement import Placement
@@ -29,14 +29,12 @@ from embodichain.agents.rl.vec_env import mirror_map_of
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnv, GymnasiumEnvCfg
-from embodichain.lab.gym.wrappers.gymnasium_env.registry import named_modules
 from embodichain.lab.sim.rendering.live_scene import LiveScene
 from embodichain.utils.configclass import replace
 from embodichain.utils.threads import torch_threads
 
 TaskEnv = EmbodiedEnv | GymnasiumEnv
 """Environments in this process."""
-TrainingEnv = TaskEnv | ProcessEnv
 """Environments of a training, in this process or a separate one."""
 
 
@@ -69,7 +67,7 @@ def build_task(env_id: str, cfg: TaskCfg) -> TaskEnv:
     return GymnasiumEnv(cfg) if isinstance(cfg, GymnasiumEnvCfg) else build_env(env_id, cfg)
 
 
-def build_envs(run: RunConfig) -> tuple[TrainingEnv, TaskEnv | None]:
+def build_envs(run: RunConfig) -> tuple[TaskEnv, TaskEnv | None]:
     """Build the training environments, and those for evaluation if the config enables it.
 
     Raises:
@@ -77,7 +75,7 @@ def build_envs(run: RunConfig) -> tuple[TrainingEnv, TaskEnv | None]:
     """
     if run.trainer.viewer:
         check_viewer_is_installed()
-    env = _build_training_env(run, run.env)
+    env = build_task(run.env_id, run.env)
     try:
         return env, None if run.eval_env is None else build_task(run.env_id, run.eval_env)
     except BaseException:
@@ -85,14 +83,14 @@ def build_envs(run: RunConfig) -> tuple[TrainingEnv, TaskEnv | None]:
         raise
 
 
-def build_env_sets(run: RunConfig) -> list[TrainingEnv]:
+def build_env_sets(run: RunConfig) -> list[TaskEnv]:
     """Build the further env sets of asynchronous collection."""
     asynchronous = run.trainer.collection()
-    sets: list[TrainingEnv] = []
+    sets: list[TaskEnv] = []
     try:
         for number in range(1, 1 if asynchronous is None else asynchronous.env_groups):
             cfg: TaskCfg = replace(run.env, first_env_id=run.env.first_env_id + number * run.env.num_envs)
-            sets.append(_build_training_env(run, cfg))
+            sets.append(build_task(run.env_id, cfg))
     except BaseException:
         for env in sets:
             env.close()
@@ -100,15 +98,7 @@ def build_env_sets(run: RunConfig) -> list[TrainingEnv]:
     return sets
 
 
-def _build_training_env(run: RunConfig, cfg: TaskCfg) -> TrainingEnv:
-    collection = run.trainer.collection()
-    if collection is None or collection.backend == "thread":
-        return build_task(run.env_id, cfg)
-    modules = [*run.trainer.import_modules, *named_modules(run.env_id)]
-    return ProcessEnv(partial(build_task, run.env_id, cfg), modules)
-
-
-def build_env_policy(run: RunConfig, env: TrainingEnv, device: torch.device) -> Policy:
+def build_env_policy(run: RunConfig, env: TaskEnv, device: torch.device) -> Policy:
     """Build the policy for an environment."""
     return build_policy(
         run.policy,
@@ -120,7 +110,7 @@ def build_env_policy(run: RunConfig, env: TrainingEnv, device: torch.device) -> 
 
 
 def build_learner(
-    run: RunConfig, env: TrainingEnv, device: torch.device, is_resumed: bool = False
+    run: RunConfig, env: TaskEnv, device: torch.device, is_resumed: bool = False
 ) -> tuple[Policy, BaseAlgorithm]:
     """Build the policy and the algorithm that improves it.
 
@@ -148,14 +138,14 @@ def build_learner(
 def build_trainer(
     run: RunConfig,
     folder: RunFolder,
-    env: TrainingEnv,
+    env: TaskEnv,
     eval_env: TaskEnv | None,
     policy: Policy,
     algorithm: BaseAlgorithm,
     resume: SavedRun | None = None,
     check_stop: Callable[[], None] = lambda: None,
     allowed_writes: Sequence[str] = (),
-    more_sets: Sequence[TrainingEnv] = (),
+    more_sets: Sequence[TaskEnv] = (),
 ) -> Trainer:
     """Build a run's trainer, and write the resolved config into its folder. Only rank 0 writes.
 
@@ -218,7 +208,7 @@ def build_trainer(
             viewer=viewer,
         )
         if isinstance(algorithm, SAC) and algorithm.cfg.demonstrations is not None:
-            assert isinstance(env, EmbodiedEnv | ProcessEnv)  # the config refuses others
+            assert isinstance(env, EmbodiedEnv)  # the config refuses others
             algorithm.use_demonstrations(
                 load_demonstrations(run, folder.path, env, policy.obs_keys, resume is not None)
             )

@@ -7,7 +7,6 @@ import torch
 from embodichain.agents.rl.algo import BaseAlgorithm
 from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.buffer import check_sequences
-from embodichain.agents.rl.collector import ProcessEnv
 from embodichain.agents.rl.models import Policy, check_policy
 from embodichain.agents.rl.models.block import space_size
 from embodichain.agents.rl.models.policy import allocate_for
@@ -20,9 +19,7 @@ from embodichain.utils.machine import check_memory
 from embodichain.utils.observations import IMAGE_DIMS, entry_spaces, zero_entries
 
 
-def check_built_policy(
-    run: RunConfig, env: EmbodiedEnv | GymnasiumEnv | ProcessEnv, policy: Policy, device: torch.device
-) -> None:
+def check_built_policy(run: RunConfig, env: EmbodiedEnv | GymnasiumEnv, policy: Policy, device: torch.device) -> None:
     """Check that a policy fits its environment and the rollouts' length, and that the memory suffices to train it.
 
     A Gymnasium environment's image that no network reads is a warning.
@@ -52,7 +49,7 @@ def check_built_policy(
     check_memory("policy", what, 2 * sum(values.nbytes for values in trained), device)
 
 
-def check_rollouts(run: RunConfig, env: EmbodiedEnv | GymnasiumEnv | ProcessEnv, algorithm: BaseAlgorithm) -> None:
+def check_rollouts(run: RunConfig, env: EmbodiedEnv | GymnasiumEnv, algorithm: BaseAlgorithm) -> None:
     """Check that the rollouts for an algorithm fit the memory of its device, and its policy's sequences fit them.
 
     Raises:

@@ -30,12 +30,6 @@ def gymnasium_problems(trainer: TrainerCfg, algorithm: Any, cfg: GymnasiumEnvCfg
             "its kwargs records videos of evaluations"
             for name in terms
         ]
-    collection = trainer.collection()
-    if collection is not None and collection.backend == "process" and cfg.vectorization == "async":
-        found.append(
-            "trainer.asynchronous.backend: 'process' cannot go together with vectorization 'async': the process of the "
-            "environments starts none of its own; use vectorization 'sync'"
-        )
     if getattr(algorithm, "group_size", 1) > 1 and cfg.vectorization == OWN_FORM:
         found.append(
             "algorithm.cfg.group_size: the members of a group begin equal episodes, which the environment's own vector "

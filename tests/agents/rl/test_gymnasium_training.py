@@ -128,12 +128,6 @@ def test_demonstrations_are_refused() -> None:
     assert "needs an environment with a scene" in lines[0]
 
 
-def test_processes_of_environments_start_no_others() -> None:
-    asynchronous = {"backend": "process"}
-    (line,) = errors([], gym_config=PENDULUM | {"vectorization": "async"}, trainer__asynchronous=asynchronous)
-    assert line.startswith("trainer.asynchronous.backend: 'process' cannot go together with vectorization 'async'")
-
-
 def test_groups_need_environments_that_can_be_seeded() -> None:
     with scripted("Disabled"):
         own = {"id": "gymnasium:Scripted-v0", "vectorization": "vector_entry_point", "max_episode_steps": 3}
@@ -283,13 +277,6 @@ def test_a_scripts_own_trainer_writes_checkpoints_that_the_command_continues(tmp
     run = load_run_config(tmp_path / "config.json")
     assert run.env == GymnasiumEnvCfg(PENDULUM["id"], num_envs=2, max_episode_steps=6, seed=5, records=False)
     assert train_from_config(None, overrides=["trainer.iterations=3"], resume=str(tmp_path))["env_steps"] == 24
-
-
-def test_environments_are_stepped_in_another_process(tmp_path: Path) -> None:
-    asynchronous = {"backend": "process", "max_staleness": 0}
-    path = write_config(tmp_path, config(trainer__asynchronous=asynchronous, trainer__enable_eval=False))
-    summary = train_from_config(path, overrides=["trainer.iterations=2"])
-    assert train_from_config(None, overrides=["trainer.iterations=3"], resume=summary["run_folder"])["env_steps"] == 24
 
 
 class _Camera(gym.Env[Any, Any]):

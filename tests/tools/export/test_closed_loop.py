@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.plain_robot import PlainRobot
 from embodichain.agents.rl.checkpoint.saved_run import find_run
 from embodichain.agents.rl.gymnasium_checks import with_scene
 from embodichain.agents.rl.models import policy_input
@@ -30,6 +29,7 @@ from embodichain.tools.open_run import open_run
 from tests.agents.rl.fakes import tiny_config, write_config
 from tests.lab.legged_scenes import GO2
 from tests.pages import REPOSITORY
+from tests.tools.export.plain_robot import PlainRobot
 
 pytest.importorskip("onnxscript")
 

@@ -2,18 +2,15 @@
 
 from embodichain.agents.rl.collector.asynchronous.async_collector import AsyncCollector
 from embodichain.agents.rl.collector.asynchronous.inference import InferencePolicy, PolicyPublisher, PolicySnapshot
-from embodichain.agents.rl.collector.asynchronous.process_env import EnvProcessError, ProcessEnv
 from embodichain.agents.rl.collector.base import BaseCollector, StepCallback
 from embodichain.agents.rl.collector.sync_collector import SyncCollector
 
 __all__ = [
     "AsyncCollector",
     "BaseCollector",
-    "EnvProcessError",
     "InferencePolicy",
     "PolicyPublisher",
     "PolicySnapshot",
-    "ProcessEnv",
     "StepCallback",
     "SyncCollector",
 ]

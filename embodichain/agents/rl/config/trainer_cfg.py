@@ -58,9 +58,6 @@ class EventsCfg:
 class AsynchronousCfg:
     """The ``trainer.asynchronous`` block: how rollouts are collected while the policy is updated."""
 
-    backend: Literal["thread", "process"] = "thread"
-    """Where the environments are stepped: in a thread of the training's process, or each env set in a separate process,
-    for those whose step holds the interpreter's lock. The policy infers in a thread."""
     max_staleness: NonNegativeInt = 1
     """Maximum number of updates between the policy of a step and the update that learns from it; 0: synchronous."""
     buffer_capacity: PositiveInt | None = None

@@ -18,7 +18,6 @@ from embodichain.agents.rl.algo.sac import EXPERT
 from embodichain.agents.rl.buffer import Demonstrations
 from embodichain.agents.rl.checkpoint.content import loading
 from embodichain.agents.rl.checkpoint.file import load_checkpoint, save_checkpoint
-from embodichain.agents.rl.collector import ProcessEnv
 from embodichain.agents.rl.demonstrations.dataset import PLACE, Task, read_demonstrations
 from embodichain.agents.rl.demonstrations.expert import ExpertEpisode, play_expert
 from embodichain.agents.rl.distributed import get_process_group
@@ -37,7 +36,7 @@ _NUM_ENVS, _NUM_EPISODES = 16, 50  # of the expert
 
 
 def load_demonstrations(
-    run: RunConfig, folder: Path, env: EmbodiedEnv | ProcessEnv, keys: Sequence[str], is_resumed: bool
+    run: RunConfig, folder: Path, env: EmbodiedEnv, keys: Sequence[str], is_resumed: bool
 ) -> Demonstrations:
     """Return the demonstrations that ``algorithm.cfg`` names, on all ranks those that rank 0 finds; log what they are.
 
@@ -70,7 +69,7 @@ def load_demonstrations(
     return found
 
 
-def task_of(run: RunConfig, env: EmbodiedEnv | ProcessEnv) -> Task:
+def task_of(run: RunConfig, env: EmbodiedEnv) -> Task:
     """Return what a dataset must fit."""
     cfg, cls, action_space = run.env, get_env_spec(run.env_id).cls, env.single_action_space
     # The config refuses others.
@@ -82,7 +81,7 @@ def task_of(run: RunConfig, env: EmbodiedEnv | ProcessEnv) -> Task:
         observation_space=env.single_observation_space,
         action_space=action_space,
         success_terminates=bool(cfg.extensions.get("success_terminates", cls.success_terminates)),
-        joint_names=None if has_state or isinstance(env, ProcessEnv) else env.robot.joint_names,
+        joint_names=None if has_state else env.robot.joint_names,
         config=run.resolved["gym_config"],
     )
 

@@ -14,7 +14,7 @@ from embodichain.utils import logger
 from embodichain.utils.threads import torch_threads
 
 WORK_OF_A_THREAD = 32e6
-"""Floating-point operations of a matrix product that repay a thread's being woken; from benchmarks/threads.py."""
+"""Floating-point operations of a matrix product that repay a thread's being woken, measured on two cores."""
 
 
 def worthwhile_threads(policy: Policy, batch_size: int, rollout_length: int, available: int) -> int:

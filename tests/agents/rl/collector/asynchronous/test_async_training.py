@@ -337,7 +337,7 @@ def test_several_processes_are_refused(tmp_path: Path, where: str) -> None:
 
 
 def test_everything_is_reachable_from_the_config(tmp_path: Path) -> None:
-    asynchronous = {"backend": "thread", "max_staleness": 3, "buffer_capacity": 2, "env_groups": 2}
+    asynchronous = {"max_staleness": 3, "buffer_capacity": 2, "env_groups": 2}
     cfg = {"batch_size": 8, "decoupled": False, "behaviour_weight_cap": 2.0}
     with built(tmp_path, trainer__asynchronous=asynchronous, algorithm__cfg=cfg) as (trainer, envs):
         collector, algorithm = trainer.collector, trainer.algorithm
