@@ -85,9 +85,10 @@ def evaluate_run(
         "overrides": list(overrides),
         "stochastic": not deterministic,
         "success_rate": rate,
+        "success_once": None if rate is None else float(columns["success_once"].mean()),
         "success_interval_95": None if rate is None else list(wilson_interval(rate, episodes)),
         "metrics": means_of([table.metrics()]),
-        "figures": {name: describe(values) for name, values in columns.items() if name != "success"},
+        "figures": {name: describe(values) for name, values in columns.items() if not name.startswith("success")},
     }
 
 
@@ -120,7 +121,8 @@ def _success_lines(result: dict[str, Any]) -> list[str]:
         return []
     low, high = result["success_interval_95"]
     rate = f"success rate  {result['success_rate']:.1%} of {result['episodes']} episodes "
-    return [f"{rate}(95 % interval {low:.1%} to {high:.1%})", ""]
+    once = f"success once  {result['success_once']:.1%}, at any step of an episode"
+    return [f"{rate}(95 % interval {low:.1%} to {high:.1%})", once, ""]
 
 
 def format_evaluation(result: dict[str, Any]) -> str:

@@ -269,6 +269,7 @@ def _summarise(trainer: Trainer, folder: RunFolder, wall_seconds: float) -> dict
     peak = peak_memory()
     return {
         "success_rate": result.success_rate if result else None,
+        "success_once": result.success_once if result else None,
         "success_interval_95": list(result.success_interval) if result and result.success_interval else None,
         "avg_reward": result.avg_reward if result else None,
         "episodes": result.episodes if result else 0,
@@ -300,6 +301,8 @@ def _summary_rows(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if rate is not None:
         low, high = interval
         yield "success rate", f"{rate:.1%} of {summary['episodes']} episodes (95 % interval {low:.1%} to {high:.1%})"
+        if summary.get("success_once") is not None:  # runs of older versions have none
+            yield "success once", f"{summary['success_once']:.1%}, at any step of an episode"
     elif summary["episodes"] and "avg_reward" in summary:  # runs of older versions have none
         yield "return", f"{format_finite(summary['avg_reward'])}, mean of {summary['episodes']} episodes"
     for name, value in summary.get("metrics", {}).items():  # runs of older versions have none

@@ -62,7 +62,8 @@ class VecEnv(Protocol):
         Returns:
             ``obs`` TensorDict [N]; ``reward`` float32 [N]; ``terminated`` and ``truncated`` bool [N]; ``info`` with
 
-            - ``rewards``, ``metrics``: dictionaries of name -> tensor [N];
+            - ``rewards``, ``metrics``: dictionaries of name -> tensor [N], of the same names until the next rollout or
+              full reset; a metric is NaN in environments that do not have it at this step;
             - ``success``, ``fail``: bool [N];
             - ``elapsed_steps``: int [N], length of the episode so far, the ended one's where an episode ended;
             - ``final_obs``: TensorDict [N], every environment's observation before any reset of this step. Rows that

@@ -23,6 +23,8 @@ from embodichain.utils.video import Footage
 EVAL_SEED_OFFSET = 1_000_003
 """Added to a run's seed for the evaluation, so that its episodes differ from the training's."""
 
+_ONCE = 2  # row of an ``EpisodeTable``
+
 
 @runtime_checkable
 class RecordsVideos(Protocol):
@@ -62,15 +64,17 @@ class Evaluation:
     Attributes:
         success_rate: share of episodes whose last step was a success; None: the environment does not know.
         success_interval: its 95 % interval (Wilson, 1927).
+        success_once: share of episodes with a success at any step; None: the environment does not know.
         avg_reward: mean return.
         avg_length: mean length, steps.
         episodes: E.
-        metrics: of the environment by name, means over the episodes: of a number's mean over an episode's steps, and of
-            a flag at its last step, so that it is a share of the episodes.
+        metrics: of the environment by name, means over the episodes: of a number's mean over an episode's steps that
+            have it, and of a flag at its last step, so that it is a share of the episodes.
     """
 
     success_rate: float | None
     success_interval: tuple[float, float] | None
+    success_once: float | None
     avg_reward: float
     avg_length: float
     episodes: int
@@ -88,7 +92,7 @@ class Evaluation:
 
     def scalars(self) -> dict[str, float]:
         """Return the scalars for the log."""
-        names = ("success_rate", "avg_reward", "avg_length")
+        names = ("success_rate", "success_once", "avg_reward", "avg_length")
         own = {f"eval/{name}": getattr(self, name) for name in names if getattr(self, name) is not None}
         return own | {f"eval/metrics/{name}": value for name, value in self.metrics.items()}
 
@@ -119,9 +123,11 @@ class EpisodeTable:
             episode: numbers of the environments' present episodes, [N] int64; those from E on do not count.
         """
         metrics = info["metrics"]
-        columns = {"return": reward, "length": info.get("executed", torch.ones_like(reward))}
+        made = info.get("executed", torch.ones_like(reward))
+        columns = {"return": reward, "length": made, "success_once": info["success"]}
         columns |= {f"rewards/{name}": value for name, value in info["rewards"].items()}
-        columns |= {f"metrics/{name}": value for name, value in metrics.items()}
+        columns |= {f"metrics/{name}": value.masked_fill(value.isnan(), 0.0) for name, value in metrics.items()}
+        columns |= {f"given/{name}": made * ~value.isnan() for name, value in metrics.items()}
         values = torch.stack([_summed(value) for value in columns.values()])
         if self._sums is None:
             self._names = list(columns)
@@ -136,6 +142,7 @@ class EpisodeTable:
         rows = episode[ended]
         self.num_ended += len(rows)
         self._rows[:-1, rows] = self._sums[:, ended]
+        self._rows[_ONCE, rows] = self._rows[_ONCE, rows].clamp(max=1.0)
         self._rows[-1, rows] = info["success"][ended].double()
         if metrics:
             last = {name: _last(value, info) for name, value in metrics.items()}
@@ -143,38 +150,46 @@ class EpisodeTable:
         self._sums[:, done] = 0.0
 
     def results(self) -> Tensor:
-        """Return success, return and length of each episode, [3, E] float64 on the CPU; 0 of those not played here."""
+        """Return each episode's success, return, length and success at any step, [4, E] float64 on the CPU.
+
+        All are 0 for episodes of other processes.
+        """
         if self._rows is None:
-            return torch.zeros(3, self._num_episodes, dtype=torch.float64)
-        return self._rows[[-1, 0, 1]].cpu()
+            return torch.zeros(4, self._num_episodes, dtype=torch.float64)
+        return self._rows[[-1, 0, 1, _ONCE]].cpu()
 
     def metrics(self) -> dict[str, Tensor]:
         """Return each metric of the episodes, [E] float64 on the CPU; 0 of those not played here.
 
-        Of a number that is the mean over an episode's steps, of a flag its value at the last step.
+        Of a number that is the mean over an episode's steps that have it, NaN without any; of a flag its value at the
+        last step.
         """
         if self._rows is None or self._ends is None:
             return {}
-        rows, ends = self._rows.cpu(), self._ends.cpu()
+        ends = self._ends.cpu()
+        table = dict(zip(self._names, self._rows[:-1].cpu(), strict=True))
         names = [name.removeprefix("metrics/") for name in self._names if name.startswith("metrics/")]
-        means = rows[len(self._names) - len(names) : -1] / rows[1].clamp(min=1.0)
+        means = [table[f"metrics/{name}"] / table[f"given/{name}"] for name in names]
+        means = [mean.where(table["length"] > 0.0, 0.0) for mean in means]
         return {n: end if n in self._flags else mean for n, mean, end in zip(names, means, ends, strict=True)}
 
     def columns(self) -> dict[str, np.ndarray]:
         """Return the columns by name, float64 [E] each.
 
-        ``success`` (0 or 1; if the environment knows it), ``return``, ``length`` (steps), ``rewards/<term>`` (the
-        episode's sum of the weighted term), ``metrics/<name>`` (its mean over the episode's steps) and ``metrics/<name>
-        at the end`` (at its last).
+        ``success`` and ``success_once`` (at the last step and at any; 0 or 1; if the environment knows it), ``return``,
+        ``length`` (steps), ``rewards/<term>`` (the episode's sum of the weighted term), ``metrics/<name>`` (its mean
+        over the episode's steps that have it) and ``metrics/<name> at the end`` (at its last).
         """
         assert self._rows is not None
         assert self._ends is not None
-        rows, ends = self._rows.cpu().numpy(), self._ends.cpu().numpy()
-        table = dict(zip(self._names, rows[:-1], strict=True))
-        metrics = [name for name in self._names if name.startswith("metrics/")]
-        table |= {name: table[name] / table["length"] for name in metrics}
-        table |= {f"{name} at the end": end for name, end in zip(metrics, ends, strict=True)}
-        return {"success": rows[-1], **table} if self.knows_success else table
+        rows, ends = self._rows.cpu(), self._ends.cpu().numpy()
+        table = dict(zip(self._names, rows[:-1].numpy(), strict=True))
+        metrics = [name.removeprefix("metrics/") for name in self._names if name.startswith("metrics/")]
+        with np.errstate(invalid="ignore"):  # never given: NaN
+            table |= {f"metrics/{name}": table[f"metrics/{name}"] / table.pop(f"given/{name}") for name in metrics}
+        table |= {f"metrics/{name} at the end": end for name, end in zip(metrics, ends, strict=True)}
+        once = table.pop("success_once")
+        return {"success": rows[-1].numpy(), "success_once": once, **table} if self.knows_success else table
 
 
 def _summed(value: Tensor) -> Tensor:
@@ -260,9 +275,10 @@ class Evaluator:
                 videos = env.stop_recording() if process_group.is_main else []
             self.footage += footage_of(env)
             self.seconds += time.perf_counter() - start
-        success, returns, lengths = results.mean(dim=1).tolist()
+        success, returns, lengths, once = results.mean(dim=1).tolist()
         rate, interval = (success, wilson_interval(success, self.num_episodes)) if has_success else (None, None)
-        return Evaluation(rate, interval, returns, lengths, self.num_episodes, videos, metrics)
+        once = once if has_success else None
+        return Evaluation(rate, interval, once, returns, lengths, self.num_episodes, videos, metrics)
 
     def progress(self) -> tuple[int, int, int]:
         """Return the numbers of this rank's episodes, of those that have ended, and of recorded images."""
@@ -301,10 +317,10 @@ def _numbering(process_group: ProcessGroup) -> dict[str, Any]:
 
 
 def means_of(shares: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
-    """Return the means over the episodes of metrics [E], of which each process has those that it has played."""
+    """Return the means over the episodes that have them of metrics [E]; each process has those that it has played."""
     # A process that has played none has no names.
     names = {name: None for share in shares for name in share}
-    return {name: float(torch.stack([share[name] for share in shares if share]).sum(0).mean()) for name in names}
+    return {name: float(torch.stack([share[name] for share in shares if share]).sum(0).nanmean()) for name in names}
 
 
 def wilson_interval(rate: float, count: int) -> tuple[float, float]:

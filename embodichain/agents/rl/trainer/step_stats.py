@@ -26,16 +26,24 @@ _Ended = tuple[int, list[float], list[int], list[bool]]
 """A step; the returns, lengths and successes of the episodes that ended there."""
 
 
-def _sums(info: TensorDict) -> dict[str, float]:
-    """Return the sums of the reward terms and metrics over a rollout's steps, which the host reads at once."""
+def _sums(info: TensorDict, num_steps: int) -> dict[str, tuple[float, float]]:
+    """Return reward terms and metrics summed over a rollout's steps, and the number of steps that have each.
+
+    The host reads them at once.
+    """
     names = [str(name) for name in info.keys() if "/" in str(name)]  # noqa: SIM118 (a TensorDict, not a dict)
     if not names:
         return {}
-    steps = torch.stack([info[name].transpose(0, 1) for name in names], dim=1)  # [T+1, K, N]
+    steps = torch.stack([info[name].transpose(0, 1) for name in names], dim=1)[:-1]  # [T, K, N]
+    can_lack = torch.tensor([name.startswith("metrics/") for name in names], device=steps.device)
+    lacks = steps.isnan() & can_lack[:, None]
+    steps = steps.masked_fill(lacks, 0.0)
     sums = torch.zeros_like(steps[0])
-    for step in steps[:-1]:
+    for step in steps:
         sums += step
-    return dict(zip(names, sums.sum(dim=1).tolist(), strict=True))
+    counts = num_steps - lacks.sum(dim=(0, 2))
+    found = torch.stack([sums.sum(dim=1).double(), counts.double()]).tolist()
+    return {name: (total, count) for name, total, count in zip(names, *found, strict=True)}
 
 
 class EpisodeStats:
@@ -77,23 +85,27 @@ class EpisodeStats:
             has_success: the environments know whether an episode is a success.
 
         Returns:
-            Of all processes that share the training: ``rewards/<term>`` and ``metrics/<name>``, means over its steps;
+            Of all processes that share the training: ``rewards/<term>`` and ``metrics/<name>``, means over its steps,
+            for a metric over those that have it;
             ``charts/episode_reward_avg_100``, ``charts/episode_length_avg_100`` and, with ``has_success``,
             ``charts/success_rate_avg_100``, over the last 100 episodes that ended, once there are any.
         """
         info, made = rollout["info"], env_steps(rollout)
-        sums = _sums(info)
+        sums = _sums(info, int(made.sum()))
         origin = rollout["origin"] if "origin" in set(rollout.keys()) else RolloutOrigin()
         ended = self._follow(rollout, made, info["success"], origin)
-        shared = get_process_group().gather_data((ended, sums, int(made.sum()), has_success))
+        shared = get_process_group().gather_data((ended, sums, has_success))
         # By their steps, and at one step by rank: as they would have ended in a single process.
         in_order = sorted((e for each, *_ in shared for e in each), key=itemgetter(0))
         for _, own_returns, own_lengths, successes in in_order:
             self._returns.extend(own_returns)
             self._lengths.extend(own_lengths)
             self._successes.extend(successes)
-        count = sum(own for _, _, own, _ in shared)
-        scalars = {name: sum(own[name] for _, own, _, _ in shared) / count for name in sums}
+        scalars: dict[str, float] = {}
+        for name in {name: None for _, own, _ in shared for name in own}:
+            totals, counts = zip(*(own[name] for _, own, _ in shared if name in own), strict=True)
+            if sum(counts):
+                scalars[name] = sum(totals) / sum(counts)
         if self._returns:
             scalars["charts/episode_reward_avg_100"] = float(np.mean(self._returns))
             scalars["charts/episode_length_avg_100"] = float(np.mean(self._lengths))

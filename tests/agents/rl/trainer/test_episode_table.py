@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,24 @@ def test_metrics_of_several_processes_are_over_the_episodes_of_all() -> None:
     shares = [{"error": torch.tensor([1.0, 0.0, 3.0, 0.0])}, {"error": torch.tensor([0.0, 2.0, 0.0, 6.0])}, {}]
     assert means_of(shares) == {"error": 3.0}
     assert means_of([{}, {}]) == {}
+
+
+def test_success_counts_at_the_end_and_once() -> None:
+    table = EpisodeTable(2)
+    for success, done in (([False, True], False), ([True, False], False), ([True, False], True)):
+        info = {"rewards": {}, "metrics": {}, "success": torch.tensor(success)}
+        table.on_step(torch.zeros(2), info, torch.tensor([done, done]), torch.tensor([0, 1]))
+    # Environment 0 succeeds at its last two steps, environment 1 at its first alone.
+    assert table.columns()["success"].tolist() == [1, 0]
+    assert table.columns()["success_once"].tolist() == [1, 1]
+    assert table.results()[[0, 3]].tolist() == [[1, 0], [1, 1]]
+
+
+def test_steps_that_lack_a_metric_do_not_count_in_its_mean() -> None:
+    nan, table = math.nan, EpisodeTable(2)
+    for values, done in (([1.0, nan], False), ([nan, nan], False), ([4.0, nan], True)):
+        info = {"rewards": {}, "metrics": {"m": torch.tensor(values)}, "success": torch.zeros(2)}
+        table.on_step(torch.zeros(2), info, torch.tensor([done, done]), torch.tensor([0, 1]))
+    # (1 + 4) / 2 of the first episode; the second has no value, and the mean over the episodes leaves it out.
+    assert table.columns()["metrics/m"].tolist() == pytest.approx([2.5, nan], nan_ok=True)
+    assert means_of([table.metrics()]) == {"m": 2.5}

@@ -114,3 +114,10 @@ def test_terms_and_metrics_are_means_over_the_steps_of_one_rollout() -> None:
 
 def test_environment_without_terms_and_metrics_is_followed_too() -> None:
     assert feed(EpisodeStats(1), [[2.0]], [[1]], [[0]]) == {REWARD: 2.0, LENGTH: 1.0, SUCCESS: 0.0}
+
+
+def test_steps_that_lack_a_metric_do_not_count() -> None:
+    nan = float("nan")
+    metrics = {"late": [[nan, 2.0], [nan, 4.0]], "never": [[nan, nan], [nan, nan]]}
+    scalars = feed(EpisodeStats(2), [[0.0, 0.0]] * 2, [[0, 0]] * 2, [[0, 0]] * 2, metrics=metrics)
+    assert scalars == {"metrics/late": 3.0}  # (2 + 4) / 2

@@ -145,7 +145,7 @@ def test_best_is_what_succeeds_most_often_and_among_equals_what_has_the_highest_
 
     def evaluate(*args: Any, **kwargs: Any) -> Evaluation:
         success, reward = next(outcomes)
-        return Evaluation(success, (0.0, 1.0), reward, 3.0, 3)
+        return Evaluation(success, (0.0, 1.0), success, reward, 3.0, 3)
 
     monkeypatch.setattr(run.trainer.evaluator, "run", evaluate)
     best = []
