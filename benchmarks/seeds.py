@@ -1,62 +1,139 @@
-"""Train a config with several seeds, one after the other, and print the result of each.
+"""Headlines: shipped configs trained with fresh seeds, and evaluated on episodes that no training saw.
 
-python benchmarks/seeds.py configs/agents/rl/push_cube/train_config_quickstart.json --seeds 1 2 3 4 5
+    python -m benchmarks.seeds push_cube --seeds 8001 8002 8003
+    python -m benchmarks.seeds --tables
 
-Each training is a separate process in the working directory; its run folder stays in ``outputs``.
+Each training is a separate process, as ``embodichain train`` starts it, without evaluations and videos; then
+``embodichain eval`` plays ``--episodes`` episodes. A row for each seed is appended to
+``benchmarks/results/headlines.jsonl``, with the commit, the machine and a digest of the config's files. ``--tables``
+writes the median and the worst of the rows into README.md and the pages of docs/, between ``<!-- headlines -->`` and
+``<!-- end -->``; rows of a config that has changed since are not listed.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
+import os
 import re
 import statistics
 import subprocess
 import sys
+from datetime import date
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
-COLUMNS = ("success_rate", "train_seconds", "env_steps", "peak_memory_mb")
+from embodichain.agents.rl.config.named import find_config
+from embodichain.utils.machine import describe_machine
+from embodichain.utils.shipped import shipped_path
+from embodichain.utils.utility import load_config_file
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks/results/headlines.jsonl"
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
+MARKS = re.compile(r"(<!-- headlines -->\n).*?(<!-- end -->)", re.DOTALL)
+
+Row = dict[str, Any]
 
 
-def train(config: str, seed: int, overrides: list[str]) -> dict[str, float]:
-    """Train with one seed and return the run's summary."""
-    command = [
-        sys.executable,
-        "-m",
-        "embodichain.agents.rl.train",
-        "--config",
-        config,
-        f"trainer.seed={seed}",
-        *overrides,
+def digest_of(config: Path) -> str:
+    """Return a digest of a training config's file and of the environment config that it names."""
+    named = load_config_file(config)["trainer"]["gym_config"]
+    files = [config, shipped_path(Path(named))] if isinstance(named, str) else [config]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
+
+
+def train_and_evaluate(config: Path, seed: int, episodes: int) -> Row:
+    """Train with one seed, evaluate the last checkpoint, and return the row's numbers."""
+    with TemporaryDirectory() as folder:
+        overrides = [f"trainer.seed={seed}", "trainer.enable_eval=false", "trainer.events={}"]
+        run(folder, "train", str(config), *overrides)
+        (summary,) = Path(folder).glob("outputs/*/summary.json")
+        trained = json.loads(summary.read_text(encoding="utf-8"))
+        evaluated = json.loads(run(folder, "eval", "latest", "--episodes", str(episodes), "--json"))
+    return {
+        "success_rate": evaluated["success_rate"],
+        "return": evaluated["figures"]["return"]["mean"],
+        "episodes": episodes,
+        "env_steps": trained["env_steps"],
+        "train_seconds": round(trained["train_seconds"], 1),
+    }
+
+
+def run(folder: str, *words: str) -> str:
+    """Run a subcommand in a folder and return what it printed."""
+    command = [sys.executable, "-m", "embodichain.cli", *words]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(words)} failed with exit code {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def current_rows(results: Path = RESULTS) -> dict[str, list[Row]]:
+    """Return the rows of configs that have not changed since, by the config's name; of a seed the last row."""
+    lines = results.read_text(encoding="utf-8").splitlines() if results.exists() else []
+    rows: dict[str, dict[int, Row]] = {}
+    for row in map(json.loads, lines):
+        if row["digest"] == digest_of(find_config(row["config"])):
+            rows.setdefault(row["config"], {})[row["seed"]] = row
+    return {name: [by_seed[seed] for seed in sorted(by_seed)] for name, by_seed in rows.items()}
+
+
+def table_of(rows: dict[str, list[Row]]) -> str:
+    """Return the table of the configs' rows in Markdown."""
+    lines = [
+        "| `embodichain train ...` | success, median | worst | seeds | environment steps | training, median |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    found = re.search(r"^summary\s+(\S+)$", result.stdout, re.MULTILINE)
-    if result.returncode or found is None:
-        raise SystemExit(f"seed {seed} failed with exit code {result.returncode}:\n{result.stdout}{result.stderr}")
-    summary: dict[str, float] = json.loads(Path(found[1]).read_text(encoding="utf-8"))
-    return summary
+    for name, found in rows.items():
+        rates = [row["success_rate"] for row in found if row["success_rate"] is not None]
+        results = rates or [row["return"] for row in found]
+        text = "{:.1%}" if rates else "return {:,.0f}"
+        median, worst = text.format(statistics.median(results)), text.format(min(results))
+        seconds = statistics.median(row["train_seconds"] for row in found)
+        lines.append(f"| `{name}` | {median} | {worst} | {len(found)} | {found[0]['env_steps']:,} | {seconds:,.0f} s |")
+    return "\n".join(lines) + "\n"
+
+
+def write_tables(table: str, pages: list[Path]) -> None:
+    """Write the table between the marks of the pages that have them."""
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        page.write_text(MARKS.sub(lambda found: found[1] + table + found[2], text), encoding="utf-8")
+
+
+def commit() -> str:
+    """Return the short hash of the commit, with a ``+`` if tracked files have changed since."""
+    git = ["git", "-C", str(ROOT)]
+    head = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
+    changes = subprocess.run([*git, "status", "--porcelain", "-uno"], capture_output=True, text=True, check=True).stdout
+    others = [line for line in changes.splitlines() if not line.endswith(RESULTS.name)]
+    return head.strip() + ("+" if others else "")
 
 
 def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("config")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
-    parser.add_argument("--override", action="append", default=[], metavar="key=value")
+    parser.add_argument("config", nargs="?", help="name of a shipped config, such as push_cube or reach/sac")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[])
+    parser.add_argument("--episodes", type=int, default=1000)
+    parser.add_argument("--tables", action="store_true", help="write the tables of README.md and docs/")
     args = parser.parse_args()
-    print(f"{'seed':>6} {'success':>8} {'seconds':>8} {'steps':>10} {'MB':>6}")
-    rows = []
-    for seed in args.seeds:
-        row = train(args.config, seed, args.override)
-        rows.append({"seed": seed, **{name: row[name] for name in COLUMNS}})
-        print(
-            f"{seed:>6} {row['success_rate']:>8.1%} {row['train_seconds']:>8.1f} {row['env_steps']:>10,} "
-            f"{row['peak_memory_mb']:>6.0f}",
-            flush=True,
-        )
-    medians = {name: statistics.median(row[name] for row in rows) for name in COLUMNS}
-    print(f"{'median':>6} {medians['success_rate']:>8.1%} {medians['train_seconds']:>8.1f}")
-    print(json.dumps({"config": args.config, "median": medians, "runs": rows}))
+    if args.config:
+        path = find_config(args.config)
+        facts = {"config": args.config, "digest": digest_of(path), "commit": commit(), "date": str(date.today())}
+        machine = describe_machine()
+        facts["machine"] = f"{machine['processor']}, {machine['cores']} cores"
+        for seed in args.seeds:
+            row = facts | {"seed": seed} | train_and_evaluate(path, seed, args.episodes)
+            print(json.dumps(row), flush=True)
+            with RESULTS.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+    if args.tables:
+        write_tables(table_of(current_rows()), PAGES)
 
 
 if __name__ == "__main__":
