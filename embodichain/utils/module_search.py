@@ -94,8 +94,8 @@ def root_of(module: str, beside: Path, is_allowed: bool) -> Path | None:
 
 
 def import_folders(modules: Sequence[str]) -> list[str]:
-    """Return the folders in which another process finds these imported modules; the first is the working directory."""
-    folders = [os.getcwd()]
+    """Return the folders in which another process finds these imported modules."""
+    folders: list[str] = []
     for module in modules:
         spec = getattr(sys.modules.get(module.partition(".")[0]), "__spec__", None)
         if spec is not None:

@@ -24,9 +24,10 @@ from embodichain.lab.gym.wrappers.gymnasium_env.member import (
 from embodichain.lab.gym.wrappers.gymnasium_env.recording import EpisodeRecorder, NoImageError
 from embodichain.lab.gym.wrappers.gymnasium_env.spaces import ActionAdapter, ObservationAdapter
 from embodichain.lab.gym.wrappers.gymnasium_env.vectorization import make_vector_env
-from embodichain.utils import logger
+from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import placed
+from embodichain.utils.machine import check_memory
 from embodichain.utils.random import CounterRandom
 from embodichain.utils.video import Footage
 
@@ -34,6 +35,7 @@ StepResult = tuple[TensorDict, Tensor, Tensor, Tensor, dict[str, Any]]
 """Observation, reward [N], terminated [N], truncated [N], info."""
 
 _SEED_BITS = 7, 24  # of the two draws that make a seed
+_MIN_BYTES = 5_000  # of an environment: its object and its spaces
 _RENDER_FPS = 30.0  # of videos, where the environment does not say
 
 
@@ -58,6 +60,7 @@ class GymnasiumEnv:
     device = torch.device("cpu")
 
     def __init__(self, cfg: GymnasiumEnvCfg) -> None:
+        check_memory("num_envs", f"{cfg.num_envs:,} environments", cfg.num_envs * _MIN_BYTES)
         self.cfg, self.num_envs = cfg, cfg.num_envs
         self.random = CounterRandom(cfg.seed, cfg.num_envs, "cpu", cfg.first_env_id, cfg.group_size)
         self.elapsed_steps = torch.zeros(cfg.num_envs, dtype=torch.int64)
@@ -103,6 +106,8 @@ class GymnasiumEnv:
             self.random.align_groups()
             seeds = self._next_seeds(rows)
             self._obs = self._observe(self._envs.reset(seed=seeds if self._has_members else seeds[0])[0])
+            if not self.random.enumerates_episodes:
+                self._check_groups(self._obs)
         elif rows.any():
             self._obs = self._resetting.reset_rows(self._present_obs(), rows, self._seeds_of_members(rows))
         self.elapsed_steps = self.elapsed_steps.masked_fill(rows, 0)
@@ -129,14 +134,13 @@ class GymnasiumEnv:
         success = self._success(infos)
         info = self._info(success, terminated & ~success)
         info["final_obs"] = self._resetting.final_obs(obs, infos, done)
+        self._recorder.add_image()
         if done.any():
             obs = self._resetting.begin_episodes(obs, done, self._seeds_of_members(done))
             self.elapsed_steps = self.elapsed_steps.masked_fill(done, 0)
         self._obs = obs
         if done[0]:
             self._recorder.begin_episode()
-        else:
-            self._recorder.add_image()
         reward = torch.from_numpy(np.asarray(rewards, dtype=np.float32).copy())
         self._write_rollout(reward, done, terminated, truncated)
         return obs, reward, terminated, truncated, info
@@ -260,6 +264,23 @@ class GymnasiumEnv:
         seeds = torch.zeros(self.num_envs, dtype=torch.int64)
         seeds[ids] = ((drawn[:, 0] * 2**high).long() << low) + (drawn[:, 1] * 2**low).long()
         return seeds.tolist()
+
+    def _check_groups(self, obs: TensorDict) -> None:
+        """Raise a ConfigError if the episodes of a group's members begin with different observations [N]."""
+        size = self.cfg.group_size
+        for name in obs.keys(include_nested=True, leaves_only=True) if size > 1 else ():
+            rows = obs.get(name).flatten(1)
+            first = rows[::size].repeat_interleave(size, 0)
+            differs = (rows != first) & ~(rows.isnan() & first.isnan())
+            if differs.any():
+                i, column = differs.nonzero()[0].tolist()
+                path = name if isinstance(name, str) else "/".join(name)
+                raise ConfigError(
+                    f"algorithm.cfg.group_size: the episodes of a group must begin equal, and reset(seed=...) of "
+                    f"{self.cfg.id} returned {rows[i, column]:g} in environment {i} and {first[i, column]:g} in "
+                    f"environment {i // size * size}, number {column} of its '{path}': its reset must draw from the "
+                    "seed alone"
+                )
 
     def _seeds_of_members(self, rows: Tensor) -> list[int] | None:
         seeds = self._next_seeds(rows)

@@ -24,6 +24,7 @@ from embodichain.lab.gym.wrappers.gymnasium_env.member_state import (
 from embodichain.lab.gym.wrappers.gymnasium_env.registry import with_python
 from embodichain.lab.gym.wrappers.gymnasium_env.spaces import has_images, observation_problem
 from embodichain.lab.sim.backend.single_data import draw_without_shadows, is_model
+from embodichain.utils import ConfigError
 from embodichain.utils.errors import CommandFailedError
 from embodichain.utils.module_search import folders_on_path
 from embodichain.utils.system import stop_signals
@@ -148,6 +149,30 @@ class Member(gym.Wrapper[Any, Any, Any, Any]):
             self._problem = str(error)
 
 
+_NORMALIZERS = {
+    "NormalizeObservation": "policy.normalize_obs normalises observations",
+    "NormalizeReward": "algorithm.cfg.normalize_returns normalises rewards",
+}
+
+
+def check_wrappers(env: Any) -> None:
+    """Refuse an environment with a wrapper of Gymnasium's that normalises, single or of a vector environment.
+
+    An evaluation would build its own, with other statistics than the training's.
+
+    Raises:
+        ConfigError: it has one.
+    """
+    while isinstance(env, gym.Wrapper | gym.vector.VectorWrapper):
+        name = type(env).__name__
+        if name in _NORMALIZERS and type(env).__module__.startswith("gymnasium."):
+            raise ConfigError(
+                f"its wrapper {name} has running statistics of its own, which an evaluation does not share: remove it; "
+                f"{_NORMALIZERS[name]}, with statistics that are saved and shared"
+            )
+        env = env.env
+
+
 @dataclass(frozen=True)
 class MakeMember:
     """Makes environment number ``index``, in this process or another one.
@@ -177,6 +202,7 @@ class MakeMember:
             env = gym.make(
                 self.spec, self.max_episode_steps, disable_env_checker=True if self.index else None, **self.kwargs
             )
+        check_wrappers(env)
         model = getattr(env.unwrapped, "model", None)
         # Images that a policy sees stay as they are.
         if self.kwargs.get("render_mode") == RENDER_MODE and is_model(model) and not has_images(env.observation_space):

@@ -17,8 +17,8 @@ from typing_extensions import override
 
 from embodichain.lab.gym.wrappers.gymnasium_env.autoreset import VectorEnv
 from embodichain.lab.gym.wrappers.gymnasium_env.cfg import OWN_FORM, GymnasiumEnvCfg
-from embodichain.lab.gym.wrappers.gymnasium_env.member import MakeMember
-from embodichain.lab.gym.wrappers.gymnasium_env.registry import find_spec, with_python
+from embodichain.lab.gym.wrappers.gymnasium_env.member import MakeMember, check_wrappers
+from embodichain.lab.gym.wrappers.gymnasium_env.registry import find_spec, named_modules, with_python
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import CommandFailedError
 from embodichain.utils.module_search import folders_on_path, import_folders
@@ -46,12 +46,15 @@ def make_vector_env(cfg: GymnasiumEnvCfg) -> VectorEnv:
         ConfigError: the constructor does not take ``kwargs``, or something that it needs is not installed.
     """
     spec = find_spec(cfg.id)
-    folders = import_folders([_entry_module(spec)])
+    # Of modules that the user allowed. Files of the working directory must not run in place of missing packages.
+    folders = import_folders([*named_modules(cfg.id), _entry_module(spec)])
     limit: dict[str, Any] = {} if cfg.max_episode_steps is None else {"max_episode_steps": cfg.max_episode_steps}
     members = [MakeMember(cfg.id, spec, cfg.kwargs, cfg.max_episode_steps, i, folders) for i in range(cfg.num_envs)]
     with _building(cfg), folders_on_path(folders):
         if cfg.vectorization == OWN_FORM:
-            return gym.make_vec(spec, cfg.num_envs, cfg.vectorization, **limit, **cfg.kwargs)
+            envs = gym.make_vec(spec, cfg.num_envs, cfg.vectorization, **limit, **cfg.kwargs)
+            check_wrappers(envs)
+            return envs
         if cfg.vectorization == "sync":
             return SyncVectorEnv(members, copy=False, autoreset_mode=AutoresetMode.DISABLED)
         return _MembersInProcesses(cfg.id, members)

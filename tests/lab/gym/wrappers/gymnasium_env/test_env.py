@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -90,15 +91,15 @@ def test_an_episodes_seed_depends_on_its_environment_and_number_alone() -> None:
 
 
 def test_members_of_a_group_begin_equal_episodes_when_all_are_reset() -> None:
-    with scripted(group_size=2) as env:
-        env.reset(seed=5)
-        for _ in range(3):
-            env.step(torch.zeros(NUM_ENVS, 2))
-        env.reset()
-        last = [own[-1] for own in seeds_of(env)]
-        assert last[0] == last[1]
-        assert last[2] == last[3]
-        assert last[0] != last[2]
+    env = make("Pendulum-v1", 4, group_size=2, max_episode_steps=2)
+    env.reset(seed=5)
+    for _ in range(3):
+        env.step(torch.zeros(4, 1))
+    obs = env.reset()[0]["observation"]
+    env.close()
+    assert torch.equal(obs[0], obs[1])
+    assert torch.equal(obs[2], obs[3])
+    assert not torch.equal(obs[0], obs[2])
 
 
 def episodes_begun(num_envs: int, share: tuple[int, int] = (0, 1)) -> list[int]:
@@ -147,6 +148,44 @@ class _Silent(gym.Env[Any, Any]):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.t += 1
         return np.zeros(1, np.float32), 1.0, False, False, {self.key: 1.0} if self.t == 3 else {"other": 1.0}
+
+
+class _Unseeded(_Silent):
+    """Begins at 0.1, 0.2, ... whatever the seed is."""
+
+    starts = count(1)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return np.array([0.1 * next(self.starts)], np.float32), {}
+
+
+def test_a_group_whose_episodes_begin_differently_is_refused() -> None:
+    with registered("Unseeded-v0", _Unseeded):
+        env = make("Unseeded-v0", 4, kwargs={"key": ""}, group_size=2)
+        with pytest.raises(ConfigError) as caught:
+            env.reset(seed=1)
+        env.close()
+    assert str(caught.value) == (
+        "algorithm.cfg.group_size: the episodes of a group must begin equal, and reset(seed=...) of "
+        "gymnasium:Unseeded-v0 returned 0.2 in environment 1 and 0.1 in environment 0, number 0 of its 'observation': "
+        "its reset must draw from the seed alone"
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "key"), [("NormalizeObservation", "normalize_obs"), ("NormalizeReward", "returns")]
+)
+def test_wrappers_with_running_statistics_are_refused(wrapper: str, key: str) -> None:
+    def wrapped() -> Any:
+        return gym.wrappers.ClipReward(getattr(gym.wrappers, wrapper)(gym.make("Pendulum-v1")), 0, 1)
+
+    with registered("Wrapped-v0", wrapped), pytest.raises(ConfigError, match=f"its wrapper {wrapper} has .*{key}"):
+        make("Wrapped-v0")
+
+
+def test_more_environments_than_the_memory_holds_are_one_line() -> None:
+    with pytest.raises(ConfigError, match=r"num_envs: 1,000,000,000,000 environments take 5,000,000\.0 GB"):
+        make("Pendulum-v1", 10**12)
 
 
 @pytest.mark.parametrize(("key", "says"), [("is_success", True), ("success", True), ("else", False)])

@@ -71,8 +71,8 @@ def test_the_first_episode_of_the_first_environment_is_recorded(env: GymnasiumEn
     assert path == tmp_path / "render_step_5.mp4"
     with VideoReader(path, 32, 48) as video:
         brightness = video.read(100).mean(axis=(1, 2, 3))
-    # The beginning and steps 1 to 3; after step 4 there is the next episode, which is not recorded.
-    assert brightness.tolist() == pytest.approx([0, 40, 80, 120], abs=4)
+    # The first state and those after steps 1 to 4, the last of the episode; the next episode is not recorded.
+    assert brightness.tolist() == pytest.approx([0, 40, 80, 120, 160], abs=4)
     play(env, 3)
     assert env.stop_recording() == []
 

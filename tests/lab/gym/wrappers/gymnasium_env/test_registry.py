@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from pathlib import Path
@@ -68,3 +69,17 @@ def test_images_of_an_environment_that_makes_none_are_one_line() -> None:
         GymnasiumEnv(GymnasiumEnvCfg("gymnasium:Scripted-v0").with_images())
     assert str(caught.value).startswith("gymnasium:Scripted-v0: cannot be built with the kwargs {'render_mode': ")
     assert str(caught.value).endswith("; images need an environment whose constructor takes render_mode")
+
+
+def test_no_file_of_the_working_directory_runs_for_a_missing_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder])
+    Path("no_such_physics.py").write_text("raise SystemExit('it ran')", encoding="utf-8")
+
+    def needs_a_package() -> None:
+        importlib.import_module("no_such_physics")
+
+    with registered("Box-v0", needs_a_package), pytest.raises(ConfigError, match="No module named 'no_such_physics'"):
+        GymnasiumEnv(GymnasiumEnvCfg("gymnasium:Box-v0"))
