@@ -8,9 +8,7 @@ embodichain schema --kind env --out env.schema.json
 from __future__ import annotations
 
 import argparse
-import errno
 import gc
-import os
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,8 +17,8 @@ from types import ModuleType
 from typing import NamedTuple
 
 from embodichain import __version__
-from embodichain.utils import ConfigError
-from embodichain.utils.errors import CommandFailedError, UnavailableError, unknown_name
+from embodichain.utils.border import OPTION, OPTION_HELP, run_command
+from embodichain.utils.errors import unknown_name
 from embodichain.utils.openmp import limit_openmp_spinning
 from embodichain.utils.printing import open_closed_descriptors
 from embodichain.utils.trust import asking
@@ -121,6 +119,7 @@ def make_parser(loaded: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentP
             examples = "".join(f"  embodichain {name} {example}\n" for example in module.EXAMPLES)
             subparser.epilog = f"examples:\n{examples}\n{getattr(module, 'EXIT_CODES', _EXIT_CODES)}"
             module.add_arguments(subparser)
+            subparser.add_argument(OPTION, action="store_true", help=OPTION_HELP)
             subparser.set_defaults(run=module.run, command=subparser)
     return parser
 
@@ -145,12 +144,9 @@ def _loading() -> Iterator[None]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code: 0 done, 1 failed, 2 wrong usage or config, 130 or 143 interrupted."""
-    try:
-        return _main(sys.argv[1:] if argv is None else argv)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+    """Run the command; return its exit code, as :func:`run_command`."""
+    words = sys.argv[1:] if argv is None else argv
+    return run_command(lambda: _main(words), OPTION in words)
 
 
 def _main(words: Sequence[str]) -> int:
@@ -176,26 +172,8 @@ def _main(words: Sequence[str]) -> int:
         args.command.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     if overrides:
         args.overrides = [*args.overrides, *overrides]
-    try:
-        with asking():
-            code: int = args.run(args)
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except (UnavailableError, CommandFailedError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except BrokenPipeError:  # the reader has closed the pipe, as in `embodichain list terms | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:
-            raise
-        # Every call on such a path fails like this, even exists().
-        print(f"error: '{str(error.filename)[:60]}...': {error.strerror}", file=sys.stderr)
-        return 2
+    with asking():
+        code: int = args.run(args)
     return code
 
 

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from embodichain.agents.rl.config.arguments import add_training_device, add_writes_and_overrides, all_overrides
-from embodichain.agents.rl.distributed.stop import InterruptedTraining
-from embodichain.agents.rl.nan_guard import NonFiniteError
-from embodichain.agents.rl.trainer.trainer import UnsavedTrainingError
 from embodichain.tools.cloning.run import clone_from_config, format_cloning, resume_cloning
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
 from embodichain.utils.printing import discard_unwritten_output, printing_may_fail
@@ -42,29 +38,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the cloning; return the exit code. Output that cannot be written is ignored."""
+    """Run the cloning; return 0. Output that cannot be written is ignored."""
     with printing_may_fail():
-        code = _clone(args)
+        _clone(args)
     discard_unwritten_output()
-    return code
+    return 0
 
 
-def _clone(args: argparse.Namespace) -> int:
+def _clone(args: argparse.Namespace) -> None:
     if args.resume is not None and args.config is not None and "=" in args.config:
         args.overrides, args.config = [args.config, *args.overrides], None
     if (args.config is None) == (args.resume is None):
         args.command.error("one of CONFIG and --resume is needed" if args.config is None else _NOT_BOTH)
     overrides = all_overrides(args, "device")
-    try:
-        if args.resume is None:
-            summary = clone_from_config(args.config, overrides, allowed_imports(args), args.allow_write)
-        else:
-            summary = resume_cloning(args.resume, overrides, allowed_imports(args))
-    except (NonFiniteError, UnsavedTrainingError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except InterruptedTraining as signal:
-        print("interrupted", file=sys.stderr)
-        return signal.exit_code
+    if args.resume is None:
+        summary = clone_from_config(args.config, overrides, allowed_imports(args), args.allow_write)
+    else:
+        summary = resume_cloning(args.resume, overrides, allowed_imports(args))
     print(format_cloning(summary))
-    return 0

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from embodichain.agents.rl.config.arguments import add_training_device, all_overrides
-from embodichain.agents.rl.distributed.stop import InterruptedTraining
 from embodichain.commands.arguments import CONFIG_HELP, add_json, output_folder, print_result, whole_number
 from embodichain.tools.sweep import format_sweep, sweep
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
@@ -47,15 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Search and print; return 0, 1 if no trial finished, or 128 + the number of the signal that ended it."""
+    """Search and print; return 0, or 1 if no trial finished."""
     overrides = all_overrides(args)
     counts = {"trials": args.trials, "seeds": args.seeds, "jobs": args.jobs}
-    try:
-        result = sweep(
-            args.config, overrides, args.parameters, args.out, allowed_imports(args), metric=args.metric, **counts
-        )
-    except InterruptedTraining as stop:
-        print("interrupted", file=sys.stderr)
-        return stop.exit_code
+    result = sweep(
+        args.config, overrides, args.parameters, args.out, allowed_imports(args), metric=args.metric, **counts
+    )
     print_result(args, result, lambda found: format_sweep(found, args.config, overrides, args.allow_import))
     return int(result["best"] is None)

@@ -22,7 +22,13 @@ class UnavailableError(RuntimeError):
 
 
 class CommandFailedError(RuntimeError):
-    """A command has failed though its input is right; the message says why."""
+    """A command has failed though its input is right; the message says why.
+
+    Attributes:
+        exit_code: of the command.
+    """
+
+    exit_code = 1
 
 
 def reason_of(error: Exception) -> str:

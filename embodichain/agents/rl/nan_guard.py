@@ -21,6 +21,7 @@ from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.models import Policy, RunningNormalizer
 from embodichain.agents.rl.models.normalizer import CLIP
 from embodichain.utils import logger
+from embodichain.utils.errors import CommandFailedError
 from embodichain.utils.observations import entry_of_column
 
 MAX_DIVERGENCE_RATE = 1e-3
@@ -31,7 +32,7 @@ _REAL_AT_THE_END = {field.name for field in ROLLOUT_FIELDS if field.is_real_at_t
 _ORDER = {field.name: i for i, field in enumerate(ROLLOUT_FIELDS)}
 
 
-class NonFiniteError(RuntimeError):
+class NonFiniteError(CommandFailedError):
     """A training cannot continue, because its numbers are not finite."""
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -26,7 +25,7 @@ from embodichain.agents.rl.run_folder import RunFolder, conclude, finished_summa
 from embodichain.agents.rl.train_source import TrainSource
 from embodichain.agents.rl.trainer.trainer import Trainer, UnsavedTrainingError
 from embodichain.utils import logger
-from embodichain.utils.errors import CommandFailedError
+from embodichain.utils.border import keep_tracebacks_in
 from embodichain.utils.profiling import Profiler
 
 
@@ -100,6 +99,7 @@ def run_training(
             with StopSignals() as stop:
                 path = process_group.run_on_main(partial(open_run_folder, cfg.exp_name, point, placement, lock))
                 folder = RunFolder(Path(path))
+                keep_tracebacks_in(folder.path)
                 trainer = build_trainer(
                     run, folder, env, eval_env, policy, algorithm, point, stop.check, allowed_writes, more_sets
                 )
@@ -114,14 +114,9 @@ def run_training(
                 logger.speak_as(process_group.rank, is_started=True)
                 with _rescuing(trainer, stop):
                     trainer.train(cfg.iterations * cfg.buffer_size * env.num_envs * process_group.world_size)
-    except BaseException as error:
+    except BaseException:
         if new_folder is not None:
             new_folder.remove_without_results()
-        if isinstance(error, SystemExit):  # of a user's code: Python would end without a line
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            raise CommandFailedError(
-                f"{place.filename}, line {place.lineno}: ended the training by SystemExit({error.code!r})"
-            ) from error
         raise
     with process_group.busy():
         return process_group.run_on_main(lambda: conclude(trainer, folder, cfg.exp_name, time.monotonic() - start))

@@ -25,8 +25,8 @@ from typing import Any
 from embodichain.agents.rl.build import for_rank
 from embodichain.agents.rl.checkpoint.run_access import RunLock
 from embodichain.agents.rl.config.arguments import all_overrides, parse_args
-from embodichain.agents.rl.distributed import LostProcessError, ProcessGroup, join_process_group
-from embodichain.agents.rl.distributed.launch import FailedProcessError, as_arguments, hand_back, start_local_processes
+from embodichain.agents.rl.distributed import ProcessGroup, join_process_group
+from embodichain.agents.rl.distributed.launch import as_arguments, hand_back, start_local_processes
 from embodichain.agents.rl.distributed.placement import (
     Placement,
     check_processes,
@@ -34,21 +34,16 @@ from embodichain.agents.rl.distributed.placement import (
     rank_device,
     share_processors,
 )
-from embodichain.agents.rl.distributed.stop import InterruptedTraining
-from embodichain.agents.rl.nan_guard import NonFiniteError
 from embodichain.agents.rl.run import load_training, run_training
 from embodichain.agents.rl.run_folder import print_summary
 from embodichain.agents.rl.train_source import TrainSource, as_file
-from embodichain.agents.rl.trainer.trainer import UnsavedTrainingError
 from embodichain.utils import ConfigError, logger
-from embodichain.utils.errors import CommandFailedError
+from embodichain.utils.border import OPTION, run_command
 from embodichain.utils.module_utils import imports_allowed_by_environment
 from embodichain.utils.parent import end_with_parent
 from embodichain.utils.printing import discard_unwritten_output, open_closed_descriptors, printing_may_fail
 
 __all__ = ["main", "parse_args", "train_as_command", "train_from_config"]
-
-_FAILURES = (CommandFailedError, NonFiniteError, UnsavedTrainingError, LostProcessError, FailedProcessError)
 
 
 def train_from_config(
@@ -114,8 +109,9 @@ def train_from_config(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code: 0 done, 1 failed, 2 wrong usage or config, 129, 130 or 143 interrupted."""
-    return train_as_command(parse_args(argv))
+    """Run the command; return its exit code, as :func:`run_command`."""
+    words = sys.argv[1:] if argv is None else argv
+    return run_command(lambda: train_as_command(parse_args(words)), OPTION in words)
 
 
 def train_as_command(args: argparse.Namespace, show: Callable[[dict[str, Any]], None] | None = None) -> int:
@@ -129,13 +125,6 @@ def train_as_command(args: argparse.Namespace, show: Callable[[dict[str, Any]], 
     open_closed_descriptors()
     end_with_parent()
     with printing_may_fail():
-        code = _exit_code(args, show)
-    discard_unwritten_output()
-    return code
-
-
-def _exit_code(args: argparse.Namespace, show: Callable[[dict[str, Any]], None] | None) -> int:
-    try:
         summary = train_from_config(
             args.config,
             args.distributed,
@@ -145,14 +134,9 @@ def _exit_code(args: argparse.Namespace, show: Callable[[dict[str, Any]], None] 
             args.allow_write,
             args.processes,
         )
-    except (ConfigError, *_FAILURES) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, ConfigError) else getattr(error, "exit_code", 1)
-    except KeyboardInterrupt as interrupt:  # InterruptedTraining is one, with the code of its signal
-        print("interrupted", file=sys.stderr)
-        return interrupt.exit_code if isinstance(interrupt, InterruptedTraining) else 130
-    if int(os.environ.get("RANK", "0")) == 0 and not hand_back(summary):
-        (show or print_summary)(summary)
+        if int(os.environ.get("RANK", "0")) == 0 and not hand_back(summary):
+            (show or print_summary)(summary)
+    discard_unwritten_output()
     return 0
 
 

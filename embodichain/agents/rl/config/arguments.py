@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from embodichain.utils import ConfigError
+from embodichain.utils.border import OPTION, OPTION_HELP
 from embodichain.utils.device import resolve_device
 from embodichain.utils.module_utils import add_allow_import
 
@@ -25,6 +26,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "'best'; without --config, by the run's own config",
     )
     add_options(parser)
+    parser.add_argument(OPTION, action="store_true", help=OPTION_HELP)
     args = parser.parse_intermixed_args(argv)
     if args.config is None and args.resume is None:
         parser.error("one of --config and --resume is needed")

@@ -11,12 +11,14 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Protocol
 
+from embodichain.utils.errors import CommandFailedError
+
 LIMIT = 20.0  # s, unless the config says otherwise
 PATIENCE = 15  # times the limit, until the first iteration is finished: it compiles, loads and allocates
 _WORKING, _WAITING, _BUSY = "working", "waiting", "busy"
 
 
-class LostProcessError(RuntimeError):
+class LostProcessError(CommandFailedError):
     """Another process of the training has ended, or cannot be reached."""
 
 

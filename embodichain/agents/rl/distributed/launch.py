@@ -20,6 +20,7 @@ from embodichain.agents.rl.distributed.placement import Launch, Placement, proce
 from embodichain.agents.rl.distributed.rendezvous import RENDEZVOUS
 from embodichain.agents.rl.distributed.stop import InterruptedTraining, signals_to
 from embodichain.utils import ConfigError
+from embodichain.utils.errors import CommandFailedError
 from embodichain.utils.files import write_json
 from embodichain.utils.parent import with_this_parent
 from embodichain.utils.system import forward_signal, loopback_interface
@@ -31,7 +32,7 @@ _POLL = 0.1  # s between two checks for ended processes
 _GRACE = 30.0  # s that the others have to end by themselves once one has failed
 
 
-class FailedProcessError(RuntimeError):
+class FailedProcessError(CommandFailedError):
     """A process of a local training has failed.
 
     Attributes:

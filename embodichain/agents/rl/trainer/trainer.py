@@ -38,6 +38,7 @@ from embodichain.agents.rl.trainer.threads import (
 )
 from embodichain.agents.rl.trainer.viewer import Viewer
 from embodichain.agents.rl.vec_env import VecEnv, knows_success
+from embodichain.utils.errors import CommandFailedError
 from embodichain.utils.printing import printing_may_fail
 from embodichain.utils.profiling import section
 from embodichain.utils.state import freeze, generators_state, load_generators_state, thaw
@@ -47,7 +48,7 @@ NEVER = f"{10**9} it"
 WARM_UP_STEPS = 16  # of each environment, from which an input normaliser gets its first statistics
 
 
-class UnsavedTrainingError(RuntimeError):
+class UnsavedTrainingError(CommandFailedError):
     """The training is finished, but its last checkpoint could not be written."""
 
 

@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from embodichain.lab.gym.envs.managers.adapters import joint_targets
-from embodichain.lab.gym.envs.managers.base import ActionTerm, Manager
+from embodichain.lab.gym.envs.managers.base import ActionTerm, Manager, kind_of
 from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
-from embodichain.lab.gym.envs.managers.term_errors import kind_of, name_term
 from embodichain.utils import ConfigError, logger
 
 JOINT_KINDS = frozenset({"qpos", "qvel", "qf"})
@@ -132,7 +131,7 @@ class ActionManager(Manager):
         try:
             result = self._targets[name](action)
         except Exception as error:
-            name_term(error, f"env.actions.{name}", term.process_action)
+            error.add_note(f"env.actions.{name}")
             raise
         if self._is_first:
             _check_result(f"env.actions.{name}", term, result, self._env.num_envs)

@@ -7,6 +7,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap
+from embodichain.utils import ConfigError
 
 __all__ = ["ActuatorTerm"]
 
@@ -25,7 +26,8 @@ class ActuatorTerm(ActionTerm):
 
     @override
     def configure(self) -> None:
-        pass
+        if not self.action_dim:
+            raise ConfigError("the scene's file has no actuator, so that there is nothing to act with")
 
     @property
     @override

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, CommandCfg, FunctorCfg
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
-from embodichain.lab.gym.envs.managers.term_errors import kind_of, name_term
 from embodichain.lab.sim import SimulationManager
 from embodichain.utils import ConfigError
 from embodichain.utils.snapshots import Snapshot
@@ -22,6 +21,11 @@ from embodichain.utils.state import attributes, declared_state, load_attributes,
 __all__ = ["ActionTerm", "CommandMap", "CommandTerm", "Functor", "Manager", "Term"]
 
 Cfg = TypeVar("Cfg", bound=FunctorCfg)
+
+
+def kind_of(value: object) -> str:
+    """Return what a term has returned, for messages."""
+    return f"a tensor {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
 
 
 class Functor:
@@ -255,9 +259,7 @@ class CommandTerm(Functor):
         drawn: object = self.draw(env_ids)
         if not (isinstance(drawn, Tensor) and drawn.shape == (len(env_ids), self.size)):
             wanted = f"[n, size] = [{len(env_ids)}, {self.size}], a row for each of env_ids"
-            raise ConfigError(
-                f"func: {type(self).__qualname__}.draw must return a tensor {wanted}, not {kind_of(drawn)}"
-            )
+            raise ConfigError(f"{type(self).__qualname__}.draw must return a tensor {wanted}, not {kind_of(drawn)}")
         self.command = self.command.index_copy(0, env_ids, drawn)
 
 
@@ -289,7 +291,7 @@ class Term(Generic[Cfg]):
         try:
             return self.func(*given, **self.params)
         except Exception as error:
-            name_term(error, self.place, self.func)
+            error.add_note(self.place)
             raise
 
 
@@ -331,7 +333,7 @@ class Manager:
                 try:
                     term.func.reset(env_ids)
                 except Exception as error:
-                    name_term(error, term.place, term.func.reset)
+                    error.add_note(term.place)
                     raise
 
     @contextmanager

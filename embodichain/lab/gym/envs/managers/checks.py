@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from embodichain.lab.gym.envs.managers.adapters import takes_observation
-from embodichain.lab.gym.envs.managers.base import ActionTerm, Cfg, CommandTerm, Functor, Term
+from embodichain.lab.gym.envs.managers.base import ActionTerm, Cfg, CommandTerm, Functor, Term, kind_of
 from embodichain.lab.gym.envs.managers.cfg import (
     ActionTermCfg,
     CommandCfg,
@@ -28,7 +28,6 @@ from embodichain.lab.gym.envs.managers.cfg import (
 from embodichain.lab.gym.envs.managers.params import parse_params
 from embodichain.lab.gym.envs.managers.scene_names import SceneNames, name_problems
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
-from embodichain.lab.gym.envs.managers.term_errors import kind_of, qualified_name
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import collected, placed, raise_problems
@@ -51,7 +50,7 @@ def wrong_return(place: str, func: Any, value: object, wanted: str) -> ConfigErr
     """Return the error for a term that returned ``value`` instead of a tensor of the ``wanted`` shape."""
     found = kind_of(value)
     return ConfigError(
-        f"{place}: {qualified_name(func)} must return a tensor {wanted}, a row for each environment, not {found}"
+        f"{place}: {_qualified_name(func)} must return a tensor {wanted}, a row for each environment, not {found}"
     )
 
 
@@ -69,7 +68,7 @@ def leaving_unchanged(place: str, func: Any, shared: Mapping[str, Tensor]) -> It
     for key, version in before.items():
         if shared[key]._version != version:
             raise ConfigError(
-                f"{place}: {qualified_name(func)} writes into '{key}', which others read too: make a new tensor, "
+                f"{place}: {_qualified_name(func)} writes into '{key}', which others read too: make a new tensor, "
                 "x * 0.1 instead of x *= 0.1"
             )
 
@@ -117,7 +116,7 @@ def _instance(functor_class: type[Functor], cfg: FunctorCfg, env: TermEnv, place
     except ConfigError:
         raise
     except Exception as error:
-        error.add_note(f"{place}: raised where {_name_of(functor_class)} was made")
+        error.add_note(place)
         raise
     if "cfg" not in vars(functor):
         raise ConfigError(f"func: {_name_of(functor_class)}.__init__ must call super().__init__(cfg, env)")
@@ -211,6 +210,10 @@ def _given(cfg: FunctorCfg) -> str:
     if isinstance(cfg, ObservationCfg) and cfg.mode == "add":
         return "env, or env and obs"
     return ", ".join(leading_arguments(cfg))
+
+
+def _qualified_name(func: Any) -> str:
+    return str(getattr(func, "__qualname__", type(func).__qualname__))
 
 
 def _name_of(func: Any) -> str:

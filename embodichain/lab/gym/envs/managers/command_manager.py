@@ -12,7 +12,6 @@ from embodichain.lab.gym.envs.managers.base import CommandTerm, Manager
 from embodichain.lab.gym.envs.managers.cfg import CommandCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
-from embodichain.lab.gym.envs.managers.term_errors import name_term
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.rows import changing_rows
@@ -51,7 +50,7 @@ class CommandManager(Manager):
                 try:
                     term.advance()
                 except Exception as error:
-                    name_term(error, f"env.commands.{name}", term.advance)
+                    error.add_note(f"env.commands.{name}")
                     raise
 
     def _changing_stepping(self) -> AbstractContextManager[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -40,3 +41,10 @@ def test_no_other_term_stands_beside_it(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match=r"^env\.actions\.one: sets the controls of all actuators"):
         rail_env(tmp_path, env={"actions": actions})
+
+
+def test_scene_without_actuators_is_refused(tmp_path: Path) -> None:
+    text = re.sub(r"<actuator>.*</actuator>", "", RAIL, flags=re.DOTALL)
+
+    with pytest.raises(ConfigError, match="the scene's file has no actuator"):
+        rail_env(tmp_path, text=text)

@@ -188,61 +188,25 @@ class BadSignature(FailsToReset):
 
 
 @pytest.mark.parametrize(
-    ("block", "term", "note"),
+    ("block", "term"),
     [
-        (
-            "observations",
-            {"func": "fails_as_observation"},
-            "raised in fails_as_observation (test_faulty_terms.py, line ",
-        ),
-        ("rewards", {"func": "fails_as_reward"}, "raised in fails_as_reward (test_faulty_terms.py, line "),
-        (
-            "terminations",
-            {"func": "fails_as_observation"},
-            "raised in fails_as_observation (test_faulty_terms.py, line ",
-        ),
-        (
-            "events",
-            {"func": "fails_as_event", "mode": "reset"},
-            "raised in fails_as_event (test_faulty_terms.py, line ",
-        ),
-        (
-            "events",
-            {"func": "fails_as_event", "mode": "interval", "interval_step": 1},
-            "raised in fails_as_event (test_faulty_terms.py, line ",
-        ),
-        ("curriculum", {"func": "fails_as_event"}, "raised in fails_as_event (test_faulty_terms.py, line "),
-        ("observations", {"func": "FailsToReset"}, "raised in FailsToReset.reset (test_faulty_terms.py, line "),
-        ("observations", {"func": "FailsToBegin"}, "raised where 'FailsToBegin' was made"),
-        ("observations", {"func": "BadSignature"}, "raised where 'BadSignature' was made"),
-        ("actions", {"func": "Raises"}, "raised in Raises.process_action (test_faulty_terms.py, line "),
+        ("observations", {"func": "fails_as_observation"}),
+        ("rewards", {"func": "fails_as_reward"}),
+        ("terminations", {"func": "fails_as_observation"}),
+        ("events", {"func": "fails_as_event", "mode": "reset"}),
+        ("events", {"func": "fails_as_event", "mode": "interval", "interval_step": 1}),
+        ("curriculum", {"func": "fails_as_event"}),
+        ("observations", {"func": "FailsToReset"}),
+        ("observations", {"func": "FailsToBegin"}),
+        ("observations", {"func": "BadSignature"}),
+        ("actions", {"func": "Raises"}),
     ],
 )
-def test_error_inside_a_term_ends_with_its_place(block: str, term: dict[str, Any], note: str) -> None:
+def test_error_inside_a_term_notes_its_place(block: str, term: dict[str, Any]) -> None:
     term = {**term, "func": f"{HERE}.{term['func']}"}
     with pytest.raises((RuntimeError, TypeError)) as caught:
         step_once({block: {"mine": term}})
-    found = caught.value.__notes__
-    assert len(found) == 1
-    assert found[0].startswith(f"env.{block}.mine: {note}")
-
-
-def has_no_key(env: Any) -> Any:
-    return {"a": 1}["b"]
-
-
-def has_no_key_of_rows(env: Any, env_ids: Any) -> Any:
-    return {"a": 1}["b"]
-
-
-@pytest.mark.parametrize("block", ["observations", "terminations", "curriculum", "events"])
-def test_key_that_is_not_there_is_one_line_in_every_block(block: str) -> None:
-    mode = {"mode": "reset"} if block == "events" else {}
-    func = "has_no_key" if block in ("observations", "terminations") else "has_no_key_of_rows"
-    with pytest.raises(
-        ConfigError, match=rf"^env\.{block}\.mine: {func} \(test_faulty_terms.py, line \d+\): no such key: b$"
-    ):
-        step_once({block: {"mine": {"func": f"{HERE}.{func}", **mode}}})
+    assert caught.value.__notes__ == [f"env.{block}.mine"]
 
 
 def step_once(blocks: dict[str, Any]) -> None:
@@ -305,7 +269,7 @@ class WithoutProcess(ActionTerm):
 )
 def test_command_of_another_shape_is_an_error(name: str, found: str) -> None:
     shape = r"a tensor \[n, size\] = \[2, 2\], a row for each of env_ids"
-    message = rf"^env\.commands\.aim\.func: {name}\.draw must return {shape}, not {found}$"
+    message = rf"^{name}\.draw must return {shape}, not {found}\nenv\.commands\.aim$"
     with pytest.raises(ConfigError, match=message):
         step_once({"commands": {"aim": {"func": f"{HERE}.{name}"}}})
 
@@ -332,11 +296,10 @@ def test_length_of_a_command_may_be_an_instances_own() -> None:
     step_once({"commands": {"aim": {"func": f"{HERE}.SizeOfItsOwn"}}})
 
 
-def test_error_in_a_draw_names_the_users_class_and_line() -> None:
+def test_error_in_a_draw_notes_its_place() -> None:
     with pytest.raises(RuntimeError) as caught:
         step_once({"commands": {"aim": {"func": f"{HERE}.FailsToDraw"}}})
-    (note,) = caught.value.__notes__
-    assert note.startswith("env.commands.aim: raised in FailsToDraw.reset (test_faulty_terms.py, line ")
+    assert caught.value.__notes__ == ["env.commands.aim"]
 
 
 def test_command_of_the_user_is_drawn() -> None:
