@@ -187,6 +187,10 @@ class BaseEnv(TaskHooks):
         info = self.get_info()
         reward = self._extend_reward(self.get_reward(obs, action, info), obs, action, info)
         terminated, truncated = self._ended(obs, info)
+        changed = self._apply_interval_events()
+        if changed is not None:
+            self._rewind_observation()
+            obs = self._observe(changed)
         diverged = self.sim.backend.diverged()
         if diverged is not None:
             diverged = diverged if stepping is None else diverged & stepping

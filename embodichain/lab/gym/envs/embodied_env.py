@@ -180,7 +180,11 @@ class EmbodiedEnv(BaseEnv):
     @section("task state")
     def _update_sim_state(self) -> None:
         self.command_manager.advance()
-        self.event_manager.apply_interval()
+
+    @override
+    @section("interval events")
+    def _apply_interval_events(self) -> Tensor | None:
+        return self.event_manager.apply_interval()
 
     def _base_obs(self) -> dict[str, Tensor]:
         robot = self.robot

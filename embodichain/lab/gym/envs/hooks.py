@@ -131,6 +131,10 @@ class TaskHooks(gym.Env[Any, Any]):
         """Change the reward [N]."""
         return reward
 
+    def _apply_interval_events(self) -> Tensor | None:
+        """Change the state after the rewards; return the changed environments [N] bool, or None if none is."""
+        return None
+
     def _record(self, action: Tensor, reward: Tensor, done: Tensor, info: dict[str, Any]) -> None:
         """Record a step before the environments that are done reset."""
 

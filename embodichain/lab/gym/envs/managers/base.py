@@ -36,6 +36,8 @@ class Functor:
 
     is_global: ClassVar[bool] = False
     """Whether it acts on all environments together; as an interval event it is never called for some of them alone."""
+    only_reads: ClassVar[bool] = False
+    """Whether an interval event leaves the environment as it is, so that nothing has to be observed again."""
     is_stateful: ClassVar[bool] = True
     """Whether its calls change its state; false if everything is computed in ``__init__``. Observation terms without
     state are cheaper where episodes begin."""

@@ -82,11 +82,17 @@ class EventManager(Manager):
         """Call the events of mode ``startup`` or ``reset`` for environments [n]."""
         self._happen(self._by_mode[mode], env_ids)
 
-    def apply_interval(self) -> None:
-        """Count one control step and call the interval events that are due."""
+    def apply_interval(self) -> Tensor | None:
+        """Count one control step and call the interval events that are due.
+
+        Returns:
+            Environments [N] bool that events may have changed; None: no environment.
+        """
         self._steps += 1
         env = self._env
         stepping = env.stepping_ids
+        is_stepping = torch.zeros_like(env.elapsed_steps, dtype=torch.bool).index_fill(0, stepping, True)
+        changed: list[Tensor] = []
         for term in self._by_mode["interval"]:
             interval = term.cfg.interval_step
             if isinstance(interval, tuple):
@@ -95,6 +101,7 @@ class EventManager(Manager):
                 if self._steps % interval == 0:
                     with env.random.stream(term.name, tick=self._steps):
                         term(env, stepping)
+                    changed += [] if _only_reads(term) else [is_stepping]
                 continue
             else:
                 is_due = env.elapsed_steps % interval == 0
@@ -104,6 +111,11 @@ class EventManager(Manager):
                     self._call(term, due)
             else:
                 self._call(term, stepping[is_due[stepping]])
+            changed += [] if _only_reads(term) else [is_due & is_stepping]
+        if not changed:
+            return None
+        mask = torch.stack(changed).any(dim=0)
+        return mask if env.sim.backend.is_asynchronous or mask.any() else None
 
     def _take(self, terms: Sequence[Term[EventCfg]]) -> None:
         self._terms += terms
@@ -166,3 +178,7 @@ def _prepares_scene(func: Any) -> bool:
     if not (isinstance(func, type) and issubclass(func, Functor)):
         return False
     return func.prepare_scene.__func__ is not Functor.prepare_scene.__func__  # type: ignore[attr-defined]
+
+
+def _only_reads(term: Term[EventCfg]) -> bool:
+    return getattr(term.func, "only_reads", False)

@@ -59,7 +59,7 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
         follow_uid: an entity that the camera moves with, horizontally; eye and target are relative to its position.
     """
 
-    is_global = True
+    is_global, only_reads = True, True
     _writer_class: type[VideoWriter] = VideoWriter
 
     def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:

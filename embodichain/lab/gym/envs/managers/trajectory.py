@@ -74,6 +74,8 @@ class record_trajectory(Functor):  # noqa: N801 (named like a function, as confi
         max_env_num: how many environments.
     """
 
+    only_reads = True
+
     def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:
         super().__init__(cfg, env)
         assert isinstance(cfg, EventCfg)

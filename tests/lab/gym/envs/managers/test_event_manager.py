@@ -186,17 +186,72 @@ def test_global_interval_event_happens_every_so_many_steps_with_fresh_draws() ->
     assert len({draw for _, values in note.calls for draw in values}) == 6
 
 
-def test_interval_event_happens_after_the_physics_and_before_the_observation() -> None:
-    events = {"jump": {"func": jump, "mode": "interval", "interval_step": 2}}
-    env = EmbodiedEnv(cart_cfg(2, {"events": events}))
-    env.reset(seed=1)
-    seen = [env.step(torch.zeros(2, 1))[0]["robot", "qpos"][:, 0].tolist() for _ in range(2)]
-    assert seen[0] != [3.0, 3.0]
-    assert seen[1] == [3.0, 3.0]
+def cart_at(env: EmbodiedEnv, obs: Any, action: Any, info: Any) -> Tensor:
+    return env.robot.get_qpos(name="arm")[:, 0]
+
+
+class Calls(Functor):
+    """Counts its calls; an observation."""
+
+    def __init__(self, cfg: Any, env: EmbodiedEnv) -> None:
+        super().__init__(cfg, env)
+        self.count = torch.zeros(env.num_envs, 1)
+
+    def reset(self, env_ids: Tensor) -> None:
+        self.count[env_ids] = 0.0
+
+    def __call__(self, env: EmbodiedEnv) -> Tensor:
+        self.count = self.count + 1.0
+        return self.count
 
 
 def jump(env: EmbodiedEnv, env_ids: Tensor) -> None:
     env.robot.set_qpos(torch.full((len(env_ids), 1), 3.0), name="arm", env_ids=env_ids, target=False)
+
+
+@pytest.mark.parametrize("is_global", [False, True])
+def test_interval_event_follows_the_reward_and_is_observed(is_global: bool) -> None:
+    """The action before a push is not rewarded for it; the next one is chosen with it in sight."""
+    terms = {
+        "events": {"jump": {"func": jump, "mode": "interval", "interval_step": 2, "is_global": is_global}},
+        "rewards": {"at": {"func": cart_at}},
+        "observations": {"calls": {"func": Calls, "name": "calls"}},
+    }
+    env = EmbodiedEnv(cart_cfg(2, terms, max_episode_steps=4))
+    env.reset(seed=1)
+    for step in range(1, 5):
+        obs, reward, _, truncated, info = env.step(torch.zeros(2, 1))
+        before = [-0.2, -0.2] if step <= 2 else [3.0, 3.0]
+        assert reward.tolist() == info["rewards"]["at"].tolist() == pytest.approx(before, abs=0.1)
+        last = info["final_obs"]
+        assert last["calls"].tolist() == [[step + 1], [step + 1]]  # one in a step, though it is observed again
+        assert (last["robot", "qpos"][:, 0] == 3.0).all() == (step % 2 == 0)
+    assert truncated.all()
+    assert obs["calls"].tolist() == [[1.0], [1.0]]
+
+
+def test_interval_event_within_a_chunk_follows_its_own_steps_reward() -> None:
+    terms = {
+        "events": {"jump": {"func": jump, "mode": "interval", "interval_step": 2}},
+        "rewards": {"at": {"func": cart_at}},
+    }
+    env = EmbodiedEnv(cart_cfg(2, terms))
+    env.reset(seed=1)
+    obs, reward, *_ = env.step_chunk(torch.zeros(2, 4, 1))
+    assert reward[0].tolist() == pytest.approx([-0.2, -0.2, 3.0, 3.0], abs=0.1)
+    assert (obs["robot", "qpos"][:, 0] == 3.0).all()
+
+
+def test_recording_event_lets_nothing_be_observed_again() -> None:
+    class Watch(Note):
+        only_reads = True
+
+    seen = []
+    env = EmbodiedEnv(cart_cfg(2, {"events": {"watch": {"func": Watch, "mode": "interval", "interval_step": 1}}}))
+    env.reset(seed=1)
+    env.get_obs = lambda: seen.append(1) or EmbodiedEnv.get_obs(env)  # type: ignore[method-assign,func-returns-value]
+    env.step(torch.zeros(2, 1))
+    assert len(seen) == 1
 
 
 def test_interval_events_are_the_same_again_after_reset_with_the_same_seed() -> None:
