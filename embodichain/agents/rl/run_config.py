@@ -26,6 +26,7 @@ from embodichain.agents.rl.config.overrides import (
 from embodichain.agents.rl.config.trainer_cfg import EventsCfg, TrainCfg, TrainerCfg, is_cloning_config, is_env_config
 from embodichain.agents.rl.gymnasium_checks import gymnasium_problems
 from embodichain.agents.rl.metrics.loggers import FoundLogger, find_loggers
+from embodichain.agents.rl.models import PolicyCfg
 from embodichain.agents.rl.models.registry import (
     PolicyBlock,
     chunk_length_of,
@@ -191,6 +192,8 @@ def _load(data: dict[str, Any], folder: Path, overrides: Sequence[str], allowed_
         env = _parse_env(file, trainer, env_overrides, allowed_imports, problems)
     if isinstance(env, ParsedGymnasiumEnv):
         problems += gymnasium_problems(trainer, algorithm, env.cfg)
+    if isinstance(policy, PolicyCfg) and policy.scale_actions is None:
+        policy = replace(policy, scale_actions=isinstance(env, ParsedGymnasiumEnv) and not policy.squash)
     names = SceneNames(None, None) if env is None else env.names
     find = partial(terms_to_cfg, cls=EventCfg, names=names, problems=problems, allowed_imports=allowed_imports)
     loggers = find_loggers(trainer.loggers, allowed_imports, problems)

@@ -62,6 +62,13 @@ def test_a_gymnasium_environment_is_read_from_a_file_or_inline(place: str) -> No
     assert load_checkpoint_config(json.loads(json.dumps(run.resolved))) == run
 
 
+@pytest.mark.parametrize(("changes", "scales"), [({}, True), ({"policy__scale_actions": False}, False)])
+def test_actions_are_scaled_to_a_gymnasium_environments_bounds(changes: dict[str, Any], scales: bool) -> None:
+    assert load_run_config(write_config(Path(), config(**changes))).resolved["policy"]["scale_actions"] is scales
+    ours = load_run_config(write_config(Path(), tiny_config()))
+    assert ours.resolved["policy"]["scale_actions"] is False
+
+
 def test_only_evaluations_record_and_all_environments_get_the_kwargs() -> None:
     # An environment may need its render_mode for what it observes.
     run = load_run_config(write_config(Path(), config({**PENDULUM, "kwargs": {"render_mode": "rgb_array"}})))

@@ -26,10 +26,15 @@ CNN: dict[str, Any] = {
 BLOCKS: dict[str, dict[str, Any]] = {
     "plain": {"name": "actor_critic", "actor": MLP, "critic": MLP},
     "squashed": {"name": "actor_critic", "actor": MLP, "critic": MLP, "squash": True},
+    "scaled": {"name": "actor_critic", "actor": MLP, "critic": MLP, "scale_actions": True},
     "asymmetric": {"name": "actor_critic", "actor": MLP, "critic": MLP, "obs_groups": {"actor": ["robot/clock"]}},
     "image": {"name": "actor_critic", "actor": CNN, "critic": CNN},
     "image for the critic": {"name": "actor_critic", "actor": MLP, "critic": CNN, "squash": True},
     "recurrent": {"name": "actor_critic_recurrent", "actor": MLP, "critic": MLP, "hidden_size": 8},
+    "scaled recurrent": {
+        **{"name": "actor_critic_recurrent", "actor": MLP, "critic": MLP, "hidden_size": 8},
+        **{"scale_actions": True, "sequence_length": 3},
+    },
     "squashed recurrent in pieces": {
         **{"name": "actor_critic_recurrent", "actor": MLP, "critic": MLP, "hidden_size": 8},
         **{"squash": True, "sequence_length": 3, "obs_groups": {"actor": ["robot/clock"]}},

@@ -55,6 +55,7 @@ ACTIONS = spaces.Box(-LIMIT, LIMIT, (3,))
 BLOCKS: dict[str, dict[str, Any]] = {
     "actor-critic": {"name": "actor_critic", "actor": NET, "critic": NET, "normalize_obs": True},
     "squashed": {"name": "actor_critic", "actor": NET, "critic": NET, "squash": True},
+    "scaled": {"name": "actor_critic", "actor": NET, "critic": NET, "scale_actions": True},
     "asymmetric": {"name": "actor_critic", "actor": NET, "critic": NET, "obs_groups": {"actor": ["robot/*"]}},
     "actor-only": {"name": "actor_only", "actor": NET, "normalize_obs": True},
     "soft": {"name": "soft_actor_critic", "actor": CNN, "critic": NET, "normalize_obs": True},
@@ -152,7 +153,13 @@ IN_ONNX = [
     "VLA SmolVLA",
 ]  # an export takes seconds
 OTHERS = [(kind, file_format) for kind in ("CNN", "GRU") for file_format in ("torchscript", "pt2")]
-OTHERS += [("squashed", "torchscript"), ("soft", "pt2"), ("asymmetric", "pt2"), ("chunks", "torchscript")]
+OTHERS += [
+    ("squashed", "torchscript"),
+    ("scaled", "torchscript"),
+    ("soft", "pt2"),
+    ("asymmetric", "pt2"),
+    ("chunks", "torchscript"),
+]
 
 
 @pytest.mark.parametrize(("kind", "file_format"), [*((kind, "onnx") for kind in IN_ONNX), *OTHERS])
@@ -161,7 +168,7 @@ def test_exported_policy_acts_as_the_policy(kind: str, file_format: str, tmp_pat
     assert sum(len(step.action) for step in steps) == 1000
     assert check_parity(run, module, steps) <= 1e-5
     # Some actions are beyond the limits before they are clipped, or else clipping is not tested.
-    assert any((np.abs(step.action) == LIMIT).any() for step in steps) or kind in ("squashed", "soft")
+    assert any((np.abs(step.action) == LIMIT).any() for step in steps) or kind in ("squashed", "scaled", "soft")
 
 
 def test_entries_that_only_the_critic_reads_are_not_needed() -> None:

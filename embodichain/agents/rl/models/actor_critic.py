@@ -19,13 +19,14 @@ from embodichain.agents.rl.models.block import (
     PolicySpaces,
     RunNetworks,
     build_network,
+    build_squash,
     network_keys,
     run_network,
     run_networks,
 )
 from embodichain.agents.rl.models.distributions import (
     LOG_STD_RANGE,
-    TanhSquash,
+    LinearScale,
     bounded,
     evaluate_gaussian,
     sample_gaussian,
@@ -71,7 +72,7 @@ def build_actor_critic(
         "normalize_obs": cfg.normalize_obs,
         "init_log_std": cfg.init_log_std,
         "log_std_range": cfg.log_std_range,
-        "squash": TanhSquash(given.action_space) if cfg.squash else None,
+        "squash": build_squash(cfg, given),
         "chunk_length": cfg.chunk_length,
     }
     if not isinstance(cfg, ActorCriticCfg):
@@ -95,7 +96,7 @@ class GaussianPolicy(Policy):
         normalize_obs: bool,
         init_log_std: float,
         log_std_range: tuple[float, float],
-        squash: TanhSquash | None,
+        squash: LinearScale | None,
         chunk_length: int = 1,
     ) -> None:
         super().__init__()
@@ -147,7 +148,7 @@ class ActorCritic(GaussianPolicy):
             ``update_normalizer``.
         init_log_std: initial log-std of every action component.
         log_std_range: lowest and highest log-std.
-        squash: maps the normal sample into the action space's bounds; the log-probability is then that of the squashed
+        squash: maps the normal sample to the action space's bounds; the log-probability is then that of the mapped
             action, and the sample is stored as ``raw_action``.
         chunk_length: H; see ``Policy.chunk_length``.
 
@@ -166,7 +167,7 @@ class ActorCritic(GaussianPolicy):
         normalize_obs: bool = False,
         init_log_std: float = 0.0,
         log_std_range: tuple[float, float] = LOG_STD_RANGE,
-        squash: TanhSquash | None = None,
+        squash: LinearScale | None = None,
         chunk_length: int = 1,
     ) -> None:
         super().__init__(obs_dim, action_dim, normalize_obs, init_log_std, log_std_range, squash, chunk_length)
@@ -215,7 +216,7 @@ class ActorOnly(ActorCritic):
         normalize_obs: bool = False,
         init_log_std: float = 0.0,
         log_std_range: tuple[float, float] = LOG_STD_RANGE,
-        squash: TanhSquash | None = None,
+        squash: LinearScale | None = None,
         chunk_length: int = 1,
     ) -> None:
         settings = normalize_obs, init_log_std, log_std_range, squash, chunk_length

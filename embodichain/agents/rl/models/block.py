@@ -17,7 +17,7 @@ from tensordict import TensorDict
 from torch import nn
 
 from embodichain.agents.rl.models.cnn import CNN, CNNCfg, ImageEncoder, ImageEncoderCfg
-from embodichain.agents.rl.models.distributions import LOG_STD_RANGE
+from embodichain.agents.rl.models.distributions import LOG_STD_RANGE, LinearScale, TanhSquash
 from embodichain.agents.rl.models.mlp import MLPCfg, build_mlp_from_cfg
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.errors import placed, unknown_name
@@ -32,6 +32,7 @@ __all__ = [
     "RunNetworks",
     "build_encoder",
     "build_network",
+    "build_squash",
     "check_action_dim",
     "group_columns",
     "network_keys",
@@ -86,6 +87,9 @@ class PolicyCfg:
     """Initial log-std of the action."""
     squash: bool = False
     """Map actions into the action space's bounds by tanh, instead of clipping by the environment."""
+    scale_actions: bool | None = None
+    """Without ``squash``, map the policy's actions linearly from [-1, 1] to the action space's finite bounds; the
+    environment clips what lies beyond. Null: in Gymnasium environments alone."""
     obs_groups: ObsGroupsCfg = ObsGroupsCfg()
     """Entries of the flat observation that each network reads; by default all."""
     init_from: str | None = None
@@ -189,6 +193,17 @@ def build_network(
     with placed(f"policy.{role}."):
         mlp = build_mlp_from_cfg(cfg, in_dim, out_dim, output_gain=_OUTPUT_GAINS[role])
     return mlp if select is None else nn.Sequential(select, mlp)
+
+
+def build_squash(cfg: PolicyCfg, given: PolicySpaces) -> LinearScale | None:
+    """Build the map from a Gaussian policy's samples to actions, by ``squash`` and ``scale_actions``; None: identity.
+
+    Raises:
+        ConfigError: the action space has no finite bounds to squash into.
+    """
+    if cfg.squash:
+        return TanhSquash(given.action_space)
+    return LinearScale(given.action_space) if cfg.scale_actions else None
 
 
 def build_encoder(cfg: ImageEncoderCfg, given: PolicySpaces) -> ImageEncoder:

@@ -1,4 +1,4 @@
-"""Normal distributions of actions, plain or squashed into bounds.
+"""Normal distributions of actions, plain, scaled to bounds, or squashed into them.
 
 Legend: ... any batch dimensions, A action size, H actions of a chunk. A distribution of chunks has H A components,
 whose log-probabilities stay apart.
@@ -27,7 +27,7 @@ def sample_gaussian(
     td: TensorDict,
     mean: torch.Tensor,
     log_std: torch.Tensor,
-    squash: TanhSquash | None,
+    squash: LinearScale | None,
     deterministic: bool,
     chunk_length: int = 1,
 ) -> None:
@@ -38,7 +38,7 @@ def sample_gaussian(
     Args:
         mean: [..., A], with chunks [..., H A].
         log_std: [A] or [..., A], with chunks [H A].
-        squash: maps the sample, then stored as ``raw_action``, into bounds; None: the action is the sample.
+        squash: maps the sample, then stored as ``raw_action``, to bounds; None: the action is the sample.
         deterministic: take the mean instead of a sample.
         chunk_length: H.
     """
@@ -51,7 +51,7 @@ def sample_gaussian(
 
 
 def evaluate_gaussian(
-    td: TensorDict, mean: torch.Tensor, log_std: torch.Tensor, squash: TanhSquash | None, chunk_length: int = 1
+    td: TensorDict, mean: torch.Tensor, log_std: torch.Tensor, squash: LinearScale | None, chunk_length: int = 1
 ) -> dict[str, torch.Tensor]:
     """Return ``sample_log_prob`` and ``entropy`` [...], ``mean`` and ``log_std`` [..., A] of given actions.
 
@@ -83,7 +83,7 @@ def evaluate_gaussian(
 
 
 def _log_prob(
-    raw: torch.Tensor, mean: torch.Tensor, log_std: torch.Tensor, squash: TanhSquash | None, chunk_length: int
+    raw: torch.Tensor, mean: torch.Tensor, log_std: torch.Tensor, squash: LinearScale | None, chunk_length: int
 ) -> torch.Tensor:
     """Return log p, less log |da/du|: of each action [...], with chunks of each component of each, [..., H, A]."""
     if chunk_length == 1:
@@ -138,7 +138,53 @@ def bounded(x: torch.Tensor, low: float, high: float) -> torch.Tensor:
     return bounded_x
 
 
-class TanhSquash(nn.Module):
+class LinearScale(nn.Module):
+    """Maps raw actions from [-1, 1] to the action space's bounds: a = centre + half-range * u.
+
+    A component without two finite bounds stays as it is.
+
+    Args:
+        action_space: the action space of one environment, a Box [A].
+        place: in the config, of what asks for it, for the message.
+
+    Raises:
+        ConfigError: it is no Box.
+    """
+
+    centre: torch.Tensor  # [A]
+    half_range: torch.Tensor  # [A]
+    log_half_range: torch.Tensor  # [], sum over the components
+
+    def __init__(self, action_space: spaces.Space[Any] | int, place: str = "policy.scale_actions") -> None:
+        super().__init__()
+        if not isinstance(action_space, spaces.Box):
+            raise ConfigError(f"{place}: needs an action space with finite bounds, got {action_space}")
+        low, high = (torch.as_tensor(x, dtype=torch.float32) for x in (action_space.low, action_space.high))
+        half_range = (high - low) / 2
+        self.is_bounded = half_range.isfinite() & (half_range > 0)  # the largest float32 is no bound
+        # Not in the state dict: they are the environment's.
+        self.register_buffer("centre", torch.where(self.is_bounded, (high + low) / 2, 0.0), persistent=False)
+        self.register_buffer("half_range", torch.where(self.is_bounded, half_range, 1.0), persistent=False)
+        self.register_buffer("log_half_range", self.half_range.log().sum(), persistent=False)
+
+    def forward(self, raw: torch.Tensor) -> torch.Tensor:
+        """Return the actions of raw ones, [..., A] both."""
+        return self.centre + self.half_range * raw
+
+    def inverse(self, action: torch.Tensor) -> torch.Tensor:
+        """Return the raw actions of actions, [..., A] both."""
+        return (action - self.centre) / self.half_range
+
+    def log_slope(self, raw: torch.Tensor) -> torch.Tensor:
+        """Return log |da/du| of each component of raw actions u [..., A]: [..., A]."""
+        return self.half_range.log().expand_as(raw)
+
+    def log_det(self, raw: torch.Tensor) -> torch.Tensor:
+        """Return log |da/du| of raw actions u [..., A]: [...]."""
+        return self.log_half_range.expand(raw.shape[:-1])
+
+
+class TanhSquash(LinearScale):
     """Maps raw actions into the action space's bounds: a = centre + half-range * tanh(u).
 
     Args:
@@ -150,33 +196,22 @@ class TanhSquash(nn.Module):
         ConfigError: it is not a Box with finite bounds, each low below its high.
     """
 
-    centre: torch.Tensor  # [A]
-    half_range: torch.Tensor  # [A]
-    log_half_range: torch.Tensor  # [], sum over the components
-
     def __init__(
         self, action_space: spaces.Space[Any] | int, place: str = "policy.squash", slope_floor: float = 0.0
     ) -> None:
-        super().__init__()
+        super().__init__(action_space, place)
         self.slope_floor = slope_floor
-        if not (isinstance(action_space, spaces.Box) and action_space.is_bounded("both")):
-            raise ConfigError(f"{place}: needs an action space with finite bounds, got {action_space}")
-        low, high = (torch.as_tensor(x, dtype=torch.float32) for x in (action_space.low, action_space.high))
-        half_range = (high - low) / 2
-        if not (half_range.isfinite() & (half_range > 0)).all():  # the largest float32 is no bound
-            raise ConfigError(f"{place}: needs an action space with each low below its high, got {action_space}")
-        # Not in the state dict: they are the environment's.
-        self.register_buffer("centre", (high + low) / 2, persistent=False)
-        self.register_buffer("half_range", half_range, persistent=False)
-        self.register_buffer("log_half_range", self.half_range.log().sum(), persistent=False)
+        if not self.is_bounded.all():
+            needed = "an action space with finite bounds, each low below its high"
+            raise ConfigError(f"{place}: needs {needed}, got {action_space}")
 
     def forward(self, raw: torch.Tensor) -> torch.Tensor:
         """Return the actions of raw ones, [..., A] both."""
-        return self.centre + self.half_range * raw.tanh()
+        return super().forward(raw.tanh())
 
     def inverse(self, action: torch.Tensor) -> torch.Tensor:
         """Return the raw actions of actions, [..., A] both; bounds count as slightly inside (``_INSIDE``)."""
-        return ((action - self.centre) / self.half_range).clamp(-_INSIDE, _INSIDE).atanh()
+        return super().inverse(action).clamp(-_INSIDE, _INSIDE).atanh()
 
     def log_slope(self, raw: torch.Tensor) -> torch.Tensor:
         """Return log |da/du| of each component of raw actions u [..., A]: [..., A]; see ``log_det``."""

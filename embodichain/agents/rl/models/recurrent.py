@@ -13,8 +13,15 @@ from tensordict import TensorDict
 from torch import nn
 
 from embodichain.agents.rl.models.actor_critic import GaussianPolicy
-from embodichain.agents.rl.models.block import Columns, PolicyCfg, PolicySpaces, group_columns, run_network
-from embodichain.agents.rl.models.distributions import LOG_STD_RANGE, TanhSquash
+from embodichain.agents.rl.models.block import (
+    Columns,
+    PolicyCfg,
+    PolicySpaces,
+    build_squash,
+    group_columns,
+    run_network,
+)
+from embodichain.agents.rl.models.distributions import LOG_STD_RANGE, LinearScale
 from embodichain.agents.rl.models.mlp import MLPCfg, build_mlp_from_cfg
 from embodichain.utils import configclass
 from embodichain.utils.errors import placed
@@ -69,7 +76,7 @@ def build_actor_critic_recurrent(
         cfg.normalize_obs,
         cfg.init_log_std,
         cfg.log_std_range,
-        TanhSquash(given.action_space) if cfg.squash else None,
+        build_squash(cfg, given),
     )
 
 
@@ -106,7 +113,7 @@ class ActorCriticRecurrent(GaussianPolicy):
         normalize_obs: bool = False,
         init_log_std: float = 0.0,
         log_std_range: tuple[float, float] = LOG_STD_RANGE,
-        squash: TanhSquash | None = None,
+        squash: LinearScale | None = None,
     ) -> None:
         super().__init__(obs_dim, action_dim, normalize_obs, init_log_std, log_std_range, squash)
         self.state_size = memory.hidden_size

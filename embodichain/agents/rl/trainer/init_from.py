@@ -18,7 +18,7 @@ from embodichain.utils.validation import from_dict
 
 _PLACE = "policy.init_from: "
 # Entries of a policy's block that decide how its parameters are used, beside their names and shapes.
-_MEANING = ("encoder", "actor", "critic", "squash", "chunk_length", "obs_groups")
+_MEANING = ("encoder", "actor", "critic", "squash", "scale_actions", "chunk_length", "obs_groups")
 
 
 def init_policy(policy: Policy, cfg: PolicyBlock) -> None:

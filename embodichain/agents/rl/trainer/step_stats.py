@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from tensordict import TensorDict
 from torch import Tensor
 
@@ -44,6 +45,16 @@ def _sums(info: TensorDict, num_steps: int) -> dict[str, tuple[float, float]]:
     counts = num_steps - lacks.sum(dim=(0, 2))
     found = torch.stack([sums.sum(dim=1).double(), counts.double()]).tolist()
     return {name: (total, count) for name, total, count in zip(names, *found, strict=True)}
+
+
+def clipped_share(actions: Tensor, space: spaces.Space[Any]) -> float:
+    """Return the share of the components of actions [..., A] beyond the bounds of a Box [N, A], where they are clipped.
+
+    A policy of which most actions are clipped learns nothing.
+    """
+    assert isinstance(space, spaces.Box)
+    low, high = (torch.as_tensor(bound[0], device=actions.device) for bound in (space.low, space.high))
+    return float(((actions < low) | (actions > high)).float().mean())
 
 
 class EpisodeStats:

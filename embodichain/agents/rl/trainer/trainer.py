@@ -29,7 +29,7 @@ from embodichain.agents.rl.nan_guard import NanGuard
 from embodichain.agents.rl.trainer.evaluation import EVAL_SEED_OFFSET, EvalEnv, Evaluation, Evaluator
 from embodichain.agents.rl.trainer.saving import Saver
 from embodichain.agents.rl.trainer.script_run import ScriptParts, ScriptRun, check_agreement
-from embodichain.agents.rl.trainer.step_stats import EpisodeStats
+from embodichain.agents.rl.trainer.step_stats import EpisodeStats, clipped_share
 from embodichain.agents.rl.trainer.threads import (
     update_precision,
     update_threads,
@@ -341,6 +341,7 @@ class Trainer:
         """Improve the policy and then its input statistics; return the losses, means over the ranks."""
         with update_threads(self.policy, self._threads), update_precision(self.cfg.precision, self.algorithm.device):
             losses = logged_numbers(self.algorithm, self.algorithm.update(rollout))
+        losses["clipped_actions"] = clipped_share(rollout["action"][:, :-1], self.env.action_space)
         self.policy.update_normalizer(rollout["obs"][:, :-1])
         losses = mean_over_ranks(losses, self._process_group)
         check_in_step(self.policy, self._process_group)

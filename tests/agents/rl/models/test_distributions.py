@@ -13,6 +13,7 @@ from torch.distributions import Independent, Normal, TanhTransform, TransformedD
 from torch.distributions.transforms import AffineTransform
 
 from embodichain.agents.rl.models.distributions import (
+    LinearScale,
     TanhSquash,
     bounded,
     evaluate_gaussian,
@@ -133,7 +134,19 @@ def test_deterministic_squashed_action_is_the_squashed_mean() -> None:
     assert torch.equal(td["raw_action"], mean)
 
 
+def test_scaled_action_spans_finite_bounds_and_leaves_others() -> None:
+    space = spaces.Box(np.array([10, 0, -np.inf], np.float32), np.array([20, np.inf, np.inf], np.float32))
+    scale, raw = LinearScale(space), torch.tensor([[-1.0, 0.5, 3.0], [0.2, 0.5, 3.0]])
+    assert scale(raw).tolist() == [[10.0, 0.5, 3.0], [16.0, 0.5, 3.0]]  # centre 15, half-range 5
+    torch.testing.assert_close(scale.inverse(scale(raw)), raw)
+    td = TensorDict({}, batch_size=[1])
+    sample_gaussian(td, torch.tensor([[0.4, 0.0, 0.0]]), torch.zeros(3), scale, deterministic=True)
+    # a density of 5 times the width is a fifth
+    expected = gaussian_log_prob(raw[:1], raw[:1], torch.zeros(3)) - math.log(5)
+    torch.testing.assert_close(td["sample_log_prob"], expected)
+
+
 @pytest.mark.parametrize("space", [spaces.Box(-np.inf, np.inf, (2,)), spaces.Box(-1, np.inf, (2,)), 2])
 def test_squashing_needs_finite_bounds(space: spaces.Box | int) -> None:
-    with pytest.raises(ValueError, match=r"policy.squash: needs an action space with finite bounds, got"):
+    with pytest.raises(ValueError, match=r"policy.squash: needs an action space with finite bounds"):
         TanhSquash(space)

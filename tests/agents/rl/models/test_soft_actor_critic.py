@@ -376,8 +376,8 @@ BOUNDLESS = np.finfo(np.float32).max
 @pytest.mark.parametrize(
     ("space", "words"),
     [
-        (spaces.Box(-np.inf, np.inf, (2,)), "finite bounds, got Box"),
-        (spaces.Box(0, np.inf, (2,)), "finite bounds, got Box"),
+        (spaces.Box(-np.inf, np.inf, (2,)), "finite bounds, each low below its high, got Box"),
+        (spaces.Box(0, np.inf, (2,)), "finite bounds, each low below its high, got Box"),
         (spaces.Box(-BOUNDLESS, BOUNDLESS, (2,)), "each low below its high, got Box"),
         (spaces.Box(np.array([-1, 1], np.float32), np.array([1, 1], np.float32)), "each low below its high, got Box"),
         (spaces.MultiDiscrete([2, 2]), "finite bounds, got MultiDiscrete"),

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from tensordict import TensorDict
 
 from embodichain.agents.rl.collector.step_info import StepInfo
-from embodichain.agents.rl.trainer.step_stats import EpisodeStats
+from embodichain.agents.rl.trainer.step_stats import EpisodeStats, clipped_share
 from embodichain.utils.state import freeze, thaw
 
 REWARD = "charts/episode_reward_avg_100"
 LENGTH = "charts/episode_length_avg_100"
 SUCCESS = "charts/success_rate_avg_100"
+
+
+def test_clipped_share_counts_components_beyond_the_bounds() -> None:
+    space = spaces.Box(np.array([[0, -1]], np.float32), np.array([[1, np.inf]], np.float32))
+    actions = torch.tensor([[[0.5, 9.0], [1.5, -2.0]]])  # [N, T, A]; beyond: 1.5 and -2
+    assert clipped_share(actions, space) == pytest.approx(2 / 4)
 
 
 def feed(

@@ -202,6 +202,7 @@ def test_names_of_what_is_logged(tmp_path: Path) -> None:
     run = Run(tmp_path, eval_freq="1 it").train(16)
     specified = {
         "train/loss",
+        "train/clipped_actions",
         "rewards/progress",
         "metrics/place",
         "charts/SPS",
