@@ -1,5 +1,40 @@
-"""EmbodiChain RL on MuJoCo: train robots by reinforcement learning from one JSON file."""
+"""EmbodiChain RL on MuJoCo: train robots by reinforcement learning from one JSON file.
+
+import embodichain as ec
+
+summary = ec.train("push_cube", **{"trainer.seed": 3})
+policy = ec.load_policy(summary["run_folder"])
+env = ec.make("PushCubeRL", num_envs=64)
+obs, _ = env.reset(seed=1)
+action = policy.act(obs)
+"""
+
+from typing import TYPE_CHECKING
 
 import embodichain.conflict  # noqa: F401 (ends here if the next import would find another project's file)
+from embodichain.utils.doors import face
+
+if TYPE_CHECKING:
+    from embodichain.agents.rl.algo import register_algo as register_algo
+    from embodichain.agents.rl.models import register_network as register_network
+    from embodichain.agents.rl.models import register_policy as register_policy
+    from embodichain.agents.rl.train import train as train
+    from embodichain.lab.gym.registry import make as make
+    from embodichain.lab.gym.registry import register_env as register_env
+    from embodichain.tools.policy import load_policy as load_policy
 
 __version__ = "0.2.0"
+__all__ = ["load_policy", "make", "register_algo", "register_env", "register_network", "register_policy", "train"]
+
+__getattr__ = face(
+    __name__,
+    {
+        "load_policy": "embodichain.tools.policy",
+        "make": "embodichain.lab.gym.registry",
+        "register_algo": "embodichain.agents.rl.algo",
+        "register_env": "embodichain.lab.gym.registry",
+        "register_network": "embodichain.agents.rl.models",
+        "register_policy": "embodichain.agents.rl.models",
+        "train": "embodichain.agents.rl.train",
+    },
+)

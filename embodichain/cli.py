@@ -13,82 +13,85 @@ import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from types import ModuleType
-from typing import NamedTuple
 
 from embodichain import __version__
+from embodichain.commands import Command
+from embodichain.utils import doors
 from embodichain.utils.border import OPTION, OPTION_HELP, run_command
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.openmp import limit_openmp_spinning
 from embodichain.utils.printing import open_closed_descriptors
 from embodichain.utils.trust import asking
 
-
-class Command(NamedTuple):
-    """A subcommand.
-
-    Attributes:
-        module: in ``embodichain.commands``, with ``EXAMPLES``, ``add_arguments`` and ``run``; imported when the command
-            is given, since most need torch, which takes seconds.
-        help: what it is for.
-    """
-
-    module: str
-    help: str
-
-    def load(self) -> ModuleType:
-        """Return the module."""
-        return import_module(f"embodichain.commands.{self.module}")
-
-
-COMMANDS = {
-    "demo": Command("demo", "Train a cart to balance its pole, in half a minute, and name the video and the report."),
-    "train": Command("train", "Train a policy as a config file says."),
-    "resume": Command("resume", "Continue a training from its latest checkpoint, also for more iterations."),
-    "bc": Command("bc", "Behaviour cloning: let a policy imitate demonstrations, of a dataset or a scripted expert."),
-    "eval": Command("evaluate", "Evaluate a saved policy on a fixed set of episodes."),
+COMMANDS: dict[str, Command] = {
+    "demo": Command(
+        "embodichain.commands.demo",
+        "Train a cart to balance its pole, in half a minute, and name the video and the report.",
+    ),
+    "train": Command("embodichain.commands.train", "Train a policy as a config file says."),
+    "resume": Command(
+        "embodichain.commands.resume", "Continue a training from its latest checkpoint, also for more iterations."
+    ),
+    "bc": Command(
+        "embodichain.commands.bc",
+        "Behaviour cloning: let a policy imitate demonstrations, of a dataset or a scripted expert.",
+    ),
+    "eval": Command("embodichain.commands.evaluate", "Evaluate a saved policy on a fixed set of episodes."),
     "play": Command(
-        "play", "Play episodes with a saved policy, or with none: a video of them, or live in the browser."
+        "embodichain.commands.play",
+        "Play episodes with a saved policy, or with none: a video of them, or live in the browser.",
     ),
     "export": Command(
-        "export",
+        "embodichain.commands.export",
         "Write a policy as a file that runs without this package: normaliser, order of the entries and scaling inside.",
     ),
     "report": Command(
-        "report",
+        "embodichain.commands.report",
         "Write report.html into a run's folder: curves, reward terms, evaluations, videos, config. Runs end with one.",
     ),
     "compare": Command(
-        "compare",
+        "embodichain.commands.compare",
         "Compare trainings over seeds: interquartile means, intervals, a plot, a winner only where the data allow it.",
     ),
     "rewards": Command(
-        "rewards", "Analyse a run's reward: each term's size, share of the variance and correlation with success."
+        "embodichain.commands.rewards",
+        "Analyse a run's reward: each term's size, share of the variance and correlation with success.",
     ),
     "sweep": Command(
-        "sweep", "Search for hyperparameters: train with many settings in separate processes, print the best (Optuna)."
+        "embodichain.commands.sweep",
+        "Search for hyperparameters: train with many settings in separate processes, print the best (Optuna).",
     ),
     "new": Command(
-        "new", "Write a new task from templates: a package with a class, configs and tests, which learns as it is."
+        "embodichain.commands.new",
+        "Write a new task from templates: a package with a class, configs and tests, which learns as it is.",
     ),
     "trust": Command(
-        "trust",
+        "embodichain.commands.trust",
         "Let configs name the modules in a folder, once instead of --allow-import with each command; or list them.",
     ),
-    "list": Command("listing", "List the tasks, algorithms, policies or terms that a config may name."),
+    "list": Command(
+        "embodichain.commands.listing", "List the tasks, algorithms, policies or terms that a config may name."
+    ),
     "validate": Command(
-        "validate",
+        "embodichain.commands.validate",
         "Check a training config or an environment config, and name every mistake in it; nothing is trained.",
     ),
-    "view": Command("view", "Render or show a config's scene, and list the policy's observations and actions."),
-    "schema": Command("schema", "Write the JSON Schema of a config file, for completion and checks in editors."),
+    "view": Command(
+        "embodichain.commands.view", "Render or show a config's scene, and list the policy's observations and actions."
+    ),
+    "schema": Command(
+        "embodichain.commands.schema", "Write the JSON Schema of a config file, for completion and checks in editors."
+    ),
     "doctor": Command(
-        "doctor",
+        "embodichain.commands.doctor",
         "Check this machine and advise what to improve; with --algo, check an algorithm by closed-form probes.",
     ),
-    "completion": Command("completion", "Print a script for shell completion of commands, options and files."),
+    "completion": Command(
+        "embodichain.commands.completion", "Print a script for shell completion of commands, options and files."
+    ),
+    **doors.load_all(doors.COMMANDS),
 }
-"""By name, in the order of the help."""
+"""By name, in the order of the help; those of extensions and of other packages come last."""
 
 _THEIR_TRAIN = "train-rl"
 """EmbodiChain's name of ``python -m embodichain.agents.rl.train``."""

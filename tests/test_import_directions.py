@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 LAYERS: list[tuple[str, list[str], list[str]]] = [
     # layer            modules                                            may import
-    ("root", ["=", "conflict"], []),
+    ("root", ["=", "conflict"], ["utils"]),
     ("utils", ["utils"], ["root"]),
     ("datasets", ["datasets"], ["root", "utils"]),
     # The simulator: configs and maths, the model made of them, engines, rendering, what is in the scene, its manager.
@@ -153,6 +153,12 @@ class _ImportVisitor(ast.NodeVisitor):
         self.package = module if is_package else module.rpartition(".")[0]
         self.found: list[Import] = []
         self._in_function = False
+
+    def visit_If(self, node: ast.If) -> None:
+        # A package's names that are imported when they are first asked for.
+        is_face = self.package == self.module and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        if not is_face:
+            self.generic_visit(node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> None:
         outer, self._in_function = self._in_function, True

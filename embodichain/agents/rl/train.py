@@ -16,6 +16,7 @@ if __name__ == "__main__":
     limit_openmp_spinning()
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -43,7 +44,7 @@ from embodichain.utils.module_utils import imports_allowed_by_environment
 from embodichain.utils.parent import end_with_parent
 from embodichain.utils.printing import discard_unwritten_output, open_closed_descriptors, printing_may_fail
 
-__all__ = ["main", "parse_args", "train_as_command", "train_from_config"]
+__all__ = ["main", "parse_args", "train", "train_as_command", "train_from_config"]
 
 
 def train_from_config(
@@ -106,6 +107,20 @@ def train_from_config(
     # The started processes take the lock themselves.
     with as_file(config_path) as path:
         return start_local_processes(count, as_arguments(path, overrides, allowed_imports, resume, allowed_writes))
+
+
+def train(config: TrainSource, **overrides: Any) -> dict[str, Any]:
+    """Train as a config says: ``train("push_cube", **{"trainer.seed": 3, "algorithm.cfg.gamma": 0.98})``.
+
+    Args:
+        config: path, shipped name or content of the config.
+        overrides: values of the config by their paths.
+
+    Returns:
+        The content of the run folder's ``summary.json``. Errors are those of :func:`train_from_config`, which has more
+        arguments.
+    """
+    return train_from_config(config, overrides=[f"{path}={json.dumps(value)}" for path, value in overrides.items()])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

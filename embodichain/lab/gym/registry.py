@@ -11,6 +11,7 @@ import gymnasium as gym
 
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
+from embodichain.utils.doors import TASKS, entries, load
 from embodichain.utils.errors import unknown_name
 
 T = TypeVar("T", bound=type)
@@ -77,7 +78,7 @@ def register_env(
 
 def get_registered_env_ids() -> list[str]:
     """Return the names of all registered environments."""
-    return sorted(_REGISTRY)
+    return sorted({*_REGISTRY, *entries(TASKS)})
 
 
 def get_env_spec(env_id: str) -> EnvSpec:
@@ -86,15 +87,20 @@ def get_env_spec(env_id: str) -> EnvSpec:
     Raises:
         ConfigError: no such name; the message lists the known ones.
     """
-    if env_id not in _REGISTRY:
-        unknown = unknown_name("environment id", env_id, _REGISTRY)
+    spec = find_env_spec(env_id)
+    if spec is None:
+        unknown = unknown_name("environment id", env_id, get_registered_env_ids())
         raise ConfigError(f"{unknown}. Your own are known once imported: trainer.import_modules, or --import")
-    return _REGISTRY[env_id]
+    return spec
 
 
 def find_env_spec(env_id: object) -> EnvSpec | None:
     """Return a registered environment, or None where there is none of that name."""
-    return _REGISTRY.get(env_id) if isinstance(env_id, str) else None
+    if not isinstance(env_id, str):
+        return None
+    if env_id not in _REGISTRY:
+        load(TASKS, env_id)
+    return _REGISTRY.get(env_id)
 
 
 def find_env_id(env_class: type) -> str | None:

@@ -15,6 +15,7 @@ from embodichain.agents.rl.distributed import adopt_process_group, forget_proces
 from embodichain.agents.rl.models import Policy
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import to_dict
+from embodichain.utils.doors import ALGORITHMS, entries, load
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.module_utils import check_free, takes
 
@@ -71,7 +72,7 @@ def _check_class(algo_class: Any) -> None:
 
 def get_registered_algo_names() -> list[str]:
     """Return the names that ``build_algo`` knows, sorted."""
-    return sorted(_ALGORITHMS)
+    return sorted({*_ALGORITHMS, *entries(ALGORITHMS)})
 
 
 def get_algo_class(name: str) -> type[BaseAlgorithm]:
@@ -81,7 +82,9 @@ def get_algo_class(name: str) -> type[BaseAlgorithm]:
         ConfigError: (a ValueError) the name is unknown.
     """
     if name not in _ALGORITHMS:
-        unknown = unknown_name("algorithm", name, _ALGORITHMS)
+        if (found := load(ALGORITHMS, name)) is not None:
+            return register_algo(name, override=True)(found)
+        unknown = unknown_name("algorithm", name, get_registered_algo_names())
         raise ConfigError(f"{unknown}. Your own are known once imported: trainer.import_modules, or --import")
     return _ALGORITHMS[name]
 

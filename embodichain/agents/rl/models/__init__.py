@@ -9,6 +9,7 @@ from embodichain.agents.rl.models.checks import check_policy
 from embodichain.agents.rl.models.cnn import CNN, CNNCfg, CNNNetworkCfg
 from embodichain.agents.rl.models.distributions import TanhSquash
 from embodichain.agents.rl.models.mlp import MLP, MLPCfg, NetworkCfg, build_mlp_from_cfg
+from embodichain.agents.rl.models.networks import get_registered_network_names, register_network
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
 from embodichain.agents.rl.models.policy import (
     EVALUATED,
@@ -66,10 +67,12 @@ __all__ = [
     "build_mlp_from_cfg",
     "build_policy",
     "check_policy",
+    "get_registered_network_names",
     "get_registered_policy_names",
     "load_policy_state",
     "load_vla_model",
     "policy_input",
+    "register_network",
     "register_policy",
     "save_vla_model",
     "valued",

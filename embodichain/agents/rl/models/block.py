@@ -19,6 +19,7 @@ from torch import nn
 from embodichain.agents.rl.models.cnn import CNN, CNNCfg, ImageEncoder, ImageEncoderCfg
 from embodichain.agents.rl.models.distributions import LOG_STD_RANGE, LinearScale, TanhSquash
 from embodichain.agents.rl.models.mlp import MLPCfg, build_mlp_from_cfg
+from embodichain.agents.rl.models.networks import BUILT_IN, NetworkTypeCfg, get_network_class
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.errors import placed, unknown_name
 from embodichain.utils.observations import entry_columns, entry_spaces
@@ -46,16 +47,13 @@ _OUTPUT_GAINS = {"actor": 0.01, "critic": 1.0}
 
 
 def _kind(block: Any) -> str:
-    return str(block.get("type", "mlp") if isinstance(block, Mapping) else getattr(block, "type", "mlp"))
+    kind = block.get("type", "mlp") if isinstance(block, Mapping) else getattr(block, "type", "mlp")
+    return kind if kind in BUILT_IN else "registered"
 
 
 NetworkBlock = Annotated[
-    Annotated[MLPCfg, Tag("mlp")] | Annotated[CNNCfg, Tag("cnn")],
-    Discriminator(
-        _kind,
-        custom_error_type="network_type",
-        custom_error_message="'type' should be 'mlp' or 'cnn'",
-    ),
+    Annotated[MLPCfg, Tag("mlp")] | Annotated[CNNCfg, Tag("cnn")] | Annotated[NetworkTypeCfg, Tag("registered")],
+    Discriminator(_kind),
 ]
 """An ``actor`` or ``critic`` block."""
 
@@ -163,7 +161,7 @@ def space_size(space: spaces.Space[Any] | int) -> int:
 
 
 def build_network(
-    cfg: MLPCfg | CNNCfg,
+    cfg: MLPCfg | CNNCfg | NetworkTypeCfg,
     role: Literal["actor", "critic"],
     policy: PolicyCfg,
     given: PolicySpaces,
@@ -190,9 +188,13 @@ def build_network(
             return CNN(cfg, shapes, in_dim, out_dim, _OUTPUT_GAINS[role], select)
     if in_dim == 0:
         raise ConfigError(f"policy.{role}: there is no entry to read but images, which take a network of type 'cnn'")
+    network: nn.Module
     with placed(f"policy.{role}."):
-        mlp = build_mlp_from_cfg(cfg, in_dim, out_dim, output_gain=_OUTPUT_GAINS[role])
-    return mlp if select is None else nn.Sequential(select, mlp)
+        if isinstance(cfg, NetworkTypeCfg):
+            network = get_network_class(cfg.type)(in_dim, out_dim, **cfg.network_cfg)
+        else:
+            network = build_mlp_from_cfg(cfg, in_dim, out_dim, output_gain=_OUTPUT_GAINS[role])
+    return network if select is None else nn.Sequential(select, network)
 
 
 def build_squash(cfg: PolicyCfg, given: PolicySpaces) -> LinearScale | None:

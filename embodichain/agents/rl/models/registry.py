@@ -35,6 +35,7 @@ from embodichain.agents.rl.models.vla.loading import OUR_MODELS, find_vla_class
 from embodichain.agents.rl.models.vla.policy import VLAPolicy, VLAPolicyCfg, build_vla_policy, stored_chunk_length
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import to_dict
+from embodichain.utils.doors import POLICIES, entries, load
 from embodichain.utils.errors import placed, unknown_name
 from embodichain.utils.module_utils import check_admitted, check_free
 from embodichain.utils.validation import from_dict
@@ -104,7 +105,7 @@ def register_policy(name: str, override: bool = False) -> Callable[[P], P]:
 
 def get_registered_policy_names() -> list[str]:
     """Return the names that ``build_policy`` knows, sorted."""
-    return sorted(_POLICIES)
+    return sorted({*_POLICIES, *entries(POLICIES)})
 
 
 def get_policy_class(name: str) -> type[Policy]:
@@ -116,9 +117,11 @@ def get_policy_class(name: str) -> type[Policy]:
     if name in _POLICIES:
         registered: type[Policy] = _POLICIES[name]
         return registered
+    if (entered := load(POLICIES, name)) is not None:
+        return register_policy(name, override=True)(entered)
     module, _, attribute = name.rpartition(".")
     if not module:
-        raise ConfigError(unknown_name("policy", name, _POLICIES))
+        raise ConfigError(unknown_name("policy", name, get_registered_policy_names()))
     if module not in sys.modules:
         raise ConfigError(
             f"policy '{name}': module '{module}' is not imported: list it in trainer.import_modules, pass --import, or "

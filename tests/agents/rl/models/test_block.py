@@ -116,7 +116,7 @@ def test_entries_cannot_be_named_without_the_structured_space(change: dict[str, 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"actor": {"type": "cmn"}}, "policy.actor: 'type' should be 'mlp' or 'cnn'"),
+        ({"actor": {"type": "cmn"}}, r"policy\.actor\.type: unknown network type 'cmn'\. Did you mean 'cnn'"),
         ({"actor": {"type": "cnn"}}, "policy.actor.keys: required, but missing"),
         ({"actor": {"type": "cnn", "keys": []}}, "policy.actor.keys: .*at least 1 item"),
         ({"actor": {"keys": ["a"]}}, "policy.actor.keys: unknown key"),

@@ -1,0 +1,81 @@
+"""Doors: entry points of installed packages, by which extensions add tasks, policies, commands and the like.
+
+A package declares them in its ``pyproject.toml``, ours as much as anyone's::
+
+    [project.entry-points."embodichain.policies"]
+    my_policy = "my_package.policies:MyPolicy"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from typing import Any
+
+from embodichain.utils import logger
+
+TASKS = "embodichain.tasks"
+"""Environment id -> module that registers it when it is imported."""
+ENV_SOURCES = "embodichain.env_sources"
+"""Name -> ``EnvSource``: environments of another library by their ids."""
+POLICIES, NETWORKS, ALGORITHMS = "embodichain.policies", "embodichain.networks", "embodichain.algorithms"
+"""Name -> class, as ``register_policy``, ``register_network`` and ``register_algo`` take it."""
+CONFIG_CONVERTERS = "embodichain.config_converters"
+"""Name -> function ``dict -> dict`` on a training config, before it is parsed."""
+COMMANDS = "embodichain.commands"
+"""Name -> ``embodichain.commands.Command``."""
+
+
+@cache
+def entries(group: str) -> dict[str, EntryPoint]:
+    """Return a door's entry points by name; of one name the first on Python's path. Nothing is imported.
+
+    Entries of this package whose folder was removed are left out.
+    """
+    found: dict[str, EntryPoint] = {}
+    for entry in entry_points(group=group):
+        if not entry.module.startswith("embodichain.") or _exists(entry.module):
+            found.setdefault(entry.name, entry)
+    return found
+
+
+def _exists(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def load(group: str, name: str) -> Any:
+    """Import and return what an entry point names, or None where the door has none of this name."""
+    entry = entries(group).get(name)
+    return None if entry is None else entry.load()
+
+
+def load_all(group: str) -> dict[str, Any]:
+    """Import and return everything behind a door, by name; an entry that cannot be imported is a warning."""
+    found = {}
+    for name, entry in entries(group).items():
+        try:
+            found[name] = entry.load()
+        except (ImportError, AttributeError) as error:
+            logger.log_warning(f"{group} '{name}' of an installed package cannot be imported: {error}")
+    return found
+
+
+def face(module: str, sources: dict[str, str]) -> Callable[[str], Any]:
+    """Return a ``__getattr__`` for ``module``, which imports a name when it is first asked for.
+
+    Args:
+        sources: the module that has each name.
+    """
+
+    def get(name: str) -> Any:
+        if name not in sources:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        return getattr(import_module(sources[name]), name)
+
+    return get
