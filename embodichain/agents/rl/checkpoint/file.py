@@ -30,12 +30,16 @@ class _HashedFile:
     """A file to write an archive into, without its last two bytes, the length of its comment.
 
     Large models are written as they are: their archive is never whole in the memory.
+
+    Attributes:
+        error: of the first write that failed, which torch's archive writer replaces by one of its own.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._sha256 = hashlib.sha256()
         self._last = b""  # two bytes that may be the last
+        self.error: OSError | None = None
 
     def write(self, data: bytes | memoryview) -> int:
         """Write and hash all but the last two bytes."""
@@ -56,7 +60,11 @@ class _HashedFile:
         return self._sha256.hexdigest()
 
     def _put(self, data: bytes | memoryview) -> None:
-        self._file.write(data)
+        try:
+            self._file.write(data)
+        except OSError as error:
+            self.error = self.error or error
+            raise
         self._sha256.update(data)
 
 
@@ -65,7 +73,10 @@ def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
 
     def write(file: IO[bytes]) -> None:
         hashed = _HashedFile(file)
-        torch.save({"format_version": FORMAT_VERSION, **content}, cast("IO[bytes]", hashed))  # it only writes
+        try:
+            torch.save({"format_version": FORMAT_VERSION, **content}, cast("IO[bytes]", hashed))  # it only writes
+        except RuntimeError as error:
+            raise hashed.error or error from None
         _write_comment(file, hashed.digest())
 
     write_atomically(path, write)

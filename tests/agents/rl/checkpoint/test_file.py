@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import math
 import os
 import subprocess
@@ -16,6 +18,7 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
 from embodichain.agents.rl.buffer import allocate_rollout
+from embodichain.agents.rl.checkpoint import file as checkpoint_file
 from embodichain.agents.rl.checkpoint.file import FORMAT_VERSION, load_checkpoint, pack, save_checkpoint, write_packed
 from embodichain.agents.rl.models import Policy
 from embodichain.utils import ConfigError
@@ -73,6 +76,20 @@ def test_failure_while_writing_leaves_things_as_they_were(tmp_path: Path, is_the
     assert os.listdir(tmp_path) == ([path.name] if is_there_already else [])
     if is_there_already:
         assert load_checkpoint(path)["global_step"] == 7
+
+
+@pytest.mark.parametrize("room", [0, 1, 64, 100, 1_000, 10_000, 39_000, 40_000, 41_000, 41_897])
+def test_disk_that_fills_within_a_file_is_an_oserror(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Torch's archive writer replaces the error of a write by a RuntimeError as it closes.
+    class SmallDisk(io.BytesIO):
+        def write(self, data: Any) -> int:
+            if self.tell() + len(data) > room:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return super().write(data)
+
+    monkeypatch.setattr(checkpoint_file, "write_atomically", lambda path, write: write(SmallDisk()))
+    with pytest.raises(OSError, match="No space left on device"):
+        save_checkpoint(Path("a.pt"), {"weights": [torch.zeros(5_000), torch.zeros(5_000)]})  # 41,900 bytes
 
 
 def test_link_in_a_files_place_is_replaced_and_not_followed(tmp_path: Path) -> None:
