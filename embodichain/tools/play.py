@@ -24,6 +24,8 @@ from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.run_config import TaskCfg, load_run_config
 from embodichain.agents.rl.trainer.evaluation import Evaluator
 from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs.managers import EventCfg, Functor
+from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnvCfg
 from embodichain.tools.agents import AGENTS
 from embodichain.tools.live import play_live
@@ -98,17 +100,38 @@ def play_video(
 
 
 def _film(evaluator: Evaluator, policy: Policy, camera: Camera, video: VideoWriter) -> None:
-    """Play the episodes, with an image after each step."""
-    log, num_frames = EvaluationLog("playing"), 0
+    """Play the episodes, with an image of each state."""
+    log, num_frames, env = EvaluationLog("playing"), 0, evaluator.env
 
-    def on_step() -> None:
+    def show() -> None:
         nonlocal num_frames
         video.write(camera.render())
         num_frames += 1
+
+    def on_step() -> None:
+        if not isinstance(env, EmbodiedEnv):
+            show()
         total, ended, _ = evaluator.progress()
         log.update(total, ended, num_frames)
 
+    if isinstance(env, EmbodiedEnv):
+        env.add_events({"play": EventCfg(_film_with(show), mode="interval", interval_step=1)})
     evaluator.run(policy, "", on_step=on_step)
+
+
+def _film_with(show: Callable[[], None]) -> type[Functor]:
+    """Return an event that calls a function at the first state of an episode and after each step, before any reset."""
+
+    class Film(Functor):
+        is_global = only_reads = True
+
+        def shows_first_state(self) -> bool:
+            return bool((self.env.elapsed_steps == 0).any())
+
+        def __call__(self, env: TermEnv, env_ids: torch.Tensor) -> None:
+            show()
+
+    return Film
 
 
 def _with_images(cfg: TaskCfg) -> TaskCfg:

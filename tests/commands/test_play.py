@@ -16,6 +16,7 @@ from embodichain.cli import main
 from embodichain.datasets.lerobot_reading import read_lerobot
 from embodichain.lab.sim.rendering.opengl import opengl_problem
 from embodichain.tools.agents import RandomAgent, ZeroAgent
+from embodichain.tools.view import SceneCamera
 from embodichain.utils.video import VIDEO_SUFFIXES, VideoWriter
 from tests.agents.rl.fakes import CART_POLE_ENV
 from tests.pages import REPOSITORY
@@ -37,9 +38,26 @@ def test_video_of_a_run_shows_something_that_moves(run_folder: Path, capsys: pyt
     (path,) = run_folder.glob("videos/play_step_16.mp4")
     assert str(path.name) in out
     pictures = frames(path)
-    assert len(pictures) == pytest.approx(60, abs=1)
+    assert len(pictures) == 61  # before the first step, and after each
     assert pictures[0].std() > 10  # not one colour
     assert np.abs(pictures[0].astype(int) - pictures[20].astype(int)).max() > 30
+
+
+@needs_gl
+def test_video_has_the_first_and_the_last_state_of_each_episode(
+    run_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    render = SceneCamera.render
+
+    def noted(camera: SceneCamera, index: int = 0) -> np.ndarray:
+        seen.append(int(camera._env.elapsed_steps[index]))
+        return render(camera, index)
+
+    monkeypatch.setattr(SceneCamera, "render", noted)
+    assert main(["play", "latest", *SMALL[:3], "--episodes", "2", "max_episode_steps=3"]) == 0
+    assert seen == [0, 1, 2, 3, 0, 1, 2, 3]
+    assert len(frames(run_folder / "videos" / "play_step_16.mp4")) == 8
 
 
 @needs_gl

@@ -570,9 +570,9 @@ def test_camera_among_the_training_events_records_the_training() -> None:
         )
         == 0
     )
-    # 2 iterations of 4 steps, a picture every second step
+    # the first state, and 2 iterations of 4 steps with an image every second step
     frames, _ = imageio_ffmpeg.count_frames_and_secs(str(run_folder() / "videos" / "watch_train.mp4"))
-    assert frames == 4
+    assert frames == 5
 
 
 # --- bad surroundings ---

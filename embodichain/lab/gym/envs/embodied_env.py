@@ -182,6 +182,11 @@ class EmbodiedEnv(BaseEnv):
         self.command_manager.advance()
 
     @override
+    def advance(self, action: Tensor) -> StepResult:
+        self.event_manager.begin_step()
+        return super().advance(action)
+
+    @override
     @section("interval events")
     def _apply_interval_events(self) -> Tensor | None:
         return self.event_manager.apply_interval()

@@ -67,6 +67,10 @@ class Functor:
         """
         return []
 
+    def shows_first_state(self) -> bool:
+        """Return whether to call an interval event now, before a step; a recorder, where an episode begins."""
+        return False
+
     def reset(self, env_ids: Tensor) -> None:
         """Reset the state of environments [n], whose episodes have ended."""
 

@@ -117,6 +117,12 @@ class EventManager(Manager):
         mask = torch.stack(changed).any(dim=0)
         return mask if env.sim.backend.is_asynchronous or mask.any() else None
 
+    def begin_step(self) -> None:
+        """Call the recorders that show the first state of an episode."""
+        for term in self._by_mode["interval"]:
+            if isinstance(term.func, Functor) and term.func.shows_first_state():
+                term(self._env, self._env.all_env_ids)
+
     def _take(self, terms: Sequence[Term[EventCfg]]) -> None:
         self._terms += terms
         self._add(terms)

@@ -41,6 +41,8 @@ Intrinsics = tuple[PositiveFloat, PositiveFloat, float, float]
 class record_camera_data(Functor):  # noqa: N801 (named like a function, as configs name it)
     """Record videos of the first environments, between the environment's ``start_recording`` and ``stop_recording``.
 
+    An image shows the state after a control step, before any reset, or the first state of an episode.
+
     Without OpenGL or a ray tracer one warning says what to install, and nothing is recorded. If a video cannot be
     written, a warning is logged and the run continues.
 
@@ -96,6 +98,11 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
             return None
         self.footage += Footage(seconds=time.perf_counter() - start)
         return writer.path
+
+    @override
+    def shows_first_state(self) -> bool:
+        shown = self.cfg.params.get("max_env_num", 1)
+        return self._folder is not None and bool((self.env.elapsed_steps[:shown] == 0).any())
 
     @override
     def state_dict(self) -> dict[str, Any]:

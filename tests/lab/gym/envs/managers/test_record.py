@@ -83,12 +83,12 @@ def project(point: np.ndarray) -> tuple[float, float]:
 
 
 @needs_gl
-def test_video_is_named_after_camera_and_label_and_has_a_picture_a_step(push_cube: Any) -> None:
+def test_video_is_named_after_camera_and_has_an_image_of_each_state(push_cube: Any) -> None:
     _, path, _ = push_cube
     assert path.name == "cam_step_8.mp4"
-    assert frames(path).shape == (3, HEIGHT, WIDTH, 3)
+    assert frames(path).shape == (4, HEIGHT, WIDTH, 3)
     # a control step is 4 substeps of 0.01 s: 25 pictures a second
-    assert imageio_ffmpeg.count_frames_and_secs(str(path)) == (3, 0.12)
+    assert imageio_ffmpeg.count_frames_and_secs(str(path)) == (4, 0.16)
 
 
 @needs_gl
@@ -162,8 +162,48 @@ def test_video_has_250_images_unless_its_config_says_another_number(tmp_path: Pa
     env.reset()
     env.start_recording(tmp_path, "a")
     step(env, 255)
-    assert sorted(len(frames(video, 32, 16)) for video in env.stop_recording()) == [250, 255]
+    assert sorted(len(frames(video, 32, 16)) for video in env.stop_recording()) == [250, 256]
     env.close()
+
+
+class CountingRenderer:
+    """Notes the elapsed steps of each environment that it draws."""
+
+    env: EmbodiedEnv
+    seen: list[list[int]]
+
+    def __init__(self, backend: Any, appearance: Any, width: int, height: int, enable_rt: bool, device: str) -> None:
+        self.shape = (height, width, 3)
+
+    def render(self, env_id: int, pose: Any) -> np.ndarray:
+        self.seen[env_id].append(int(self.env.elapsed_steps[env_id]))
+        return np.zeros(self.shape, np.uint8)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("shown", [1, 2])
+def test_video_has_the_first_and_the_last_state_of_each_episode(
+    shown: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record, "Renderer", CountingRenderer)
+    cam = recorder_cfg(resolution=[32, 16], max_env_num=shown)
+    env = EmbodiedEnv(replace(cart_cfg(2), events={"cam": cam}, max_episode_steps=3))
+    CountingRenderer.env, CountingRenderer.seen = env, [[], []]
+    env.start_recording(tmp_path, "a")
+    env.reset(seed=0)
+    step(env, 1)
+    env.reset(options={"reset_ids": [1]})  # a step behind the other
+    step(env, 5)
+    env.close()
+    first, second = CountingRenderer.seen
+    if shown == 1:
+        assert first == [0, 1, 2, 3, 0, 1, 2, 3]
+        assert second == []
+    else:  # an image for both where the episode of either begins
+        assert first == [0, 1, 1, 2, 3, 0, 1, 1, 2, 3]
+        assert second == [0, 1, 0, 1, 2, 2, 3, 0, 1, 2]
 
 
 @needs_gl
@@ -174,8 +214,8 @@ def test_interval_leaves_steps_out_and_keeps_the_speed(tmp_path: Path) -> None:
     step(env, 6)
     (path,) = env.stop_recording()
     env.close()
-    # every second step of 0.04 s
-    assert imageio_ffmpeg.count_frames_and_secs(str(path)) == (3, 0.24)
+    # the first state and every second step of 0.04 s
+    assert imageio_ffmpeg.count_frames_and_secs(str(path)) == (4, 0.32)
 
 
 def test_nothing_is_recorded_without_a_start_or_without_a_step(tmp_path: Path) -> None:
@@ -208,7 +248,7 @@ def test_closing_the_environment_finishes_the_video(tmp_path: Path) -> None:
     env.start_recording(tmp_path, "a")
     step(env, 2)
     env.close()
-    assert len(frames(tmp_path / "cam_a.mp4")) == 2
+    assert len(frames(tmp_path / "cam_a.mp4")) == 3
 
 
 @needs_gl
