@@ -99,6 +99,8 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
     ("newer paths", ["learning"], []),
     ("tools", ["tools", "schema"], ["*"]),
     ("commands", ["commands", "cli", "__main__"], ["*"]),
+    # Below the rules: nothing of the core imports an extension (see below).
+    ("ext", ["ext"], ["*"]),
 ]
 
 # Third-party packages, and the layers that may import them.
@@ -295,6 +297,29 @@ def test_imports_follow_the_directions_of_the_design(package: dict[str, list[Imp
 def test_no_import_inside_a_function_except_of_optional_extras(package: dict[str, list[Import]]) -> None:
     violations = list(function_imports(package))
     assert not violations, "\n".join(violations)
+
+
+def test_no_core_module_imports_an_extension(package: dict[str, list[Import]]) -> None:
+    found = [
+        str(each)
+        for module, imports in package.items()
+        if not module.startswith("embodichain.ext")
+        for each in imports
+        if each.target.startswith("embodichain.ext")
+    ]
+    assert found == []
+
+
+def test_extensions_do_not_import_each_other(package: dict[str, list[Import]]) -> None:
+    allowed = {("vla", "lerobot")}
+    pairs = {
+        (module.split(".")[2], each.target.split(".")[2])
+        for module, imports in package.items()
+        if module.startswith("embodichain.ext.")
+        for each in imports
+        if each.target.startswith("embodichain.ext.")
+    }
+    assert {pair for pair in pairs if pair[0] != pair[1]} <= allowed
 
 
 def test_modules_do_not_import_each_other_in_a_circle(package: dict[str, list[Import]]) -> None:

@@ -9,12 +9,11 @@ from functools import partial
 
 import torch
 
+from embodichain.agents.rl import buffer, collector
 from embodichain.agents.rl.algo import PPO, SAC, BaseAlgorithm, build_algo
-from embodichain.agents.rl.buffer import VLABuffer
 from embodichain.agents.rl.build_checks import check_built_policy, check_rollouts
 from embodichain.agents.rl.checkpoint.content import loading
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun
-from embodichain.agents.rl.collector import AsyncCollector
 from embodichain.agents.rl.demonstrations.load import load_demonstrations
 from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.distributed.placement import Placement
@@ -34,8 +33,7 @@ from embodichain.utils.configclass import replace
 from embodichain.utils.threads import torch_threads
 
 TaskEnv = EmbodiedEnv | GymnasiumEnv
-"""Environments in this process."""
-"""Environments of a training, in this process or a separate one."""
+"""Environments of a training."""
 
 
 def for_rank(run: RunConfig, placement: Placement, num_threads: int, device: torch.device) -> RunConfig:
@@ -170,13 +168,12 @@ def build_trainer(
             undo.callback(folder.remove)
         log = RunLog()
         undo.callback(log.close)
-        collector = None
+        background = None
         if (collection := cfg.collection()) is not None:
-            buffer = VLABuffer(collection.buffer_capacity or collection.max_staleness + 1)
-            collector = AsyncCollector(
+            background = collector.AsyncCollector(
                 [env, *more_sets],
                 policy,
-                buffer,
+                buffer.VLABuffer(collection.buffer_capacity or collection.max_staleness + 1),
                 algorithm.device,
                 lambda step, info: check_stop(),
                 max_staleness=collection.max_staleness,
@@ -204,7 +201,7 @@ def build_trainer(
             config=run.resolved,
             log=log,
             check_stop=check_stop,
-            collector=collector,
+            collector=background,
             viewer=viewer,
         )
         if isinstance(algorithm, SAC) and algorithm.cfg.demonstrations is not None:

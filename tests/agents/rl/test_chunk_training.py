@@ -12,9 +12,9 @@ from embodichain.agents.rl.checkpoint.file import load_checkpoint
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.train import train_from_config
 from embodichain.utils import ConfigError
-from tests.agents.rl.collector.asynchronous.test_async_training import GRPO_CONFIG, SAME, after
 from tests.agents.rl.fakes import assert_same, tiny_config, write_config
 from tests.agents.rl.test_nan_guard_training import env_with
+from tests.agents.rl.whole_trainings import GRPO_CONFIG, SAME, after
 
 CHUNKS: dict[str, dict[str, Any]] = {
     "ppo": {"policy__chunk_length": 2, "algorithm__cfg": {"n_epochs": 2, "batch_size": 4, "logprob_level": "chunk"}},
@@ -54,22 +54,6 @@ def test_steps_that_were_not_executed_are_not_counted(tmp_path: Path) -> None:
     run = Path(train_from_config(path)["run_folder"])
     # episodes of 3 steps in chunks of 2: of two chunks, 3 of 4 steps are made, in each of 2 environments
     assert [row["step"] for row in rows(run)] == [6, 12]
-
-
-@pytest.mark.parametrize("name", list(CHUNKS))
-def test_asynchronous_training_without_staleness_equals_the_synchronous_one_bit_for_bit(
-    tmp_path: Path, name: str
-) -> None:
-    sync = after(tmp_path, 3, **CHUNKS[name])
-    ours = after(tmp_path, 3, **CHUNKS[name], trainer__asynchronous={"max_staleness": 0})
-    for part in SAME:
-        assert_same(ours[part], sync[part], part)
-
-
-def test_asynchronous_training_learns_from_chunks_of_older_policies(tmp_path: Path) -> None:
-    asynchronous = {"max_staleness": 2, "env_groups": 2}
-    result = after(tmp_path, 4, **CHUNKS["ppo"], trainer__asynchronous=asynchronous)
-    assert [row["train/policy_loss"] == row["train/policy_loss"] for row in result["rows"]] == [True] * 4
 
 
 def test_chunks_of_one_train_as_single_actions_do_bit_for_bit(tmp_path: Path) -> None:

@@ -186,6 +186,7 @@ def test_same_seed_gives_the_same_bits(trained: Path, own_folder: Path) -> None:
     assert_same(ours["algorithm"], theirs["algorithm"])
 
 
+@pytest.mark.ext
 def test_rollouts_may_be_collected_asynchronously_from_two_sets_of_environments(own_folder: Path) -> None:
     asynchronous = {"env_groups": 2, "max_staleness": 2}
     config = tiny_sac_config(trainer__asynchronous=asynchronous, trainer__iterations=6, trainer__enable_eval=False)

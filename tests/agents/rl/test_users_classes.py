@@ -69,6 +69,7 @@ def test_built_in_algorithm_trains_a_policy_that_names_its_log_probability_other
     assert all(row["train/approx_kl"] > 0 for row in rows(only_run()))
 
 
+@pytest.mark.ext
 def test_collecting_in_the_background_reads_either_name() -> None:
     path = config({"name": "ppo", "cfg": {"n_epochs": 1, "batch_size": 4}}, trainer__asynchronous={"max_staleness": 1})
     assert train(["--config", path]) == 0

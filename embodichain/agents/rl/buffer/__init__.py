@@ -1,5 +1,7 @@
 """Rollouts: their fields, their storage, and minibatches of them."""
 
+from typing import TYPE_CHECKING
+
 from embodichain.agents.rl.buffer.batches import check_sequences, iterate_minibatches, learning_batch
 from embodichain.agents.rl.buffer.demonstrations import Demonstrations, check_share
 from embodichain.agents.rl.buffer.layout import (
@@ -10,7 +12,11 @@ from embodichain.agents.rl.buffer.layout import (
 )
 from embodichain.agents.rl.buffer.replay import ReplayBuffer
 from embodichain.agents.rl.buffer.rollout_buffer import RolloutBuffer, check_rollout, num_env_steps, transition_view
-from embodichain.agents.rl.buffer.vla_buffer import BufferClosedError, VLABuffer
+from embodichain.utils.doors import face
+
+if TYPE_CHECKING:
+    from embodichain.ext.asynchronous.vla_buffer import BufferClosedError as BufferClosedError
+    from embodichain.ext.asynchronous.vla_buffer import VLABuffer as VLABuffer
 
 __all__ = [
     "ROLLOUT_FIELDS",
@@ -30,3 +36,7 @@ __all__ = [
     "num_env_steps",
     "transition_view",
 ]
+
+_WAITING = "embodichain.ext.asynchronous.vla_buffer"
+
+__getattr__ = face(__name__, {"BufferClosedError": _WAITING, "VLABuffer": _WAITING})

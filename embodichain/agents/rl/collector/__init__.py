@@ -1,9 +1,16 @@
-"""Collectors: what runs the policy in the environments and fills rollouts."""
+"""Collectors: they run the policy in the environments and fill rollouts."""
 
-from embodichain.agents.rl.collector.asynchronous.async_collector import AsyncCollector
-from embodichain.agents.rl.collector.asynchronous.inference import InferencePolicy, PolicyPublisher, PolicySnapshot
+from typing import TYPE_CHECKING
+
 from embodichain.agents.rl.collector.base import BaseCollector, StepCallback
 from embodichain.agents.rl.collector.sync_collector import SyncCollector
+from embodichain.utils.doors import face
+
+if TYPE_CHECKING:
+    from embodichain.ext.asynchronous.async_collector import AsyncCollector as AsyncCollector
+    from embodichain.ext.asynchronous.inference import InferencePolicy as InferencePolicy
+    from embodichain.ext.asynchronous.inference import PolicyPublisher as PolicyPublisher
+    from embodichain.ext.asynchronous.inference import PolicySnapshot as PolicySnapshot
 
 __all__ = [
     "AsyncCollector",
@@ -14,3 +21,15 @@ __all__ = [
     "StepCallback",
     "SyncCollector",
 ]
+
+_INFERENCE = "embodichain.ext.asynchronous.inference"
+
+__getattr__ = face(
+    __name__,
+    {
+        "AsyncCollector": "embodichain.ext.asynchronous.async_collector",
+        "InferencePolicy": _INFERENCE,
+        "PolicyPublisher": _INFERENCE,
+        "PolicySnapshot": _INFERENCE,
+    },
+)

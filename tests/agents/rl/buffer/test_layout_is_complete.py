@@ -14,10 +14,9 @@ from embodichain.agents.rl.buffer import (
     ROLLOUT_FIELDS,
     RolloutField,
     RolloutOrigin,
-    VLABuffer,
     allocate_rollout,
 )
-from embodichain.agents.rl.collector import AsyncCollector, SyncCollector
+from embodichain.agents.rl.collector import SyncCollector
 from embodichain.agents.rl.models import Policy, build_policy
 from embodichain.agents.rl.vec_env import VecEnv
 from tests.agents.rl.collector.test_sync_collector import CountingPolicy
@@ -102,19 +101,6 @@ def test_every_field_of_a_synchronous_rollout_is_in_the_table(
     collector = SyncCollector(env(), actor, "cpu")
     collector.keeps_final_obs = True
     check(collector.collect(T), actor, fields | {"final"})
-
-
-@pytest.mark.parametrize(("kind", "env", "policy", "fields"), KINDS, ids=[kind for kind, *_ in KINDS])
-def test_every_field_of_an_asynchronous_rollout_is_in_the_table(
-    kind: str, env: Callable[[], VecEnv], policy: Callable[[], Policy], fields: set[str]
-) -> None:
-    actor = policy()
-    collector = AsyncCollector([env(), env()], actor, VLABuffer(2), "cpu")
-    collector.start()
-    try:
-        check(collector.collect(T), actor, fields | {"policy_version", "lag", "origin"})
-    finally:
-        collector.stop()
 
 
 def test_fields_that_are_always_there_are_those_that_are_allocated() -> None:

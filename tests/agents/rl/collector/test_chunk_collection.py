@@ -9,13 +9,12 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from embodichain.agents.rl.buffer import RolloutBuffer, RolloutOrigin, VLABuffer, num_env_steps
-from embodichain.agents.rl.collector import AsyncCollector, BaseCollector, PolicySnapshot, SyncCollector
+from embodichain.agents.rl.buffer import RolloutBuffer, num_env_steps
+from embodichain.agents.rl.collector import BaseCollector, SyncCollector
 from embodichain.agents.rl.trainer.evaluation import Evaluator
 from embodichain.agents.rl.trainer.step_stats import EpisodeStats
 from embodichain.agents.rl.vec_env import StepsChunks
 from embodichain.utils import ConfigError
-from tests.agents.rl.conftest import Jitter
 from tests.agents.rl.fakes import ChunkedEnv, ScriptedEnv, linear_policy
 
 T, H = 4, 3
@@ -66,50 +65,11 @@ def test_environment_that_takes_single_actions_is_refused() -> None:
         SyncCollector(ScriptedEnv(2), linear_policy(chunk_length=H), "cpu")
 
 
-@pytest.mark.parametrize("max_staleness", [0, 2])
-def test_asynchronous_collection_sees_what_synchronous_does(max_staleness: int, jitter: Jitter) -> None:
-    policy = linear_policy(chunk_length=H)
-    expected = collect(4, SyncCollector(ChunkedEnv(2), policy, "cpu"))
-    collector = AsyncCollector(ChunkedEnv(2), policy, VLABuffer(3), "cpu", max_staleness=max_staleness)
-    collector.start()
-    try:
-        rollouts = collect(4, collector)
-    finally:
-        collector.stop()
-    for ours, theirs in zip(rollouts, expected, strict=True):
-        for name in ("obs", "reward", "executed", "done", "truncated"):
-            assert torch.equal(ours[name], theirs[name]), name
-        assert ours["policy_version"].shape == (2, T + 1)
-
-
-def test_every_chunks_log_prob_is_reproducible_from_its_tagged_version(jitter: Jitter) -> None:
-    policy, fresh = linear_policy(chunk_length=H), linear_policy(chunk_length=H)
-    collector = AsyncCollector(ChunkedEnv(2), policy, VLABuffer(2), "cpu")
-    snapshots: dict[int, PolicySnapshot] = {}
-    collector.start()
-    snapshots[collector.publisher.latest.version] = collector.publisher.latest
-    rollouts = []
-    try:
-        for _ in range(5):
-            rollouts.append(collector.collect(T))
-            snapshots[collector.publisher.latest.version] = collector.publisher.latest
-            with torch.no_grad():
-                policy.actor.bias.add_(0.1)  # type: ignore[operator]
-    finally:
-        collector.stop()
-    for rollout in rollouts:
-        for t in range(T):
-            (version,) = rollout["policy_version"][:, t].unique().tolist()  # one for the whole chunk
-            fresh.load_state_dict(dict(snapshots[version].tensors))
-            at = rollout.exclude("origin")[:, t]
-            torch.testing.assert_close(fresh.evaluate_actions(at)["sample_log_prob"], at["sample_log_prob"])
-
-
 def test_statistics_count_the_steps_that_were_executed() -> None:
     policy = linear_policy(chunk_length=H)
-    sync, asynchronous = EpisodeStats(2), EpisodeStats(2)
+    stats = EpisodeStats(2)
     rollout = SyncCollector(ChunkedEnv(2), policy, "cpu").collect(T)
-    scalars = sync.finish_rollout(rollout)
+    scalars = stats.finish_rollout(rollout)
     # of 9 steps of each environment: rewards 1 + 9 + 25 and 4 + 16 + 18, of which the term is half
     assert scalars["rewards/progress"] == pytest.approx((35 + 38) / 2 / 18)
     assert scalars["metrics/place"] == pytest.approx(0.5)
@@ -117,10 +77,6 @@ def test_statistics_count_the_steps_that_were_executed() -> None:
     assert scalars["charts/episode_length_avg_100"] == pytest.approx(3.0)
     assert scalars["charts/episode_reward_avg_100"] == pytest.approx((1 + 4 + 9 + 16 + 25) / 5)
     assert scalars["charts/success_rate_avg_100"] == pytest.approx(3 / 5)
-    collector = AsyncCollector(ChunkedEnv(2), policy, VLABuffer(2), "cpu")
-    taken = collector.collect(T)
-    assert isinstance(taken["origin"], RolloutOrigin)
-    assert asynchronous.finish_rollout(taken) == pytest.approx(scalars)
 
 
 def test_evaluation_counts_the_steps_that_were_executed() -> None:

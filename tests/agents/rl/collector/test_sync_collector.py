@@ -15,8 +15,8 @@ import torch
 from gymnasium import spaces
 from tensordict import TensorDict
 
-from embodichain.agents.rl.buffer import RolloutBuffer, VLABuffer
-from embodichain.agents.rl.collector import AsyncCollector, SyncCollector
+from embodichain.agents.rl.buffer import RolloutBuffer
+from embodichain.agents.rl.collector import SyncCollector
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.vec_env import VecEnv
 from tests.no_sync import work_as_on_a_device
@@ -329,19 +329,6 @@ def test_final_observations_of_truncated_steps_are_kept_where_they_are_asked_for
         assert torch.equal(final["state"].squeeze(-1), at.float())  # the memory after the step
         # An algorithm that values them itself has what PPO is given.
         torch.testing.assert_close(CountingPolicy().get_value(final)["value"], rollout["final_value"][envs, slots])
-
-
-def test_final_observations_are_kept_in_asynchronous_collection_too() -> None:
-    env = ScriptedEnv()
-    collector = AsyncCollector(env, EchoPolicy(), VLABuffer(2), "cpu")
-    collector.keeps_final_obs = True
-    collector.start()
-    try:
-        finals = [final_of(collector.collect(5))["obs"].squeeze(-1).tolist() for _ in range(2)]
-    finally:
-        collector.stop()
-    # Env 0 is truncated after showing step 3; slot 2 of the first rollout, slots 0 and 3 of the second.
-    assert finals == [[3.0], [3.0, 3.0]]
 
 
 def test_without_being_asked_for_nothing_of_it_is_stored() -> None:

@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.buffer import BufferClosedError, VLABuffer
-from tests.agents.rl.conftest import Jitter
+from tests.ext.asynchronous.conftest import Jitter
 
 WAIT = 30.0  # seconds that nobody needs unless something hangs
 

@@ -15,11 +15,11 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.buffer import BufferClosedError, VLABuffer
-from embodichain.agents.rl.collector.asynchronous.env_set import EnvSet
-from embodichain.agents.rl.collector.asynchronous.inference import InferencePolicy, PolicyPublisher
 from embodichain.agents.rl.collector.base import BaseCollector, StepCallback
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.vec_env import VecEnv
+from embodichain.ext.asynchronous.env_set import EnvSet
+from embodichain.ext.asynchronous.inference import InferencePolicy, PolicyPublisher
 from embodichain.utils import logger
 
 

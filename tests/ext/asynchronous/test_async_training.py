@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +14,15 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import PPO, PPOCfg
 from embodichain.agents.rl.buffer import VLABuffer
-from embodichain.agents.rl.build import build_env_sets, build_envs, build_learner, build_trainer
 from embodichain.agents.rl.checkpoint.file import load_checkpoint
 from embodichain.agents.rl.collector import AsyncCollector
 from embodichain.agents.rl.distributed.stop import InterruptedTraining
 from embodichain.agents.rl.metrics.sinks import RunLog
-from embodichain.agents.rl.run_config import load_run_config
-from embodichain.agents.rl.run_folder import RunFolder
 from embodichain.agents.rl.train import train_from_config
 from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.agents.rl.utils import dict_to_tensordict, flatten_dict_observation
-from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.state import freeze, generators_state, load_generators_state, thaw
-from tests.agents.rl.collector.asynchronous.test_async_collector import assert_chained
-from tests.agents.rl.conftest import Jitter
 from tests.agents.rl.fakes import (
     IdleAlgorithm,
     ListSink,
@@ -41,8 +33,9 @@ from tests.agents.rl.fakes import (
     tiny_trainer,
     write_config,
 )
-
-TIMES = ("charts/SPS", "time/", "wall_time", "async/")
+from tests.agents.rl.whole_trainings import CONFIGS, SAME, after, built
+from tests.ext.asynchronous.conftest import Jitter
+from tests.ext.asynchronous.test_async_collector import assert_chained
 
 
 @pytest.fixture(autouse=True)
@@ -202,50 +195,6 @@ def test_episodes_of_which_steps_were_dropped_do_not_count(tmp_path: Path, jitte
     assert len(lengths) > 0
     # episode e lasts e + 1 steps of reward e + 1: none is of another length than its return says
     assert all(value == length**2 for value, length in zip(returns, lengths, strict=True))
-
-
-PPO_CONFIG = {"n_epochs": 2, "batch_size": 4, "lr_schedule": "linear"}
-GRPO_CONFIG = {"n_epochs": 2, "batch_size": 8, "group_size": 2, "kl_coef": 0.1, "truncate_at_first_done": False}
-CONFIGS: dict[str, dict[str, Any]] = {
-    "ppo": {"algorithm__cfg": PPO_CONFIG},
-    "grpo": {
-        "trainer__num_envs": 4,
-        "policy__name": "actor_only",
-        "policy__critic": None,
-        "algorithm": {"name": "grpo", "cfg": GRPO_CONFIG},
-    },
-}
-
-
-@contextmanager
-def built(folder: Path, **changes: Any) -> Iterator[tuple[Trainer, list[EmbodiedEnv]]]:
-    """A trainer as the config makes it, and its environments."""
-    run = load_run_config(write_config(folder, tiny_config(trainer__enable_eval=False, **changes)))
-    torch.manual_seed(3)
-    env, _ = build_envs(run)
-    envs = [each for each in (env, *build_env_sets(run)) if isinstance(each, EmbodiedEnv)]
-    policy, algorithm = build_learner(run, env, torch.device("cpu"))
-    trainer = build_trainer(run, RunFolder.create("tiny"), envs[0], None, policy, algorithm, more_sets=envs[1:])
-    trainer.log, sink = RunLog([ListSink()]), trainer.log
-    sink.close()
-    yield trainer, envs
-    for each in envs:
-        each.close()
-
-
-def after(folder: Path, iterations: int, start: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
-    """Return a training's state after so many iterations, those of ``start`` included, and what it logged."""
-    with built(folder, **changes) as (trainer, envs):
-        if start is not None:
-            trainer.load_state_dict(start)
-        trainer.train(iterations * 4 * envs[0].num_envs)
-        sink = trainer.log._sinks[0]
-        assert isinstance(sink, ListSink)
-        kept = [{k: v for k, v in row.items() if not k.startswith(TIMES)} for _, row in sink.rows]
-        return freeze(trainer.state_dict()) | {"rows": kept}
-
-
-SAME = ("global_step", "policy", "algorithm", "generators", "statistics", "rows")
 
 
 @pytest.mark.parametrize("name", list(CONFIGS))

@@ -29,8 +29,10 @@ from embodichain.agents.rl.collector import (
 from embodichain.agents.rl.models import ActorCritic, ActorOnly, Policy
 from embodichain.agents.rl.models.recurrent import ActorCriticRecurrent
 from embodichain.agents.rl.vec_env import VecEnv
-from tests.agents.rl.conftest import Jitter
+from tests.agents.rl.collector.test_sync_collector import EchoPolicy, final_of
+from tests.agents.rl.collector.test_sync_collector import ScriptedEnv as CountingEnv
 from tests.agents.rl.fakes import ScriptedEnv, linear_policy
+from tests.ext.asynchronous.conftest import Jitter
 
 T = 4
 
@@ -511,3 +513,16 @@ def test_negative_staleness_is_refused() -> None:
 
 def test_scripted_env_keeps_the_contract() -> None:
     assert isinstance(ScriptedEnv(2), VecEnv)
+
+
+def test_final_observations_are_kept_in_asynchronous_collection_too() -> None:
+    env = CountingEnv()
+    collector = AsyncCollector(env, EchoPolicy(), VLABuffer(2), "cpu")
+    collector.keeps_final_obs = True
+    collector.start()
+    try:
+        finals = [final_of(collector.collect(5))["obs"].squeeze(-1).tolist() for _ in range(2)]
+    finally:
+        collector.stop()
+    # Env 0 is truncated after showing step 3; slot 2 of the first rollout, slots 0 and 3 of the second.
+    assert finals == [[3.0], [3.0, 3.0]]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.distributions import Categorical, Normal
 
-from embodichain.agents.rl.collector.asynchronous.inference import OwnDraws
+from embodichain.ext.asynchronous.inference import OwnDraws
 
 DRAWS: dict[str, Callable[[], torch.Tensor]] = {
     "randn_like": lambda: torch.randn_like(torch.ones(3)),

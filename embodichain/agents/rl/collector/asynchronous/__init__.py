@@ -1,1 +1,0 @@
-"""Asynchronous collection, in the background of the updates."""

@@ -1,0 +1,61 @@
+"""Asynchronous collection with chunks of actions. Legend: N = 2 envs, T = 4 decisions, H = 3 actions of a chunk."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from embodichain.agents.rl.buffer import RolloutOrigin
+from embodichain.agents.rl.collector import AsyncCollector, PolicySnapshot, SyncCollector
+from embodichain.agents.rl.trainer.step_stats import EpisodeStats
+from embodichain.ext.asynchronous.vla_buffer import VLABuffer
+from tests.agents.rl.collector.test_chunk_collection import H, T, collect
+from tests.agents.rl.fakes import ChunkedEnv, linear_policy
+from tests.ext.asynchronous.conftest import Jitter
+
+
+@pytest.mark.parametrize("max_staleness", [0, 2])
+def test_asynchronous_collection_sees_what_synchronous_does(max_staleness: int, jitter: Jitter) -> None:
+    policy = linear_policy(chunk_length=H)
+    expected = collect(4, SyncCollector(ChunkedEnv(2), policy, "cpu"))
+    collector = AsyncCollector(ChunkedEnv(2), policy, VLABuffer(3), "cpu", max_staleness=max_staleness)
+    collector.start()
+    try:
+        rollouts = collect(4, collector)
+    finally:
+        collector.stop()
+    for ours, theirs in zip(rollouts, expected, strict=True):
+        for name in ("obs", "reward", "executed", "done", "truncated"):
+            assert torch.equal(ours[name], theirs[name]), name
+        assert ours["policy_version"].shape == (2, T + 1)
+
+
+def test_every_chunks_log_prob_is_reproducible_from_its_tagged_version(jitter: Jitter) -> None:
+    policy, fresh = linear_policy(chunk_length=H), linear_policy(chunk_length=H)
+    collector = AsyncCollector(ChunkedEnv(2), policy, VLABuffer(2), "cpu")
+    snapshots: dict[int, PolicySnapshot] = {}
+    collector.start()
+    snapshots[collector.publisher.latest.version] = collector.publisher.latest
+    rollouts = []
+    try:
+        for _ in range(5):
+            rollouts.append(collector.collect(T))
+            snapshots[collector.publisher.latest.version] = collector.publisher.latest
+            with torch.no_grad():
+                policy.actor.bias.add_(0.1)  # type: ignore[operator]
+    finally:
+        collector.stop()
+    for rollout in rollouts:
+        for t in range(T):
+            (version,) = rollout["policy_version"][:, t].unique().tolist()  # one for the whole chunk
+            fresh.load_state_dict(dict(snapshots[version].tensors))
+            at = rollout.exclude("origin")[:, t]
+            torch.testing.assert_close(fresh.evaluate_actions(at)["sample_log_prob"], at["sample_log_prob"])
+
+
+def test_statistics_count_the_executed_steps_as_in_synchronous_collection() -> None:
+    policy = linear_policy(chunk_length=H)
+    expected = EpisodeStats(2).finish_rollout(SyncCollector(ChunkedEnv(2), policy, "cpu").collect(T))
+    taken = AsyncCollector(ChunkedEnv(2), policy, VLABuffer(2), "cpu").collect(T)
+    assert isinstance(taken["origin"], RolloutOrigin)
+    assert EpisodeStats(2).finish_rollout(taken) == pytest.approx(expected)
