@@ -12,7 +12,7 @@ import numpy as np
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
 from embodichain.agents.rl.metrics.panel import EvaluationLog
 from embodichain.agents.rl.nan_guard import non_finite_entries
-from embodichain.agents.rl.trainer.evaluation import EpisodeTable, Evaluator, means_of, wilson_interval
+from embodichain.agents.rl.trainer.evaluation import AT_END, EpisodeTable, Evaluator, means_of, wilson_interval
 from embodichain.tools.open_run import open_run
 from embodichain.tools.record import check_is_free, recorded, write_into
 from embodichain.utils.errors import CommandFailedError
@@ -144,6 +144,7 @@ def format_evaluation(result: dict[str, Any]) -> str:
         lines.append(f"{name:{width}}{stats['mean']:10.4g}  {interval:>22}{others}")
     lines += ["", "rewards are summed over an episode, metrics are means over its steps or taken at its last step"]
     if result["metrics"]:
-        lines += ["", "metrics, of flags the share of the episodes that end with them:"]
-        lines += [f"{name:{width}}{value:10.4g}" for name, value in result["metrics"].items()]
+        lines += ["", "metrics at the end of an episode, of flags the share of the episodes that end with them:"]
+        at_end = {name: result["metrics"].get(f"{name}{AT_END}", value) for name, value in result["metrics"].items()}
+        lines += [f"{name:{width}}{value:10.4g}" for name, value in at_end.items() if not name.endswith(AT_END)]
     return "\n".join(lines)

@@ -39,7 +39,7 @@ def test_sample_has_the_lines_that_a_training_prints(capsys: pytest.CaptureFixtu
         "success_rate": 0.93,
         "success_interval_95": [0.886, 0.958],
         "episodes": 200,
-        "metrics": {"distance_to_goal": 0.1301},
+        "metrics": {"distance_to_goal": 0.1301, "distance_to_goal_at_end": 0.0422},
         "train_seconds": 58.2,
         "wall_seconds": 75.6,
         "eval_seconds": 15.8,

@@ -25,7 +25,7 @@ from embodichain.agents.rl.metrics.loggers import LoggedRun, start_logger
 from embodichain.agents.rl.metrics.metrics_file import rewind_metrics
 from embodichain.agents.rl.metrics.sinks import JsonLinesSink, RunLog, TensorBoardSink, WandbSink
 from embodichain.agents.rl.run_config import RunConfig
-from embodichain.agents.rl.trainer.evaluation import RecordsVideos
+from embodichain.agents.rl.trainer.evaluation import AT_END, RecordsVideos
 from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.tools.report.page import REPORT, write_report
 from embodichain.tools.report.run_data import read_summary
@@ -305,8 +305,12 @@ def _summary_rows(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield "success once", f"{summary['success_once']:.1%}, at any step of an episode"
     elif summary["episodes"] and "avg_reward" in summary:  # runs of older versions have none
         yield "return", f"{format_finite(summary['avg_reward'])}, mean of {summary['episodes']} episodes"
-    for name, value in summary.get("metrics", {}).items():  # runs of older versions have none
-        yield name, format_finite(value)
+    metrics = summary.get("metrics", {})  # runs of older versions have none
+    for name, value in metrics.items():
+        if (end := metrics.get(f"{name}{AT_END}")) is not None:
+            yield name, f"{format_finite(end)} at the end of an episode, {format_finite(value)} on average"
+        elif not name.endswith(AT_END):
+            yield name, format_finite(value)
     yield "training time", f"{summary['train_seconds']:.1f} s for {summary['env_steps']:,} environment steps"
     if "wall_seconds" in summary:  # runs of older versions have none
         yield "wall time", f"{summary['wall_seconds']:.1f} s since the start or the resume, evaluations included"

@@ -23,6 +23,9 @@ from embodichain.utils.video import Footage
 EVAL_SEED_OFFSET = 1_000_003
 """Added to a run's seed for the evaluation, so that its episodes differ from the training's."""
 
+AT_END = "_at_end"
+"""Ends the name of a metric of an episode's last step."""
+
 _ONCE = 2  # row of an ``EpisodeTable``
 
 
@@ -68,8 +71,8 @@ class Evaluation:
         avg_reward: mean return.
         avg_length: mean length, steps.
         episodes: E.
-        metrics: of the environment by name, means over the episodes: of a number's mean over an episode's steps that
-            have it, and of a flag at its last step, so that it is a share of the episodes.
+        metrics: means over the episodes of each metric of the environment, see :meth:`EpisodeTable.metrics`. A flag's
+            is a share of the episodes.
     """
 
     success_rate: float | None
@@ -161,8 +164,8 @@ class EpisodeTable:
     def metrics(self) -> dict[str, Tensor]:
         """Return each metric of the episodes, [E] float64 on the CPU; 0 of those not played here.
 
-        Of a number that is the mean over an episode's steps that have it, NaN without any; of a flag its value at the
-        last step.
+        A flag's value is the one at the last step; a number ``<name>`` is the mean over an episode's steps that have
+        it, NaN without any, and ``<name>_at_end`` its value at the last step.
         """
         if self._rows is None or self._ends is None:
             return {}
@@ -171,7 +174,10 @@ class EpisodeTable:
         names = [name.removeprefix("metrics/") for name in self._names if name.startswith("metrics/")]
         means = [table[f"metrics/{name}"] / table[f"given/{name}"] for name in names]
         means = [mean.where(table["length"] > 0.0, 0.0) for mean in means]
-        return {n: end if n in self._flags else mean for n, mean, end in zip(names, means, ends, strict=True)}
+        found: dict[str, Tensor] = {}
+        for name, mean, end in zip(names, means, ends, strict=True):
+            found |= {name: end} if name in self._flags else {name: mean, f"{name}{AT_END}": end}
+        return found
 
     def columns(self) -> dict[str, np.ndarray]:
         """Return the columns by name, float64 [E] each.

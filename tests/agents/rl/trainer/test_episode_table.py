@@ -64,8 +64,10 @@ def test_metric_of_an_episode_is_a_numbers_mean_or_a_flags_last_value() -> None:
         episode = episode + 2 * done
     metrics = table.metrics()
     assert metrics["error"].tolist() == [1.5, 6.0, 4.0]  # (1 + 2) / 2, (5 + 7) / 2, 4
+    assert metrics["error_at_end"].tolist() == [2.0, 7.0, 4.0]
     assert metrics["fall_rate"].tolist() == [0.0, 1.0, 1.0]
-    assert means_of([metrics]) == {"error": pytest.approx(11.5 / 3), "fall_rate": pytest.approx(2 / 3)}
+    of_flag = {"fall_rate": pytest.approx(2 / 3)}
+    assert means_of([metrics]) == {"error": pytest.approx(11.5 / 3), "error_at_end": pytest.approx(13 / 3), **of_flag}
 
 
 def test_metrics_of_several_processes_are_over_the_episodes_of_all() -> None:
@@ -93,4 +95,4 @@ def test_steps_that_lack_a_metric_do_not_count_in_its_mean() -> None:
         table.on_step(torch.zeros(2), info, torch.tensor([done, done]), torch.tensor([0, 1]))
     # (1 + 4) / 2 of the first episode; the second has no value, and the mean over the episodes leaves it out.
     assert table.columns()["metrics/m"].tolist() == pytest.approx([2.5, nan], nan_ok=True)
-    assert means_of([table.metrics()]) == {"m": 2.5}
+    assert means_of([table.metrics()]) == {"m": 2.5, "m_at_end": 4.0}

@@ -212,6 +212,7 @@ def test_names_of_what_is_logged(tmp_path: Path) -> None:
         "eval/avg_length",
         "eval/success_rate",
         "eval/metrics/place",
+        "eval/metrics/place_at_end",
     }
     events = read_tensorboard(tmp_path / "logs")
     assert specified <= set(events)
