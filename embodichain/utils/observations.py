@@ -62,12 +62,7 @@ def flatten_dict_observation(td: TensorDict) -> torch.Tensor:
     Returns:
         float32 [N, O]: the entries in sorted key order, level by level. With a single float32 one it is a view of it.
     """
-    leaves: list[torch.Tensor] = []
-    _collect_leaves(td, td.batch_size[0], leaves)
-    if not leaves:
-        return torch.zeros(td.batch_size[0], 0, device=td.device)
-    flat = leaves[0] if len(leaves) == 1 else torch.cat(leaves, dim=-1)
-    return flat.to(torch.float32)
+    return _flat(td).to(torch.float32)
 
 
 def flat_input(td: TensorDict) -> torch.Tensor:
@@ -77,9 +72,11 @@ def flat_input(td: TensorDict) -> torch.Tensor:
     it without a warning. NaN reaches the loss, and the step is skipped.
 
     Returns:
-        float32 [N, O], never a view of the observation.
+        float32 [N, O], or float64 if an entry is; never a view of the observation.
     """
-    return torch.nan_to_num(flatten_dict_observation(td), nan=torch.nan, posinf=torch.nan, neginf=torch.nan)
+    flat = _flat(td)
+    flat = flat if flat.dtype == torch.float64 else flat.to(torch.float32)
+    return torch.nan_to_num(flat, nan=torch.nan, posinf=torch.nan, neginf=torch.nan)
 
 
 def select_entries(td: TensorDict, names: Sequence[str]) -> TensorDict:
@@ -148,6 +145,15 @@ def entry_of_column(space: spaces.Space[Any], column: int) -> str:
     """Return the name of the entry that a column of the flat observation belongs to, "" if none."""
     columns = entry_columns(space) if isinstance(space, spaces.Dict) else {}
     return next((name for name, part in columns.items() if part.start <= column < part.stop), "")
+
+
+def _flat(td: TensorDict) -> torch.Tensor:
+    """Return an observation's entries without the images in one row per environment, of their common dtype."""
+    leaves: list[torch.Tensor] = []
+    _collect_leaves(td, td.batch_size[0], leaves)
+    if not leaves:
+        return torch.zeros(td.batch_size[0], 0, device=td.device)
+    return leaves[0] if len(leaves) == 1 else torch.cat(leaves, dim=-1)
 
 
 def _collect_leaves(td: TensorCollection, num_rows: int, leaves: list[torch.Tensor]) -> None:

@@ -81,6 +81,7 @@ class InferencePolicy:
     def __init__(self, policy: Policy, publisher: PolicyPublisher, gate: Callable[[], None] = lambda: None) -> None:
         self.obs_keys, self.state_size, self.extra_fields = policy.obs_keys, policy.state_size, policy.extra_fields
         self.chunk_length, self.log_prob_size = policy.chunk_length, policy.log_prob_size
+        self.has_normalizer = policy.has_normalizer
         self.module = deepcopy(policy)
         self._tensors = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
         self._publisher = publisher

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
+import numpy as np
 import torch
 from gymnasium import spaces
 from tensordict import TensorDict
@@ -20,7 +21,7 @@ from embodichain.agents.rl.models.registry import PolicyBlock
 from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap
 from embodichain.utils.observations import entry_columns, entry_spaces
 
-_DTYPES = {"u": torch.uint8, "i": torch.int64}  # by NumPy's kind; everything else is float32
+_DTYPES = {"u": torch.uint8, "i": torch.int64}  # by NumPy's kind; numbers are float32 or float64
 
 
 def actor_entries(cfg: PolicyBlock, space: spaces.Dict, policy: Policy) -> list[str]:
@@ -35,6 +36,10 @@ def actor_entries(cfg: PolicyBlock, space: spaces.Dict, policy: Policy) -> list[
     patterns = cfg.obs_groups.actor if isinstance(cfg, PolicyCfg) else ["*"]
     read = [name for name in entry_columns(space) if any(fnmatchcase(name, pattern) for pattern in patterns)]
     return list(dict.fromkeys([*read, *policy.obs_keys]))
+
+
+def _torch_dtype(dtype: Any) -> torch.dtype:
+    return torch.float64 if dtype == np.float64 else _DTYPES.get(dtype.kind, torch.float32)
 
 
 class DeployedPolicy(nn.Module):
@@ -70,7 +75,7 @@ class DeployedPolicy(nn.Module):
         self.policy = policy
         of_entries = entry_spaces(space)
         self.inputs: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
-            name: (of_entries[name].shape, _DTYPES.get(of_entries[name].dtype.kind, torch.float32)) for name in entries
+            name: (of_entries[name].shape, _torch_dtype(of_entries[name].dtype)) for name in entries
         }
         self._entries = tuple(entries)
         self._columns = {name: part.stop - part.start for name, part in entry_columns(space).items()}
@@ -96,8 +101,11 @@ class DeployedPolicy(nn.Module):
         num_rows = inputs[0].shape[:1]
         # Its size stays dynamic when it is traced.
         zeros = torch.zeros_like(inputs[0].flatten(1)[:, :1], dtype=torch.float32)
+        is_double = self.policy.has_normalizer and any(value.dtype == torch.float64 for value in given.values())
         flat = [
-            given[name].flatten(1).float() if name in given else zeros.expand(-1, width)
+            given[name].flatten(1).to(torch.float64 if is_double else torch.float32)
+            if name in given
+            else zeros.expand(-1, width)
             for name, width in self._columns.items()
         ]
         fields: dict[str, Any] = {"obs": torch.cat(flat or [zeros[:, :0]], dim=-1)}

@@ -17,6 +17,7 @@ import torch
 
 from embodichain.agents.rl.algo import build_algo
 from embodichain.agents.rl.checkpoint.file import load_checkpoint
+from embodichain.agents.rl.collector import SyncCollector
 from embodichain.agents.rl.gymnasium_checks import with_scene
 from embodichain.agents.rl.models import build_policy
 from embodichain.agents.rl.run_config import load_checkpoint_config, load_run_config
@@ -189,6 +190,37 @@ def test_success_that_an_environment_reports_is_the_headline() -> None:
         task = {"id": "gymnasium:Scripted-v0", "max_episode_steps": 9}
         summary = train_from_config(write_config(Path(), config(task, trainer__num_envs=4, trainer__num_eval_envs=4)))
     assert summary["success_rate"] is not None
+
+
+class _Clock(gym.Env[Any, Any]):
+    """Shows a time in s, which float32 does not tell from the one before."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float64)
+    action_space = gym.spaces.Box(-1, 1, (1,))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.t = 1.7e9
+        return np.array([self.t]), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.t += 1.0
+        return np.array([self.t]), 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("is_normalised", [True, False])
+def test_a_policy_that_normalises_sees_float64(is_normalised: bool) -> None:
+    with registered("Clock-v0", _Clock):
+        env = GymnasiumEnv(GymnasiumEnvCfg("gymnasium:Clock-v0", num_envs=2))
+        block = {"name": "actor_critic", "actor": NETWORK, "critic": NETWORK, "normalize_obs": is_normalised}
+        policy = build_policy(block, env.flattened_observation_space, env.single_action_space, "cpu")
+        rollout = SyncCollector(env, policy, "cpu").collect(3)
+        env.close()
+    assert rollout["obs"].dtype == (torch.float64 if is_normalised else torch.float32)
+    if is_normalised:
+        policy.update_normalizer(rollout["obs"])
+        # Times 0 to 3 after the first: variance 1.25, and 1 / sqrt(1.25) = 0.894 from one to the next.
+        shown: torch.Tensor = policy.get_submodule("normalizer")(rollout["obs"][0]).squeeze(1)
+        assert shown.diff().tolist() == pytest.approx([0.894] * 3, abs=1e-3)
 
 
 class _Mortal(gym.Env[Any, Any]):

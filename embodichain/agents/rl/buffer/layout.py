@@ -55,7 +55,7 @@ class RolloutField:
 
 # In the order in which a step makes them.
 ROLLOUT_FIELDS = (
-    RolloutField("obs", "collector", ("O",), is_real_at_the_end=True),
+    RolloutField("obs", "collector", ("O",), is_real_at_the_end=True),  # or float64, see Policy.has_normalizer
     # Entries of the structured observation by name, each in its own dtype.
     RolloutField("entries", "collector", ("...",), None, "Policy.obs_keys", is_nested=True, is_real_at_the_end=True),
     # The recurrent state before the step.
@@ -114,6 +114,7 @@ def allocate_rollout(
     entries: TensorDict | None = None,
     chunk_length: int = 1,
     log_prob_size: int | None = None,
+    obs_dtype: torch.dtype = torch.float32,
     has_final: bool = False,
     is_versioned: bool = False,
 ) -> TensorDict:
@@ -128,6 +129,7 @@ def allocate_rollout(
         entries: the policy's observation entries as the environment gives them, batch size [N]; None: no ``entries``.
         chunk_length: H; 1: single actions.
         log_prob_size: A', with chunks; None: A.
+        obs_dtype: float32, or float64 of float64 observations that the policy normalises.
         has_final: with ``final``.
         is_versioned: with ``policy_version``.
     """
@@ -158,7 +160,9 @@ def allocate_rollout(
         "asynchronous": is_versioned,
     }
     fields: dict[str, Any] = {
-        field.name: zeros([n for dim in field.shape for n in sizes[dim]], field.dtype)
+        field.name: zeros(
+            [n for dim in field.shape for n in sizes[dim]], obs_dtype if field.name == "obs" else field.dtype
+        )
         for field in ROLLOUT_FIELDS
         if has.get(field.exists) and field.dtype is not None
     }

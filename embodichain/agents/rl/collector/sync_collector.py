@@ -122,6 +122,7 @@ class SyncCollector(BaseCollector):
             action_shape[-1],
             self.device,
             self._next.get("entries", None),
+            obs_dtype=self._next["obs"].dtype,
             has_final=self.keeps_final_obs,
             is_versioned="policy_version" in self._bootstrap,
         )

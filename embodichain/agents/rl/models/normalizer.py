@@ -72,8 +72,9 @@ class RunningNormalizer(nn.Module):
         self.outliers: Outliers | None = None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Normalise float32 [..., O]; the statistics stay as they are, in training mode too."""
-        return ((x - self.shift) * self.scale).clamp(-CLIP, CLIP)
+        """Normalise [..., O] to float32; the statistics stay as they are, in training mode too."""
+        shift = self.mean if x.dtype == torch.float64 else self.shift
+        return ((x - shift) * self.scale).clamp(-CLIP, CLIP).float()
 
     @torch.no_grad()
     def update(self, batch: torch.Tensor) -> None:

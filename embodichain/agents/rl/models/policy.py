@@ -45,6 +45,10 @@ class Actor(Protocol):
         """H, the number of actions of a choice."""
 
     @property
+    def has_normalizer(self) -> bool:
+        """Whether ``obs`` is normalised; it may then be float64."""
+
+    @property
     def log_prob_size(self) -> int | None:
         """A', the number of log-probabilities per action of a chunk; None: A."""
 
@@ -63,7 +67,7 @@ def allocate_for(
     action_dim: int,
     device: torch.device | str,
     entries: TensorDict | None,
-    **fields: bool,
+    **fields: Any,
 ) -> TensorDict:
     """Return a rollout [N, T+1] with the fields that a policy writes; arguments as of ``allocate_rollout``."""
     return allocate_rollout(
@@ -98,9 +102,10 @@ def policy_input(
 
     Returns:
         ``obs`` [N, O], NaN where the observation is infinite, and ``entries`` and ``state`` by the policy's attributes,
-        on ``device``.
+        on ``device``. ``obs`` is float32, or float64 if an entry is and the policy normalises: a time of 1.7e9 s is a
+        constant in float32.
     """
-    flat = flat_input(obs)[rows].to(device)
+    flat = flat_input(obs)[rows].to(device, None if policy.has_normalizer else torch.float32)
     fields: dict[str, torch.Tensor | TensorDict] = {"obs": flat}
     if policy.obs_keys:
         fields["entries"] = select_entries(obs, policy.obs_keys)[rows].to(device)
@@ -126,7 +131,7 @@ def action_log_prob(evaluated: TensorDict) -> torch.Tensor:
 
 
 class Policy(nn.Module, ABC):
-    """Chooses actions and values states; ``td["obs"]`` is float32 [..., O] throughout.
+    """Chooses actions and values states; ``td["obs"]`` is float32 [..., O] (``has_normalizer``: or float64).
 
     The defaults of the attributes are those of a policy that reads the flat observation, is not recurrent and needs
     only ``action`` for ``evaluate_actions``.
@@ -158,7 +163,8 @@ class Policy(nn.Module, ABC):
     block: Mapping[str, Any] | None = None
     """The config block of ``build_policy``, as plain data, for checkpoints."""
     has_normalizer: bool = False
-    """Whether ``update_normalizer`` has statistics; they are then initialised before the training."""
+    """Whether ``update_normalizer`` has statistics; they are then initialised before the training, and float64
+    observations stay float64 up to the normaliser."""
 
     @property
     def evaluation_fields(self) -> tuple[str, ...]:

@@ -132,3 +132,12 @@ def test_entry_whose_scale_changes_for_good_is_followed() -> None:
     for _ in range(20):
         normalizer.update(1e9 * torch.randn(1000, 1))
     assert 1e7 < (normalizer.m2 / normalizer.count).sqrt().item() < 1e9  # cut less and less, then not at all
+
+
+def test_float64_is_normalised_before_it_is_cast() -> None:
+    normalizer, times = RunningNormalizer(1), 1.7e9 + torch.tensor([[-3.0], [0.0], [3.0]], dtype=torch.float64)
+    normalizer.update(times)
+    # Mean 1.7e9, variance 6, and 3 / sqrt(6) = 1.2247. In float32 1.7e9 and 1.7e9 + 3 are the same number.
+    assert normalizer(times).squeeze(1).tolist() == pytest.approx([-1.2247, 0.0, 1.2247], abs=1e-4)
+    assert normalizer(times).dtype == torch.float32
+    assert normalizer(times.float()).unique().numel() == 1

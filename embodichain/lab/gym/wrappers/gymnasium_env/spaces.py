@@ -32,7 +32,7 @@ class ObservationAdapter:
 
     Each Box becomes an entry, under the keys of the Dicts around it; a Box without a Dict is ``image`` if it is one,
     else ``observation``. Images, [height, width, channels] of uint8, stay as they are; all other numbers become
-    float32, and three dimensions of them one.
+    float32, or float64 where float32 does not hold them, and three dimensions of them one.
 
     Attributes:
         space: the structured space of one environment.
@@ -119,7 +119,9 @@ def _is_image(space: spaces.Box) -> bool:
 
 
 def _dtype_of(space: spaces.Box) -> Any:
-    return np.uint8 if _is_image(space) else np.float32
+    if _is_image(space):
+        return np.uint8
+    return np.float32 if np.can_cast(space.dtype, np.float32) else np.float64
 
 
 def _shape_of(space: spaces.Box) -> tuple[int, ...]:

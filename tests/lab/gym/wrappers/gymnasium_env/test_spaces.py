@@ -21,10 +21,10 @@ def test_a_box_is_one_entry() -> None:
     observe = ObservationAdapter(NUMBERS)
     obs = observe(np.array([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]))
     assert obs.batch_size == torch.Size([3])
-    assert obs["observation"].dtype == torch.float32
+    assert obs["observation"].dtype == torch.float64
     assert flatten_dict_observation(obs).flatten().tolist() == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
     assert observe.flat_space.shape == (2,)
-    assert observe.space == spaces.Dict({"observation": spaces.Box(-1, 1, (2,), np.float32)})
+    assert observe.space == spaces.Dict({"observation": NUMBERS})
 
 
 def test_an_image_stays_uint8_and_is_no_part_of_the_flat_observation() -> None:
