@@ -3,7 +3,7 @@
 Runs where LeRobot is installed (docs/vla.md has the commands):
 
     python scripts/lerobot_parity.py                                # theirs -> ours -> theirs, 100 observations
-    python scripts/lerobot_parity.py --fixture tests/agents/rl/models/vla/lerobot/fixture
+    python scripts/lerobot_parity.py --fixture tests/ext/vla/lerobot/fixture
 
 A policy with small networks and random weights is written by LeRobot, read by us, changed as a training changes it,
 written by us and read by LeRobot. Both times actions and losses of both are compared.
@@ -34,10 +34,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, SmolVLMConfig, SmolVLMImageProcessor, SmolVLMProcessor
 from transformers.models.smolvlm.video_processing_smolvlm import SmolVLMVideoProcessor
 
-from embodichain.agents.rl.models.vla.lerobot.features import find_entries
-from embodichain.agents.rl.models.vla.lerobot.folder import build_lerobot_model
-from embodichain.agents.rl.models.vla.lerobot.writing import write_lerobot_folder
-from embodichain.agents.rl.models.vla.loading import read_model_path
+from embodichain.ext.vla.lerobot.features import find_entries
+from embodichain.ext.vla.lerobot.folder import build_lerobot_model
+from embodichain.ext.vla.lerobot.writing import write_lerobot_folder
+from embodichain.ext.vla.loading import read_model_path
 from embodichain.utils.instructions import encode_instructions
 
 TASKS = ("push the red cube", "pick the green ball", "open the drawer", "place the small box on the table")

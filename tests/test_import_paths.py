@@ -102,10 +102,9 @@ def test_newer_commands_train(command: str, tmp_path: Path) -> None:
     assert done.stderr == f"error: absent.json: no such file (working directory {tmp_path})\n"
 
 
-def test_older_name_of_the_vla_policy_is_there_with_a_warning() -> None:
+def test_older_name_of_the_vla_policy_is_the_same_class() -> None:
     models = importlib.import_module("embodichain.agents.rl.models")
-    with pytest.warns(DeprecationWarning, match="VLAPolicy"):
-        assert models.VLAPlaceholderPolicy is models.VLAPolicy
+    assert models.VLAPlaceholderPolicy is models.VLAPolicy
 
 
 def parameters(path: str) -> list[str]:

@@ -12,7 +12,6 @@ import torch
 from embodichain.agents.rl.build import build_env_policy
 from embodichain.agents.rl.config.overrides import apply_overrides
 from embodichain.agents.rl.config.trainer_cfg import is_env_config
-from embodichain.agents.rl.models.vla.policy import VLAPolicyCfg
 from embodichain.agents.rl.run_config import RunConfig, TaskCfg, load_run_config
 from embodichain.agents.rl.train_source import find_train_config
 from embodichain.lab.gym.config.dialects import modernise_env
@@ -92,7 +91,7 @@ def try_config(config: RunConfig | tuple[str, TaskCfg]) -> str:
     cfg = replace(cfg.without_records(), num_envs=num_envs, group_size=1, sim_cfg=on_cpu)
     try:
         with closing(build_env(env_id, cfg)) as env:
-            if isinstance(config, RunConfig) and not isinstance(config.policy, VLAPolicyCfg):
+            if isinstance(config, RunConfig) and not hasattr(config.policy, "vla_config"):
                 build_env_policy(config, env, torch.device("cpu"))
             env.reset(seed=cfg.seed)
             env.step(torch.zeros(num_envs, env.single_action_space.shape[0]))

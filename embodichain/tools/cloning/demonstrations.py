@@ -18,9 +18,9 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.demonstrations.expert import ExpertEpisode, play_expert
 from embodichain.agents.rl.models import RunningNormalizer
-from embodichain.agents.rl.models.vla.gaussian_vla import IMAGE, INSTRUCTION, STATE
 from embodichain.datasets.checks import check_finite
 from embodichain.datasets.lerobot_reading import read_lerobot
+from embodichain.ext.vla.gaussian_vla import IMAGE, INSTRUCTION, STATE
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import unknown_name

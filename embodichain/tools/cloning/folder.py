@@ -7,8 +7,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from embodichain.agents.rl.checkpoint.run_access import LOCK
-from embodichain.agents.rl.models.vla.policy import VLAPolicyCfg
 from embodichain.agents.rl.run_config import RunConfig
+from embodichain.ext.vla.policy import VLAPolicyCfg
 from embodichain.tools.cloning.config import BCCfg
 from embodichain.utils import ConfigError
 from embodichain.utils.output import OutputFolder

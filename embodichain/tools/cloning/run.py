@@ -26,10 +26,10 @@ from embodichain.agents.rl.demonstrations.load import task_of
 from embodichain.agents.rl.distributed.stop import InterruptedTraining, StopSignals
 from embodichain.agents.rl.gymnasium_checks import with_scene
 from embodichain.agents.rl.models import Policy, VLAPolicy, load_policy_state
-from embodichain.agents.rl.models.vla.policy import VLAPolicyCfg
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
 from embodichain.agents.rl.trainer.evaluation import EVAL_SEED_OFFSET, Evaluation, Evaluator
 from embodichain.agents.rl.trainer.trainer import UnsavedTrainingError
+from embodichain.ext.vla.policy import VLAPolicyCfg
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.cfg import DatasetCfg
 from embodichain.lab.gym.envs.managers.datasets import LeRobotRecorder

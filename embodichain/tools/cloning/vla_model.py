@@ -10,12 +10,12 @@ import torch
 
 from embodichain.agents.rl.models import SmolVLA, VLAPolicy, save_vla_model
 from embodichain.agents.rl.models.block import PolicySpaces, check_action_dim, space_size
-from embodichain.agents.rl.models.vla.gaussian_vla import STATE
-from embodichain.agents.rl.models.vla.lerobot.features import find_entries
-from embodichain.agents.rl.models.vla.lerobot.folder import LeRobotFolder, for_other_robot
-from embodichain.agents.rl.models.vla.lerobot.writing import write_lerobot_folder, write_statistics
-from embodichain.agents.rl.models.vla.loading import read_model_path
-from embodichain.agents.rl.models.vla.policy import VLAPolicyCfg, build_stored_policy, without_adapters
+from embodichain.ext.vla.gaussian_vla import STATE
+from embodichain.ext.vla.lerobot.features import find_entries
+from embodichain.ext.vla.lerobot.folder import LeRobotFolder, for_other_robot
+from embodichain.ext.vla.lerobot.writing import write_lerobot_folder, write_statistics
+from embodichain.ext.vla.loading import read_model_path
+from embodichain.ext.vla.policy import VLAPolicyCfg, build_stored_policy, without_adapters
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.utils.observations import entry_spaces
 

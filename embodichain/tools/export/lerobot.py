@@ -11,11 +11,11 @@ import torch
 
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
 from embodichain.agents.rl.models import SmolVLA, VLAPolicy, VLAPolicyCfg
-from embodichain.agents.rl.models.vla.lerobot.features import find_entries
-from embodichain.agents.rl.models.vla.lerobot.folder import LeRobotFolder, build_lerobot_model
-from embodichain.agents.rl.models.vla.lerobot.writing import write_lerobot_folder
-from embodichain.agents.rl.models.vla.loading import read_model_path
-from embodichain.agents.rl.models.vla.policy import without_adapters
+from embodichain.ext.vla.lerobot.features import find_entries
+from embodichain.ext.vla.lerobot.folder import LeRobotFolder, build_lerobot_model
+from embodichain.ext.vla.lerobot.writing import write_lerobot_folder
+from embodichain.ext.vla.loading import read_model_path
+from embodichain.ext.vla.policy import without_adapters
 from embodichain.tools.export.parity import TOLERANCE, ParityError, Step, record_steps
 from embodichain.tools.open_run import OpenRun, open_run
 from embodichain.utils import ConfigError

@@ -216,7 +216,7 @@ def test_sac_with_another_policy_is_one_line_before_anything_is_built(name: str,
 
 
 def test_sac_with_a_vla_policy_is_one_line(tmp_path: Path) -> None:
-    vla = {"name": "vla", "vla_config": {"model_class": "embodichain.agents.rl.models.vla.tiny.TinyVLA"}}
+    vla = {"name": "vla", "vla_config": {"model_class": "embodichain.ext.vla.tiny.TinyVLA"}}
     assert "policy.vla_config.model_class" in problem(tiny_sac_config(policy=vla), tmp_path)
 
 

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 import torch
 
-from embodichain.agents.rl.models.vla.lerobot.folder import LeRobotFolder
-from embodichain.agents.rl.models.vla.loading import read_model_path
 from embodichain.agents.rl.train import train_from_config
 from embodichain.cli import main
+from embodichain.ext.vla.lerobot.folder import LeRobotFolder
+from embodichain.ext.vla.loading import read_model_path
 from embodichain.utils.safetensors_file import read_safetensors, write_safetensors
 from embodichain.utils.utility import load_json
-from tests.agents.rl.models.vla.lerobot.conftest import FIXTURE, change_json
-from tests.agents.rl.test_vla_training import needs_gl
-from tests.agents.rl.test_vla_training import write_config as write_train_config
+from tests.ext.vla.lerobot.conftest import FIXTURE, change_json
+from tests.ext.vla.test_vla_training import needs_gl
+from tests.ext.vla.test_vla_training import write_config as write_train_config
 
 pytest.importorskip("transformers", reason="needs the extra vla")
 

@@ -1,7 +1,6 @@
 """Policies, which choose actions and value states."""
 
-import warnings
-from typing import Any
+from typing import TYPE_CHECKING
 
 from embodichain.agents.rl.models.actor_critic import ActorCritic, ActorCriticCfg, ActorOnly, ActorOnlyCfg
 from embodichain.agents.rl.models.block import ObsGroupsCfg, PolicyCfg
@@ -27,11 +26,19 @@ from embodichain.agents.rl.models.registry import (
     register_policy,
 )
 from embodichain.agents.rl.models.soft_actor_critic import SoftActorCritic, SoftActorCriticCfg
-from embodichain.agents.rl.models.vla.loading import load_vla_model, save_vla_model
-from embodichain.agents.rl.models.vla.policy import LoRACfg, VLAConfig, VLAPolicy, VLAPolicyCfg
-from embodichain.agents.rl.models.vla.smolvla import SmolVLA
-from embodichain.agents.rl.models.vla.smolvla_config import SmolVLACfg
-from embodichain.agents.rl.models.vla.tiny_vla import TinyVLA, TinyVLACfg
+from embodichain.utils.doors import face
+
+if TYPE_CHECKING:
+    from embodichain.ext.vla.loading import load_vla_model as load_vla_model
+    from embodichain.ext.vla.loading import save_vla_model as save_vla_model
+    from embodichain.ext.vla.policy import LoRACfg as LoRACfg
+    from embodichain.ext.vla.policy import VLAConfig as VLAConfig
+    from embodichain.ext.vla.policy import VLAPolicy as VLAPolicy
+    from embodichain.ext.vla.policy import VLAPolicyCfg as VLAPolicyCfg
+    from embodichain.ext.vla.smolvla import SmolVLA as SmolVLA
+    from embodichain.ext.vla.smolvla_config import SmolVLACfg as SmolVLACfg
+    from embodichain.ext.vla.tiny_vla import TinyVLA as TinyVLA
+    from embodichain.ext.vla.tiny_vla import TinyVLACfg as TinyVLACfg
 
 __all__ = [
     "CNN",
@@ -79,8 +86,19 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name != "VLAPlaceholderPolicy":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    warnings.warn("VLAPlaceholderPolicy is named VLAPolicy now", DeprecationWarning, stacklevel=2)
-    return VLAPolicy
+__getattr__ = face(
+    __name__,
+    {
+        "load_vla_model": "embodichain.ext.vla.loading",
+        "save_vla_model": "embodichain.ext.vla.loading",
+        "LoRACfg": "embodichain.ext.vla.policy",
+        "VLAConfig": "embodichain.ext.vla.policy",
+        "VLAPolicy": "embodichain.ext.vla.policy",
+        "VLAPolicyCfg": "embodichain.ext.vla.policy",
+        "SmolVLA": "embodichain.ext.vla.smolvla",
+        "SmolVLACfg": "embodichain.ext.vla.smolvla_config",
+        "TinyVLA": "embodichain.ext.vla.tiny_vla",
+        "TinyVLACfg": "embodichain.ext.vla.tiny_vla",
+        "VLAPlaceholderPolicy": "embodichain.ext.vla.policy",
+    },
+)

@@ -19,7 +19,6 @@ from embodichain.agents.rl.models.actor_critic import ActorCritic, ActorOnly
 from embodichain.agents.rl.models.block import space_size
 from embodichain.agents.rl.models.policy import EVALUATED, Policy, action_log_prob, allocate_for
 from embodichain.agents.rl.models.recurrent import ActorCriticRecurrent
-from embodichain.agents.rl.models.vla.policy import VLAPolicy
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.modes import keeping_modes
@@ -30,7 +29,7 @@ from embodichain.utils.state import generators_state, load_generators_state
 _ROWS = 2  # M; with one, [M, 1] broadcasts to [M, M] as if it were right
 _LOG_PROB_TOLERANCE = 1e-2  # absolute and relative: what is left where an action is inverted, or in bfloat16
 _ACTION_TOLERANCE = 1e-4  # likewise, of one computation that runs twice
-_BUILT_IN = (ActorCritic, ActorCriticRecurrent, ActorOnly, VLAPolicy)
+_BUILT_IN = (ActorCritic, ActorCriticRecurrent, ActorOnly)
 # How the methods are declared, and with how many arguments, `self` included, they are called.
 _METHODS = {
     "forward": ("forward(td, deterministic=False)", 3),
@@ -92,7 +91,7 @@ def check_policy(
         ConfigError: one line with the policy's class, the method, and what is missing or of another shape, or the
             numbers that differ.
     """
-    if type(policy) in _BUILT_IN:
+    if type(policy) in _BUILT_IN or "typed" in vars(type(policy)):
         return
     check_policy_class(type(policy))
     if policy.obs_keys and observation_space is None:

@@ -18,7 +18,7 @@ from embodichain.agents.rl.models.actor_critic import (
     ActorOnlyCfg,
     build_actor_critic,
 )
-from embodichain.agents.rl.models.block import PolicyCfg, PolicySpaces, check_action_dim, space_size
+from embodichain.agents.rl.models.block import PolicySpaces, check_action_dim, space_size
 from embodichain.agents.rl.models.checks import check_policy_class
 from embodichain.agents.rl.models.policy import Policy
 from embodichain.agents.rl.models.recurrent import (
@@ -31,8 +31,6 @@ from embodichain.agents.rl.models.soft_actor_critic import (
     SoftActorCriticCfg,
     build_soft_actor_critic,
 )
-from embodichain.agents.rl.models.vla.loading import OUR_MODELS, find_vla_class
-from embodichain.agents.rl.models.vla.policy import VLAPolicy, VLAPolicyCfg, build_vla_policy, stored_chunk_length
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import to_dict
 from embodichain.utils.doors import POLICIES, entries, load
@@ -53,32 +51,42 @@ class UserPolicyCfg:
     """The whole block."""
 
 
-PolicyBlock = PolicyCfg | VLAPolicyCfg | UserPolicyCfg
-"""A checked ``policy`` block: a built-in policy's, or a user's."""
+PolicyBlock = Any
+"""A checked ``policy`` block: an instance of a policy's config class, or a ``UserPolicyCfg``."""
 
 
-class _BuiltIn(NamedTuple):
-    """A built-in policy: ``build(cfg, spaces, device, networks)``; ``networks`` are fields of the block."""
+class TypedPolicy(NamedTuple):
+    """The typed config block of a policy, as the policy class's own attribute ``typed``.
 
-    cfg_class: type[PolicyCfg] | type[VLAPolicyCfg]
+    Attributes:
+        cfg_class: the block, with a field ``name``.
+        build: ``build(cfg, spaces, device, networks)``; ``networks`` replace the block's.
+        networks: fields of the block that are required, unless they are given.
+        check: ``check(cfg, admitted)`` refuses names in the block outside the prefixes of modules that are admitted.
+        chunk_length: number of actions of a choice, as far as the block says it.
+    """
+
+    cfg_class: type
     build: Callable[[Any, PolicySpaces, torch.device | str, Mapping[str, nn.Module]], Policy]
-    networks: tuple[str, ...]
+    networks: tuple[str, ...] = ()
+    check: Callable[[Any, Sequence[str]], None] = lambda cfg, admitted: None
+    chunk_length: Callable[[Any], int] = lambda cfg: getattr(cfg, "chunk_length", 1)
 
 
-_BUILT_IN: dict[Any, _BuiltIn] = {
-    ActorCritic: _BuiltIn(ActorCriticCfg, build_actor_critic, ("actor", "critic")),
-    ActorCriticRecurrent: _BuiltIn(ActorCriticRecurrentCfg, build_actor_critic_recurrent, ("actor", "critic")),
-    ActorOnly: _BuiltIn(ActorOnlyCfg, build_actor_critic, ("actor",)),
-    SoftActorCritic: _BuiltIn(SoftActorCriticCfg, build_soft_actor_critic, ("actor", "critic")),
-    VLAPolicy: _BuiltIn(VLAPolicyCfg, build_vla_policy, ()),
+_BUILT_IN: dict[Any, TypedPolicy] = {
+    ActorCritic: TypedPolicy(ActorCriticCfg, build_actor_critic, ("actor", "critic")),
+    ActorCriticRecurrent: TypedPolicy(ActorCriticRecurrentCfg, build_actor_critic_recurrent, ("actor", "critic")),
+    ActorOnly: TypedPolicy(ActorOnlyCfg, build_actor_critic, ("actor",)),
+    SoftActorCritic: TypedPolicy(SoftActorCriticCfg, build_soft_actor_critic, ("actor", "critic")),
 }
+
+_OURS = "embodichain.agents.rl.models"
 
 _POLICIES: dict[str, Any] = {
     "actor_critic": ActorCritic,
     "actor_critic_recurrent": ActorCriticRecurrent,
     "actor_only": ActorOnly,
     "soft_actor_critic": SoftActorCritic,
-    "vla": VLAPolicy,
 }
 
 
@@ -96,6 +104,8 @@ def register_policy(name: str, override: bool = False) -> Callable[[P], P]:
     def register(policy_class: P) -> P:
         check_policy_class(policy_class)
         if not override:
+            if name in entries(POLICIES):
+                get_policy_class(name)  # known from now on
             check_free(_POLICIES, name, policy_class, "policy")
         _POLICIES[name] = policy_class
         return policy_class
@@ -134,14 +144,20 @@ def get_policy_class(name: str) -> type[Policy]:
     return found
 
 
-def get_policy_cfg_class(name: str) -> type[PolicyCfg] | type[VLAPolicyCfg] | None:
-    """Return the config class of a built-in policy, or None for a user's policy.
+def typed_policy(name: str) -> TypedPolicy | None:
+    """Return the typed block of a registered policy, or None for a policy without one.
 
     Raises:
         ConfigError: the name is unknown.
     """
-    built_in = _BUILT_IN.get(get_policy_class(name))
-    return None if built_in is None else built_in.cfg_class
+    policy_class = get_policy_class(name)
+    return _BUILT_IN.get(policy_class) or vars(policy_class).get("typed")
+
+
+def get_policy_cfg_class(name: str) -> type | None:
+    """Return the config class of a registered policy, or None for a policy without one; see :func:`typed_policy`."""
+    typed = typed_policy(name)
+    return None if typed is None else typed.cfg_class
 
 
 def parse_policy_block(
@@ -164,17 +180,16 @@ def parse_policy_block(
     if not isinstance(name, str):
         raise ConfigError(f"policy.name: Input should be a valid string, got {name!r}")
     if allowed_imports is not None and name not in _POLICIES and "." in name:
-        check_admitted(name, [OUR_MODELS, *allowed_imports], "policy.name")
+        check_admitted(name, [_OURS, *allowed_imports], "policy.name")
     with placed("policy: "):
-        cfg_class = get_policy_cfg_class(name)
-    if cfg_class is None:
+        typed = typed_policy(name)
+    if typed is None:
         return UserPolicyCfg(name, dict(block))
-    cfg = from_dict(cfg_class, dict(block), "policy")
+    cfg: Any = from_dict(typed.cfg_class, dict(block), "policy")
     with placed("policy: "):
-        _require_networks(cfg, given)
-    if allowed_imports is not None and isinstance(cfg, VLAPolicyCfg):
-        check_admitted(cfg.vla_config.model_class, [OUR_MODELS, *allowed_imports], "policy.vla_config.model_class")
-        find_vla_class(cfg.vla_config.model_class)
+        _require_networks(cfg, typed, given)
+    if allowed_imports is not None:
+        typed.check(cfg, [_OURS, *allowed_imports])
     return cfg
 
 
@@ -185,9 +200,8 @@ def policy_data(cfg: PolicyBlock) -> dict[str, Any]:
 
 def chunk_length_of(cfg: PolicyBlock) -> int:
     """Return the number of actions of a choice as far as the block says it; 1: it is known once the policy is built."""
-    if isinstance(cfg, VLAPolicyCfg):
-        return stored_chunk_length(cfg.vla_config)
-    return getattr(cfg, "chunk_length", 1)
+    typed = typed_policy(cfg.name)
+    return 1 if typed is None else typed.chunk_length(cfg)
 
 
 def build_policy(
@@ -224,8 +238,8 @@ def build_policy(
     policy_class = get_policy_class(cfg.name)
     given = PolicySpaces(space_size(obs_space), space_size(action_space), action_space, observation_space)
     check_action_dim(config.get("action_dim"), given)
-    if policy_class in _BUILT_IN:
-        policy = _BUILT_IN[policy_class].build(cfg, given, device, networks)
+    if (typed := typed_policy(cfg.name)) is not None:
+        policy = typed.build(cfg, given, device, networks)
     else:
         offered = {
             "obs_dim": given.obs_dim,
@@ -241,10 +255,9 @@ def build_policy(
     return policy
 
 
-def _require_networks(cfg: PolicyBlock, given: Collection[str]) -> None:
-    """Check that a built-in policy has its networks, in its block or ``given``."""
-    built_in = _BUILT_IN.get(get_policy_class(cfg.name))
-    networks = () if built_in is None else built_in.networks
+def _require_networks(cfg: PolicyBlock, typed: TypedPolicy, given: Collection[str]) -> None:
+    """Check that a policy has its networks, in its block or ``given``."""
+    networks = typed.networks
     if missing := [name for name in networks if name not in given and getattr(cfg, name) is None]:
         needed = " and ".join(f"{'an' if name == 'actor' else 'a'} '{name}'" for name in networks)
         lacking = " and ".join(f"'{name}'" for name in missing)

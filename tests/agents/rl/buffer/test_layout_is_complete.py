@@ -22,7 +22,7 @@ from embodichain.agents.rl.vec_env import VecEnv
 from tests.agents.rl.collector.test_sync_collector import CountingPolicy
 from tests.agents.rl.collector.test_sync_collector import ScriptedEnv as CountingEnv
 from tests.agents.rl.fakes import NETWORK, ChunkedEnv, ScriptedEnv, linear_policy
-from tests.agents.rl.models.vla.test_policy import build as build_vla
+from tests.ext.vla.test_policy import build as build_vla
 
 T = 4
 TABLE = {field.name: field for field in ROLLOUT_FIELDS}

@@ -10,13 +10,11 @@ from gymnasium import spaces
 from tensordict import TensorDict
 from torch import nn
 
-from embodichain.agents.rl import models
 from embodichain.agents.rl.models import (
     ActorCritic,
     ActorCriticCfg,
     Policy,
     RunningNormalizer,
-    VLAPolicy,
     build_policy,
     get_registered_policy_names,
     register_policy,
@@ -169,15 +167,6 @@ class Incomplete(Policy):
 def test_dotted_path_of_a_policy_that_lacks_a_method_is_refused_before_it_is_built() -> None:
     with pytest.raises(ValueError, match=r"policy Incomplete: lacks forward\(td.*\), evaluate_actions"):
         build_policy({"name": f"{__name__}.Incomplete"}, OBS, ACTION, "cpu")
-
-
-def test_older_name_of_the_vla_policy_is_the_same_class_and_warns() -> None:
-    with pytest.warns(DeprecationWarning, match="VLAPlaceholderPolicy is named VLAPolicy now"):
-        from embodichain.agents.rl.models import VLAPlaceholderPolicy  # noqa: PLC0415 (what is tested)
-    assert VLAPlaceholderPolicy is VLAPolicy
-    assert "VLAPlaceholderPolicy" not in models.__all__
-    with pytest.raises(ImportError, match="VLAPlaceholder"):
-        from embodichain.agents.rl.models import VLAPlaceholder  # noqa: F401, PLC0415
 
 
 def test_name_of_a_shipped_policy_is_not_taken_in_silence() -> None:

@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from embodichain.agents.rl.models.vla.gaussian_vla import (
+from embodichain.ext.vla.gaussian_vla import (
     INSTRUCTION,
     STATE,
     GaussianVLA,

@@ -10,7 +10,7 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import build_algo
 from embodichain.agents.rl.models import TinyVLA, VLAPolicy
-from embodichain.agents.rl.models.vla.policy import LoRACfg, add_lora
+from embodichain.ext.vla.policy import LoRACfg, add_lora
 from embodichain.utils import ConfigError
 
 SIZES: dict[str, Any] = {

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from embodichain.agents.rl.models.vla.gaussian_vla import GaussianVLACfg
-from embodichain.agents.rl.models.vla.statistics import Normalization
+from embodichain.ext.vla.gaussian_vla import GaussianVLACfg
+from embodichain.ext.vla.statistics import Normalization
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import field
 from embodichain.utils.errors import unknown_name

@@ -14,9 +14,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from embodichain.agents.rl.models import SmolVLA, VLAPolicy, build_policy
-from embodichain.agents.rl.models.vla.loading import load_vla_model, save_vla_model
-from embodichain.agents.rl.models.vla.policy import LoRACfg, add_lora
-from embodichain.agents.rl.models.vla.smolvla_layers import fitted_pixels
+from embodichain.ext.vla.loading import load_vla_model, save_vla_model
+from embodichain.ext.vla.policy import LoRACfg, add_lora
+from embodichain.ext.vla.smolvla_layers import fitted_pixels
 from embodichain.tools.cloning.cloning import Cloning, cloning_loss
 from embodichain.tools.cloning.config import BCCfg
 from embodichain.tools.cloning.demonstrations import Demonstrations

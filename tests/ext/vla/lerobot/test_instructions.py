@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from embodichain.agents.rl.models.vla.lerobot.instructions import InstructionTokenizer
+from embodichain.ext.vla.lerobot.instructions import InstructionTokenizer
 from embodichain.utils.instructions import encode_instructions
 
 

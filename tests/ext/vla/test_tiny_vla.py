@@ -12,7 +12,7 @@ from gymnasium import spaces
 from tensordict import TensorDict
 
 from embodichain.agents.rl.models import TinyVLA
-from embodichain.agents.rl.models.vla.tiny_vla import _soft_maxima
+from embodichain.ext.vla.tiny_vla import _soft_maxima
 from embodichain.utils import ConfigError
 from embodichain.utils.instructions import encode_instructions
 

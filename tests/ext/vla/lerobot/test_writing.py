@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 import torch
 
-from embodichain.agents.rl.models.vla.lerobot.features import find_entries
-from embodichain.agents.rl.models.vla.lerobot.folder import (
+from embodichain.ext.vla.lerobot.features import find_entries
+from embodichain.ext.vla.lerobot.folder import (
     LeRobotFolder,
     build_lerobot_model,
     for_other_robot,
 )
-from embodichain.agents.rl.models.vla.lerobot.writing import write_lerobot_folder, write_statistics
-from embodichain.agents.rl.models.vla.loading import read_model_path
+from embodichain.ext.vla.lerobot.writing import write_lerobot_folder, write_statistics
+from embodichain.ext.vla.loading import read_model_path
 from embodichain.utils.safetensors_file import read_safetensors, write_safetensors
-from tests.agents.rl.models.vla.lerobot.conftest import ENTRIES, FIXTURE, change_json
+from tests.ext.vla.lerobot.conftest import ENTRIES, FIXTURE, change_json
 
 SHAPES = {"image/top": (12, 16, 3), "image/hand": (64, 48, 3)}
 

@@ -10,9 +10,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from embodichain.agents.rl.models.vla.hub import download
-from embodichain.agents.rl.models.vla.lerobot.files import find_file, read_object
-from embodichain.agents.rl.models.vla.lerobot.processors import Processors
+from embodichain.ext.vla.hub import download
+from embodichain.ext.vla.lerobot.files import find_file, read_object
+from embodichain.ext.vla.lerobot.processors import Processors
 from embodichain.utils import ConfigError
 from embodichain.utils.extras import install_extra
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from embodichain.agents.rl.models.vla.lerobot.config import read_config
-from embodichain.agents.rl.models.vla.lerobot.processors import Processors, read_processors
-from embodichain.agents.rl.models.vla.statistics import denormalized, normalized
+from embodichain.ext.vla.lerobot.config import read_config
+from embodichain.ext.vla.lerobot.processors import Processors, read_processors
+from embodichain.ext.vla.statistics import denormalized, normalized
 from embodichain.utils import ConfigError
 from embodichain.utils.safetensors_file import write_safetensors
-from tests.agents.rl.models.vla.lerobot.conftest import Change, change_json
+from tests.ext.vla.lerobot.conftest import Change, change_json
 
 BEFORE, AFTER = "policy_preprocessor", "policy_postprocessor"
 

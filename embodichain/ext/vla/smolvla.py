@@ -22,16 +22,16 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from embodichain.agents.rl.models.vla.gaussian_vla import INSTRUCTION, STATE, GaussianVLA, vla_observation
-from embodichain.agents.rl.models.vla.smolvla_config import (
+from embodichain.ext.vla.gaussian_vla import INSTRUCTION, STATE, GaussianVLA, vla_observation
+from embodichain.ext.vla.smolvla_config import (
     PLACE,
     SmolVLACfg,
     expert_fields,
     image_input,
     transformers_config,
 )
-from embodichain.agents.rl.models.vla.smolvla_layers import attend, fitted_pixels, rest_of_layer, rotated, waves
-from embodichain.agents.rl.models.vla.statistics import denormalized, fitted, normalized, shift_of
+from embodichain.ext.vla.smolvla_layers import attend, fitted_pixels, rest_of_layer, rotated, waves
+from embodichain.ext.vla.statistics import denormalized, fitted, normalized, shift_of
 from embodichain.utils import ConfigError
 from embodichain.utils.extras import install_extra
 from embodichain.utils.validation import from_dict

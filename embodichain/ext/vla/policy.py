@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import copy
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, ClassVar, cast
 
 import torch
 from gymnasium import spaces
@@ -21,11 +21,12 @@ from torch import nn
 
 from embodichain.agents.rl.models.block import PolicySpaces
 from embodichain.agents.rl.models.policy import Policy
-from embodichain.agents.rl.models.vla.gaussian_vla import GaussianVLA, GaussianVLACfg
-from embodichain.agents.rl.models.vla.lerobot.features import check_entries, find_entries
-from embodichain.agents.rl.models.vla.lerobot.files import read_object
-from embodichain.agents.rl.models.vla.lerobot.folder import LeRobotFolder, build_lerobot_model
-from embodichain.agents.rl.models.vla.loading import (
+from embodichain.agents.rl.models.registry import TypedPolicy
+from embodichain.ext.vla.gaussian_vla import GaussianVLA, GaussianVLACfg
+from embodichain.ext.vla.lerobot.features import check_entries, find_entries
+from embodichain.ext.vla.lerobot.files import read_object
+from embodichain.ext.vla.lerobot.folder import LeRobotFolder, build_lerobot_model
+from embodichain.ext.vla.loading import (
     MODEL_PATH,
     StoredModel,
     build_vla_model,
@@ -33,10 +34,11 @@ from embodichain.agents.rl.models.vla.loading import (
     find_vla_class,
     read_model_path,
 )
-from embodichain.agents.rl.models.vla.smolvla import SmolVLA
+from embodichain.ext.vla.smolvla import SmolVLA
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import field
 from embodichain.utils.extras import install_extra
+from embodichain.utils.module_utils import check_admitted
 from embodichain.utils.observations import entry_spaces
 
 _LORA = "policy.vla_config.lora"
@@ -100,6 +102,7 @@ class VLAPolicy(Policy):
     """
 
     reads_flat_obs = False
+    typed: ClassVar[TypedPolicy]
     model: Any
     """The module, with the methods that docs/vla.md lists."""
 
@@ -306,3 +309,17 @@ def add_lora(model: nn.Module, cfg: LoRACfg) -> nn.Module:
     adapted: Any = peft.get_peft_model(model, config)
     result: nn.Module = adapted
     return result
+
+
+def _check_names(cfg: VLAPolicyCfg, admitted: Sequence[str]) -> None:
+    check_admitted(cfg.vla_config.model_class, admitted, "policy.vla_config.model_class")
+    find_vla_class(cfg.vla_config.model_class)
+
+
+VLAPolicy.typed = TypedPolicy(
+    VLAPolicyCfg, build_vla_policy, check=_check_names, chunk_length=lambda cfg: stored_chunk_length(cfg.vla_config)
+)
+
+
+VLAPlaceholderPolicy = VLAPolicy
+"""The name in EmbodiChain's documentation."""

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from embodichain.agents.rl.models.vla.loading import read_model_path
+from embodichain.ext.vla.loading import read_model_path
 from embodichain.utils import ConfigError
-from tests.agents.rl.models.vla.lerobot.conftest import change_json
+from tests.ext.vla.lerobot.conftest import change_json
 
 NAME = "owner/SmolVLM"
 

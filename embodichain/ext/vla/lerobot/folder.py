@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from embodichain.agents.rl.models.vla.gaussian_vla import IMAGE
-from embodichain.agents.rl.models.vla.lerobot.config import (
+from embodichain.ext.vla.gaussian_vla import IMAGE
+from embodichain.ext.vla.lerobot.config import (
     ACTION,
     OVERRIDES,
     STATE,
@@ -18,15 +18,15 @@ from embodichain.agents.rl.models.vla.lerobot.config import (
     model_config,
     read_config,
 )
-from embodichain.agents.rl.models.vla.lerobot.files import find_file
-from embodichain.agents.rl.models.vla.lerobot.instructions import InstructionTokenizer
-from embodichain.agents.rl.models.vla.lerobot.names import our_weights
-from embodichain.agents.rl.models.vla.lerobot.processors import Processors, Statistics, read_processors
-from embodichain.agents.rl.models.vla.lerobot.vlm import read_tokenizer, read_vlm_config
-from embodichain.agents.rl.models.vla.smolvla import SmolVLA
-from embodichain.agents.rl.models.vla.smolvla_config import PLACE as MODEL_CONFIG
-from embodichain.agents.rl.models.vla.statistics import Normalization, divisor
-from embodichain.agents.rl.models.vla.weights import load_weights
+from embodichain.ext.vla.lerobot.files import find_file
+from embodichain.ext.vla.lerobot.instructions import InstructionTokenizer
+from embodichain.ext.vla.lerobot.names import our_weights
+from embodichain.ext.vla.lerobot.processors import Processors, Statistics, read_processors
+from embodichain.ext.vla.lerobot.vlm import read_tokenizer, read_vlm_config
+from embodichain.ext.vla.smolvla import SmolVLA
+from embodichain.ext.vla.smolvla_config import PLACE as MODEL_CONFIG
+from embodichain.ext.vla.statistics import Normalization, divisor
+from embodichain.ext.vla.weights import load_weights
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.safetensors_file import read_safetensors

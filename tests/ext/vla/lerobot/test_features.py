@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from embodichain.agents.rl.models.vla.lerobot.config import LeRobotCfg, read_config
-from embodichain.agents.rl.models.vla.lerobot.features import find_entries
+from embodichain.ext.vla.lerobot.config import LeRobotCfg, read_config
+from embodichain.ext.vla.lerobot.features import find_entries
 from embodichain.utils import ConfigError
-from tests.agents.rl.models.vla.lerobot.conftest import FIXTURE
+from tests.ext.vla.lerobot.conftest import FIXTURE
 
 EMPTY = "observation.images.empty_camera_0"
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from embodichain.agents.rl.models.vla.statistics import Normalization
+from embodichain.ext.vla.statistics import Normalization
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import field
 from embodichain.utils.validation import from_dict

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import torch
 from pydantic import Field, PositiveInt
 
-from embodichain.agents.rl.models.vla.lerobot.config import ACTION, STATE, FeatureCfg, LeRobotCfg
-from embodichain.agents.rl.models.vla.lerobot.files import find_file, read_object
-from embodichain.agents.rl.models.vla.statistics import ENDS, EPSILON, Normalization, half_width
+from embodichain.ext.vla.lerobot.config import ACTION, STATE, FeatureCfg, LeRobotCfg
+from embodichain.ext.vla.lerobot.files import find_file, read_object
+from embodichain.ext.vla.statistics import ENDS, EPSILON, Normalization, half_width
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import field
 from embodichain.utils.errors import unknown_name
@@ -75,7 +75,7 @@ class TokenizerCfg:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Of a vector; see ``embodichain.agents.rl.models.vla.statistics``.
+    """Of a vector; see ``embodichain.ext.vla.statistics``.
 
     Attributes:
         kind: IDENTITY where there are none.

@@ -9,18 +9,18 @@ from typing import Any
 
 import torch
 
-from embodichain.agents.rl.models.vla.lerobot.config import ACTION, STATE
-from embodichain.agents.rl.models.vla.lerobot.files import read_object
-from embodichain.agents.rl.models.vla.lerobot.folder import WEIGHTS, LeRobotFolder
-from embodichain.agents.rl.models.vla.lerobot.names import their_weights
-from embodichain.agents.rl.models.vla.lerobot.processors import (
+from embodichain.ext.vla.lerobot.config import ACTION, STATE
+from embodichain.ext.vla.lerobot.files import read_object
+from embodichain.ext.vla.lerobot.folder import WEIGHTS, LeRobotFolder
+from embodichain.ext.vla.lerobot.names import their_weights
+from embodichain.ext.vla.lerobot.processors import (
     NORMALIZER,
     POSTPROCESSOR,
     PREPROCESSOR,
     UNNORMALIZER,
 )
-from embodichain.agents.rl.models.vla.smolvla import SmolVLA
-from embodichain.agents.rl.models.vla.statistics import ENDS, EPSILON, Normalization
+from embodichain.ext.vla.smolvla import SmolVLA
+from embodichain.ext.vla.statistics import ENDS, EPSILON, Normalization
 from embodichain.utils.files import write_atomically, write_json
 from embodichain.utils.safetensors_file import write_safetensors
 

@@ -13,12 +13,12 @@ from gymnasium import spaces
 from tensordict import TensorDict
 
 from embodichain.agents.rl.models import SmolVLA, VLAPolicy, build_policy, load_vla_model
-from embodichain.agents.rl.models.vla.lerobot.features import find_entries
-from embodichain.agents.rl.models.vla.lerobot.folder import LeRobotFolder, build_lerobot_model
-from embodichain.agents.rl.models.vla.loading import read_model_path
+from embodichain.ext.vla.lerobot.features import find_entries
+from embodichain.ext.vla.lerobot.folder import LeRobotFolder, build_lerobot_model
+from embodichain.ext.vla.loading import read_model_path
 from embodichain.utils import ConfigError
 from embodichain.utils.safetensors_file import read_safetensors, write_safetensors
-from tests.agents.rl.models.vla.lerobot.conftest import ENTRIES, FIXTURE, Change, change_json
+from tests.ext.vla.lerobot.conftest import ENTRIES, FIXTURE, Change, change_json
 
 CLASS = "embodichain.agents.rl.models.SmolVLA"
 SPACE = spaces.Dict(

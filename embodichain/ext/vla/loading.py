@@ -16,17 +16,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from embodichain.agents.rl.models.vla.hub import download
-from embodichain.agents.rl.models.vla.lerobot.features import find_entries
-from embodichain.agents.rl.models.vla.lerobot.files import read_object
-from embodichain.agents.rl.models.vla.lerobot.folder import (
+from embodichain.ext.vla.hub import download
+from embodichain.ext.vla.lerobot.features import find_entries
+from embodichain.ext.vla.lerobot.files import read_object
+from embodichain.ext.vla.lerobot.folder import (
     LeRobotFolder,
     build_lerobot_model,
     is_lerobot,
     read_lerobot_folder,
 )
-from embodichain.agents.rl.models.vla.smolvla import SmolVLA
-from embodichain.agents.rl.models.vla.weights import load_weights
+from embodichain.ext.vla.smolvla import SmolVLA
+from embodichain.ext.vla.weights import load_weights
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.files import read_bytes
@@ -129,11 +129,9 @@ def find_vla_class(name: str) -> type[nn.Module]:
         )
     found = getattr(sys.modules[module], attribute, None)
     if not (inspect.isclass(found) and issubclass(found, nn.Module)):
-        known = [
-            n
-            for n, value in vars(sys.modules[module]).items()
-            if inspect.isclass(value) and hasattr(value, _METHODS[2])
-        ]
+        own = {n: getattr(sys.modules[module], n) for n in getattr(sys.modules[module], "__all__", ())}
+        classes = {n: value for n, value in {**vars(sys.modules[module]), **own}.items() if inspect.isclass(value)}
+        known = [n for n, value in classes.items() if hasattr(value, _METHODS[2])]
         raise ConfigError(f"{place}: {unknown_name(f'model in {module}', attribute, known)}")
     lacking = [method for method in _METHODS if not callable(getattr(found, method, None))]
     if lacking:

@@ -7,9 +7,9 @@ from typing import Any
 
 from gymnasium import spaces
 
-from embodichain.agents.rl.models.vla.gaussian_vla import IMAGE, INSTRUCTION
-from embodichain.agents.rl.models.vla.gaussian_vla import STATE as STATE_ENTRY
-from embodichain.agents.rl.models.vla.lerobot.config import ACTION, STATE, LeRobotCfg
+from embodichain.ext.vla.gaussian_vla import IMAGE, INSTRUCTION
+from embodichain.ext.vla.gaussian_vla import STATE as STATE_ENTRY
+from embodichain.ext.vla.lerobot.config import ACTION, STATE, LeRobotCfg
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
 

@@ -1,1 +1,0 @@
-"""Vision-language-action models, and the policy around them."""

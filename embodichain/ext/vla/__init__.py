@@ -1,0 +1,1 @@
+"""Vision-language-action policies; see the README of this folder."""
