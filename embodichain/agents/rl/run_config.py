@@ -192,8 +192,11 @@ def _load(data: dict[str, Any], folder: Path, overrides: Sequence[str], allowed_
         env = _parse_env(file, trainer, env_overrides, allowed_imports, problems)
     if isinstance(env, ParsedGymnasiumEnv):
         problems += gymnasium_problems(trainer, algorithm, env.cfg)
+    is_foreign = isinstance(env, ParsedGymnasiumEnv)
     if isinstance(policy, PolicyCfg) and policy.scale_actions is None:
-        policy = replace(policy, scale_actions=isinstance(env, ParsedGymnasiumEnv) and not policy.squash)
+        policy = replace(policy, scale_actions=is_foreign and not policy.squash)
+    if getattr(algorithm, "normalize_returns", False) is None:
+        algorithm = replace(algorithm, normalize_returns=is_foreign)
     names = SceneNames(None, None) if env is None else env.names
     find = partial(terms_to_cfg, cls=EventCfg, names=names, problems=problems, allowed_imports=allowed_imports)
     loggers = find_loggers(trainer.loggers, allowed_imports, problems)

@@ -14,7 +14,12 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 from tensordict import TensorDict
 from torch import nn
 
-from embodichain.agents.rl.algo.advantages import compute_gae, explained_variance, normalize_advantages
+from embodichain.agents.rl.algo.advantages import (
+    ReturnScale,
+    compute_gae,
+    explained_variance,
+    normalize_advantages,
+)
 from embodichain.agents.rl.algo.macro_steps import Rows, compare, masked_mean
 from embodichain.agents.rl.algo.on_policy import (
     AlgorithmCfg,
@@ -63,6 +68,9 @@ class PPOCfg(AlgorithmCfg):
     rewards' scale. None: no bound."""
     normalize_advantages: Literal["rollout", "minibatch", "none"] = "rollout"
     """Samples over which advantages are normalised to mean 0 and std 1."""
+    normalize_returns: bool | None = None
+    """Learn values in units of the returns' running mean and std: the rewards' scale and offset do not matter. Null: in
+    Gymnasium environments alone."""
     kl_coef: NonNegativeFloat = 0.0
     """Weight of the KL divergence from the policy at the start of the training; 0: no reference policy is stored."""
     critic_warmup: NonNegativeInt = 0
@@ -174,6 +182,7 @@ class PPO(OnPolicyAlgorithm):
         self._adapts = cfg.lr_schedule == "adaptive"
         self._warmup_left = cfg.critic_warmup
         self.optimizer = self.make_optimizer(self.parameters, self._adapts)
+        self.return_scale = ReturnScale().to(self.device) if cfg.normalize_returns else None
         if cfg.kl_coef > 0:
             self.reference = policy.reference()
 
@@ -318,7 +327,9 @@ class PPO(OnPolicyAlgorithm):
     def _prepare(self, rollout: TensorDict) -> tuple[TensorDict, torch.Tensor]:
         """Return the batch, and the explained variance of the returns by the old values."""
         cfg, old_value = self.cfg, rollout["value"][:, :-1]
-        advantages, returns = compute_gae(rollout, cfg.gamma, cfg.gae_lambda)
+        if self.return_scale is not None:
+            self.return_scale.update(rollout, cfg.gamma)
+        advantages, returns = compute_gae(rollout, cfg.gamma, cfg.gae_lambda, self.return_scale)
         if cfg.normalize_advantages == "rollout":
             advantages = normalize_advantages(advantages)
         columns = {"advantage": advantages, "return": returns}

@@ -98,6 +98,8 @@ def algorithm_data(name: str, cfg: Any) -> dict[str, Any]:
     """Return the config's ``algorithm`` block with all defaults, without ``device``, which is the trainer's."""
     settings = to_dict(cfg)
     settings.pop("device", None)
+    if settings.get("normalize_returns", False) is None:  # what null means to an algorithm that a script has built
+        settings["normalize_returns"] = False
     return {"name": name, "cfg": settings}
 
 

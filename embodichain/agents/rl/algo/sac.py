@@ -14,6 +14,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from tensordict import TensorDict
 from torch import nn
 
+from embodichain.agents.rl.algo.advantages import ReturnScale
 from embodichain.agents.rl.algo.base import BaseAlgorithm, BaseAlgorithmCfg
 from embodichain.agents.rl.algo.optim import MetricMeans, gradient_step
 from embodichain.agents.rl.algo.registry import register_algo
@@ -42,6 +43,9 @@ class SACCfg(BaseAlgorithmCfg):
     """Gradient steps of the critics for each environment step of a process: 0.125 is one for 8 environments' step."""
     policy_delay: PositiveInt = 1
     """Gradient steps of the critics for each one of the actor and the temperature."""
+    normalize_returns: bool | None = None
+    """Learn values in units of the returns' running mean and std: the rewards' scale and offset do not matter. Null: in
+    Gymnasium environments alone."""
     n_steps: PositiveInt = 1
     """Rewards that are summed before the bootstrap."""
     tau: Annotated[float, Field(gt=0, le=1)] = 0.005
@@ -168,6 +172,7 @@ class SAC(BaseAlgorithm):
         self.critic_optimizer = self.make_optimizer(of_critics, rate=critic_rate, eps=1e-8)
         self.temperature_optimizer = self.make_optimizer(list(self.temperature.parameters()), eps=1e-8)
         self.target_entropy = -self.policy.action_dim if cfg.target_entropy is None else cfg.target_entropy
+        self.return_scale = ReturnScale().to(self.device) if cfg.normalize_returns else None
         self.replay: ReplayBuffer | None = None
         self._num_demonstrated = 0  # transitions of a batch
         if cfg.demonstrations is not None:
@@ -204,10 +209,10 @@ class SAC(BaseAlgorithm):
 
         Returns:
             ``replay_steps``, the stored steps; and, once it learns, means over the gradient steps of ``critic_loss``,
-            ``action_value`` (the mean of Q(s, a) of the samples), ``grad_norm`` (of the critics, before clipping),
-            ``actor_loss``, ``actor_grad_norm``, ``entropy`` (nats, of actions scaled to [-1, 1]) and ``temperature``;
-            with ``imitation_coef`` the ``imitation_loss`` without its weight, and the share ``imitated`` of
-            demonstrated actions that are valued above the actor's.
+            ``action_value`` (the mean of Q(s, a) of the samples, in the rewards' units), ``grad_norm`` (of the critics,
+            before clipping), ``actor_loss``, ``actor_grad_norm``, ``entropy`` (nats, of actions scaled to [-1, 1]) and
+            ``temperature``; with ``imitation_coef`` the ``imitation_loss`` without its weight, and the share
+            ``imitated`` of demonstrated actions that are valued above the actor's.
         """
         cfg = self.cfg
         if self.replay is None:
@@ -216,6 +221,8 @@ class SAC(BaseAlgorithm):
         assert self.replay is not None  # allocated by ``prepare``
         with section("replay"):
             self.replay.add(rollout)
+        if self.return_scale is not None:
+            self.return_scale.update(rollout, cfg.gamma)
         metrics = {"replay_steps": float(self.replay.num_steps)}
         num_envs, num_slots = rollout.batch_size
         # Not the stored steps: processes with more truncated episodes store fewer, and all begin together.
@@ -263,9 +270,11 @@ class SAC(BaseAlgorithm):
         """Return a batch [B]: the first rows from the replay buffer, the others from demonstrations."""
         cfg, count = self.cfg, self._num_demonstrated
         batch = replay.sample(cfg.batch_size - count, cfg.n_steps, cfg.gamma)
-        if self._demonstrations is None:
-            return batch
-        return TensorDict.cat((batch, self._demonstrations.sample(count, cfg.n_steps, cfg.gamma)))
+        if self._demonstrations is not None:
+            batch = TensorDict.cat((batch, self._demonstrations.sample(count, cfg.n_steps, cfg.gamma)))
+        if self.return_scale is not None:
+            batch["reward"] = self.return_scale(batch["reward"], batch["discount"])
+        return batch
 
     def _improve_critics(self, batch: TensorDict) -> dict[str, torch.Tensor]:
         """Make a gradient step of the critics; return its metrics."""
@@ -273,7 +282,10 @@ class SAC(BaseAlgorithm):
         values = self.policy.action_values(batch, batch["action"])
         loss = (values - target).square().mean(1).sum()
         norm = self._step(self.critic_optimizer, loss)
-        return {"grad_norm": norm, "critic_loss": loss.detach(), "action_value": values.detach().mean()}
+        value = values.detach().mean()
+        if self.return_scale is not None:
+            value = (self.return_scale.mean + self.return_scale.std * value).float()
+        return {"grad_norm": norm, "critic_loss": loss.detach(), "action_value": value}
 
     @torch.no_grad()
     def _target(self, batch: TensorDict) -> torch.Tensor:

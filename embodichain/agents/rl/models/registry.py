@@ -251,6 +251,8 @@ def build_policy(
             "config": config,
         }
         policy = _build_by_signature(policy_class, offered)
+    if config.get("scale_actions", False) is None:  # what null means to a policy that a script has built
+        config["scale_actions"] = False
     policy.block = config
     return policy
 

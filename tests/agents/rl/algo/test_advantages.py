@@ -9,6 +9,7 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import compute_gae, explained_variance, normalize_advantages
+from embodichain.agents.rl.algo.advantages import ReturnScale
 
 
 def make_rollout(
@@ -104,6 +105,40 @@ def test_advantage_of_a_single_sample_is_not_normalised(capsys: pytest.CaptureFi
     for _ in range(2):
         assert normalize_advantages(torch.tensor([[-3.0]])).tolist() == [[-3.0]]  # (-3 - mean -3) / std would be 0
     assert capsys.readouterr().err.count("is not normalised") == 1
+
+
+def test_scale_of_returns_by_hand() -> None:
+    scale = ReturnScale()
+    rollout = make_rollout([1.0, 2.0], [0.0, 0.0, 0.0])
+    rollout["truncated"].zero_()
+    scale.update(rollout, 0.5)
+    # R_1 = 2, with half the mean m behind it; R_0 = 1 + 2/2, with m/4.  m = (2 + m/2 + 2 + m/4) / 2 = 3.2
+    assert scale.mean.item() == pytest.approx(3.2)
+    assert scale.std.item() == pytest.approx(0.4)  # the returns are 2 + 1.6 and 2 + 0.8
+    # (r - 3.2 / 2) / 0.4, and (r - 3.2) / 0.4 where nothing follows
+    assert scale(torch.tensor([2.0, 2.0]), torch.tensor([0.5, 0.0])).tolist() == pytest.approx([1.0, -3.0])
+
+
+def test_scaled_values_solve_the_same_equation() -> None:
+    rollout = make_rollout([1.0, 2.0, 3.0], [2.0, 4.0, 8.0, 1.0], terminated=(1,), truncated=(2,), final_value=6.0)
+    scale = ReturnScale()
+    scale.mean.fill_(5.0)
+    scale.std.fill_(2.0)
+    advantages, returns = compute_gae(rollout, 0.9, 0.8)
+    for name in ("value", "final_value"):
+        rollout[name] = (rollout[name] - 5) / 2
+    scaled_advantages, scaled_returns = compute_gae(rollout, 0.9, 0.8, scale)
+    torch.testing.assert_close(scaled_advantages, advantages / 2)
+    torch.testing.assert_close(scaled_returns, (returns - 5) / 2)
+
+
+@pytest.mark.parametrize("rewards", [[0.0, 0.0], [-1e3, -1e3], [float("nan"), 1.0]])
+def test_returns_without_a_spread_or_not_finite_have_std_one(rewards: list[float]) -> None:
+    scale = ReturnScale()
+    rollout = make_rollout(rewards, [0.0, 0.0, 0.0])
+    rollout["truncated"].zero_()
+    scale.update(rollout, 0.9)
+    assert scale.std.item() == 1
 
 
 def test_explained_variance_of_perfect_constant_and_inverted_predictions() -> None:

@@ -55,6 +55,22 @@ def make_rollout(policy: Policy, N: int = 4, T: int = 5) -> TensorDict:
     return rollout
 
 
+@pytest.mark.parametrize(("factor", "offset"), [(1e3, 0.0), (1e-4, 0.0), (1.0, -1e3)])
+def test_normalised_returns_make_rewards_units_irrelevant(factor: float, offset: float) -> None:
+    learned = []
+    for a, b in ((1.0, 0.0), (factor, offset)):
+        policy = make_policy()
+        algo = PPO(PPOCfg(normalize_returns=True, learning_rate=0.01), policy)
+        rollout = make_rollout(policy)
+        if offset:  # where an episode may end, a bonus for each step is another task
+            rollout["terminated"].zero_()
+        rollout["reward"].mul_(a).add_(b)
+        metrics = algo.update(rollout)
+        learned.append((metrics["value_loss"], *policy.state_dict().values()))
+    for ours, theirs in zip(*learned, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=2e-3, rtol=2e-3)
+
+
 def test_loss_by_hand() -> None:
     policy = FixedPolicy(
         log_prob=torch.tensor([1.5, 0.5]).log(), value=torch.tensor([1.0, 2.0]), entropy=torch.tensor([0.5, 1.5])

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from embodichain.agents.rl.algo import SAC, SACCfg, build_algo
 from embodichain.agents.rl.buffer import ReplayBuffer
 from embodichain.utils import ConfigError
-from tests.agents.rl.algo.linear_sac import make_batch, make_rollout, make_sac, update, weight_of
+from tests.agents.rl.algo.linear_sac import SameBatch, make_batch, make_rollout, make_sac, update, weight_of
 from tests.agents.rl.fakes import assert_same, linear_policy
 from tests.no_sync import no_host_sync
 
@@ -33,6 +33,22 @@ def test_gradient_steps_follow_the_environment_steps_and_fractions_are_carried_o
         update(sac, num_steps=4)
         counts.append(sac.take_step_counts())
     assert counts == [[(n, 0)] * 3 for n in (1, 2, 1, 2)]
+
+
+def test_normalised_returns_scale_the_samples_rewards() -> None:
+    sac = make_sac(normalize_returns=True)
+    assert sac.return_scale is not None
+    update(sac)
+    sac.return_scale.mean.fill_(4.0)
+    sac.return_scale.std.fill_(2.0)
+    two = (1.0, 1.0)
+    replay: Any = SameBatch(make_batch(two, two, reward=(2.0, 6.0), discount=(0.5, 0.0), behind=two))
+    # (2 - 4 / 2) / 2, and (6 - 4) / 2 after a termination
+    assert sac._sample(replay)["reward"].tolist() == [0.0, 1.0]
+    other = make_sac(normalize_returns=True)
+    other.load_state_dict(copy.deepcopy(sac.state_dict()))
+    assert other.return_scale is not None
+    assert other.return_scale.std.item() == 2
 
 
 def test_several_environments_count_together() -> None:
