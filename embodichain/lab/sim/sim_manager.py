@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import mujoco
 import torch
@@ -72,8 +72,11 @@ class SimulationManager(SceneEntities):
         sim.get_rigid_object("ball").get_local_pose()
     """
 
+    _latest: ClassVar[SimulationManager | None] = None
+
     def __init__(self, cfg: SimulationManagerCfg) -> None:
         super().__init__()
+        SimulationManager._latest = self
         self.cfg = cfg
         self.num_envs = cfg.num_envs
         _, self.device = parse_sim_device(cfg.sim_device)
@@ -89,6 +92,24 @@ class SimulationManager(SceneEntities):
         self.terrain: Terrain | None = None  # None: level ground
         self._appearance: Appearance | None = None
         self._drawing: Drawer | None = None
+
+    @classmethod
+    def is_instantiated(cls) -> bool:
+        """Return whether there is a simulation that was not destroyed."""
+        return cls._latest is not None
+
+    @classmethod
+    def get_instance(cls) -> SimulationManager:
+        """Return the latest simulation; RuntimeError if there is none, or it was destroyed."""
+        if cls._latest is None:
+            raise RuntimeError("there is no SimulationManager: none was created, or the latest was destroyed")
+        return cls._latest
+
+    def destroy(self) -> None:
+        """Close the simulation, and let :meth:`get_instance` forget it."""
+        self.close()
+        if SimulationManager._latest is self:
+            SimulationManager._latest = None
 
     def add_rigid_object(self, cfg: RigidObjectCfg) -> None:
         """Add a rigid body (before :meth:`build`)."""

@@ -164,3 +164,15 @@ def test_softened_drives_are_warned_of_at_the_first_step_unless_they_push_with_e
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("[WARNING] drives too stiff for physics_dt 0.01, softened: arm/wrist_3_joint stiffness ")
     assert "wrist_2" not in line
+
+
+def test_latest_simulation_is_known_until_it_is_destroyed() -> None:
+    first, second = (SimulationManager(SimulationManagerCfg()) for _ in range(2))
+    assert SimulationManager.is_instantiated()
+    assert SimulationManager.get_instance() is second
+    first.destroy()
+    assert SimulationManager.get_instance() is second
+    second.destroy()
+    assert not SimulationManager.is_instantiated()
+    with pytest.raises(RuntimeError, match="there is no SimulationManager"):
+        SimulationManager.get_instance()

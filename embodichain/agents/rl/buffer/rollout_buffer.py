@@ -60,7 +60,7 @@ class RolloutBuffer:
         self._full = True
 
     def get(self, flatten: bool = True) -> TensorDict:
-        """Return the transitions, [N*T] or [N, T] (see ``transition_view``), and free the buffer for the next rollout.
+        """Return the transitions [N*T], or the whole rollout [N, T+1], and free the buffer for the next one.
 
         Raises:
             RuntimeError: no rollout was added since the last call.
@@ -68,7 +68,7 @@ class RolloutBuffer:
         if not self._full:
             raise RuntimeError("the buffer holds no complete rollout: call add() first")
         self._full = False
-        return transition_view(self._rollout, flatten)
+        return transition_view(self._rollout, flatten=True) if flatten else self._rollout
 
     def is_full(self) -> bool:
         """Return whether a rollout was added and not read yet."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from embodichain.agents.rl.collector.base import BaseCollector, StepCallback
 from embodichain.agents.rl.collector.step_info import FinalSlots, StepInfo
 from embodichain.agents.rl.models import Actor, policy_input, valued
-from embodichain.agents.rl.models.policy import allocate_for
+from embodichain.agents.rl.models.policy import allocate_for, with_defaults
 from embodichain.agents.rl.vec_env import SavesState, Step, VecEnv, step_with
 from embodichain.utils import ConfigError
 from embodichain.utils.observations import flat_input, select_entries
@@ -53,7 +53,7 @@ class SyncCollector(BaseCollector):
         versioned: bool = False,
     ) -> None:
         self.env = env
-        self.policy = policy
+        self.policy = policy = with_defaults(policy)
         self.device = torch.device(device)
         self.on_step_callback = on_step_callback
         self._rollout: TensorDict | None = None

@@ -59,6 +59,14 @@ class Actor(Protocol):
         """Write ``value`` into ``td``."""
 
 
+def with_defaults(policy: Actor) -> Actor:
+    """Return a policy after giving it the attributes of ``Actor`` that a class of its own lacks."""
+    for name, value in vars(Actor).items():
+        if isinstance(value, property) and not hasattr(policy, name):
+            setattr(policy, name, getattr(Policy, name))
+    return policy
+
+
 def allocate_for(
     policy: Actor,
     num_envs: int,

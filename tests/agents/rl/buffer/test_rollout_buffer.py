@@ -55,6 +55,8 @@ def test_transitions_leave_out_the_bootstrap_slot_and_flatten_env_by_env() -> No
     assert transition_view(rollout, flatten=True)["reward"].tolist() == [0, 1, 2, 10, 11, 12]
     buffer.add(rollout)
     assert buffer.get(flatten=True)["obs"].shape == (6, 1)
+    buffer.add(rollout)
+    assert buffer.get(flatten=False) is rollout  # [N, T+1]
 
 
 def test_unflattened_transitions_share_the_rollout_s_memory() -> None:

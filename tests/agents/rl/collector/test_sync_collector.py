@@ -131,6 +131,15 @@ def test_every_field_is_in_its_own_slot() -> None:
     assert rollout["done"][:, :5].int().tolist() == [[0, 0, 1, 0, 0], [0, 1, 0, 1, 0], [0, 0, 0, 1, 0]]
 
 
+def test_policy_of_another_class_needs_its_methods_alone() -> None:
+    class Own:
+        get_action, get_value = EchoPolicy.forward, EchoPolicy.get_value
+
+    rollout = SyncCollector(ScriptedEnv(), Own(), "cpu").collect(5)  # type: ignore[arg-type]
+    assert torch.equal(rollout["obs"].squeeze(-1), FIRST)
+    assert torch.equal(rollout["value"], FIRST + 0.5)
+
+
 @pytest.mark.parametrize("device", ["cpu", CUDA])
 def test_truncated_step_gets_the_value_of_the_final_observation(device: str) -> None:
     collector = make_collector(ScriptedEnv(device))
