@@ -52,7 +52,7 @@ format: setup-dev ## Format the code, and fix what the linter can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-schema: setup-dev ## Write the JSON Schemas of the configs, and the tables of docs/configuration.md, from the code
+schema: setup-dev ## Write the JSON Schemas of the configs, and the lists of docs/configuration.md, from the code
 	$(WRITE_SCHEMAS)
 	$(BIN)/python scripts/config_docs.py
 

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/configuration.md from the config classes: python scripts/config_docs.py"""
+"""Writes the lists of keys in docs/configuration.md from the config classes: python scripts/config_docs.py"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["DOCUMENT", "render"]
 Json = dict[str, Any]
 
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs/configuration.md"
-_TABLE = re.compile(r"(<!-- table: (\w+) (\w+) ?(\w*) -->\n).*?(<!-- end -->)", re.DOTALL)
+_KEYS = re.compile(r"(<!-- keys: (\w+) (\w+) ?(\w*) -->\n).*?(<!-- end -->)", re.DOTALL)
 _LIMITS = {
     "minimum": "≥ ",
     "exclusiveMinimum": "> ",
@@ -25,20 +25,18 @@ _LIMITS = {
 
 
 def render(text: str) -> str:
-    """Return the document with its tables written again.
+    """Return the document with its lists of keys written again.
 
-    A table stands between ``<!-- table: KIND WHAT NAME -->`` and ``<!-- end -->``. KIND is the kind of the config file.
-    WHAT is ``class`` and NAME a definition of its schema, or ``functors`` and NAME a block of terms, or ``policy`` or
-    ``algorithm`` and NAME a registered one, or one of ``file`` and ``env``.
+    A list stands between ``<!-- keys: KIND WHAT NAME -->`` and ``<!-- end -->``. KIND is the kind of the config file.
+    WHAT is ``class`` and NAME a definition of its schema, or ``policy`` or ``algorithm`` and NAME a registered one, or
+    one of ``file`` and ``env``.
     """
     schemas = {kind: make() for kind, make in SCHEMAS.items()}
 
-    def table(match: re.Match[str]) -> str:
-        schema, what, name = schemas[match[2]], match[3], match[4]
-        rows = _functors(schema, name) if what == "functors" else _keys(_object(schema, what, name))
-        return match[1] + "\n".join(rows) + "\n" + match[5]
+    def keys(match: re.Match[str]) -> str:
+        return match[1] + "\n" + "\n".join(_keys(_object(schemas[match[2]], match[3], match[4]))) + "\n\n" + match[5]
 
-    return _TABLE.sub(table, text)
+    return _KEYS.sub(keys, text)
 
 
 def _object(schema: Json, what: str, name: str) -> Json:
@@ -54,24 +52,14 @@ def _object(schema: Json, what: str, name: str) -> Json:
 
 
 def _keys(node: Json) -> list[str]:
-    rows = ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
+    rows = []
     others = node.get("else", {}).get("properties", {})
     for key, value in node["properties"].items():
-        if others.get(key) is False:  # of environments of another kind, which have a table of their own
+        if others.get(key) is False:  # of environments of another kind, which have a list of their own
             continue
         default = "required" if key in node.get("required", []) else _default(value)
-        rows.append(f"| `{key}` | {_type(value)} | {default} | {value.get('description', '')} |")
-    return rows
-
-
-def _functors(schema: Json, block: str) -> list[str]:
-    term = schema["$defs"][f"term of {block}"]
-    rows = ["| `func` | what it does | `params` (* required) |", "| --- | --- | --- |"]
-    for choice, case in zip(term["properties"]["func"]["anyOf"], term["allOf"], strict=False):
-        params = case["then"]["properties"]["params"]
-        required = params.get("required", [])
-        names = [f"`{name}`{'*' if name in required else ''}" for name in params["properties"]]
-        rows.append(f"| `{choice['const']}` | {choice['description']} | {', '.join(names)} |")
+        of_key = ", ".join(part for part in (_type(value), default) if part)
+        rows.append(f"- `{key}` ({of_key}): {value.get('description', '')}".removesuffix(": "))
     return rows
 
 
@@ -79,7 +67,7 @@ def _default(value: Json) -> str:
     if "default" not in value:
         return ""
     text = json.dumps(value["default"], ensure_ascii=False)
-    return f"`{text}`" if len(text) <= 30 and not text.startswith('{"') else ""
+    return f"default `{text}`" if len(text) <= 30 and not text.startswith('{"') else ""
 
 
 def _type(value: Json) -> str:

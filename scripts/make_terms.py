@@ -46,7 +46,7 @@ SECTIONS = [
     ),
     ("Terminations", "terminations", "`env.terminations`: what fails episodes, or with `time_out` truncates them."),
     ("Curriculum", "curriculum", "`env.curriculum`: what changes with the policy's progress, in training alone."),
-    ("Randomisation", "randomization", "`env.events`: draws for the n environments concerned."),
+    ("Domain randomization", "randomization", "`env.events`: draws for the n environments concerned."),
     ("Other events", "events", "`env.events`: what else happens to the n environments concerned."),
     ("Recording", "record", "`env.events`, or `trainer.events` of the train config."),
     ("Datasets", "datasets", "`env.dataset`: what becomes of finished episodes."),
@@ -56,10 +56,10 @@ INTRO = """\
 
 <!-- Written by scripts/make_terms.py from the docstrings: change them there. -->
 
-What can be named by `func` in an environment config, with its `params`. A thing in the scene is named by
-`{"uid": "cube"}`. Lengths are in m, masses in kg, times in s, angles in rad unless it says degrees; quaternions are
-(w, x, y, z). Everything random is drawn by environment and episode, so it does not depend on the number of
-environments. A term of your own is named by its dotted path: see [Add a term](extending.md#add-a-term).
+The functions and classes that an environment config can name by `func`, with their `params` (type, default). An entity
+of the scene is named by `{"uid": "cube"}`. Lengths are in m, masses in kg, times in s, angles in rad; quaternions are
+(w, x, y, z). Random values are drawn by environment and episode, so they do not depend on the number of environments.
+For a term of your own see [Add a term](extending.md#add-a-term).
 """
 # Parameters that the managers pass.
 LEADING = {"self", "env", "env_ids", "obs", "action", "reward", "done", "info", "data"}
@@ -123,11 +123,9 @@ def term_text(name: str, term: Any) -> str:
     for parameter in parameters(term):
         default = "required" if parameter.default is parameter.empty else f"`{plain(parameter.default)}`"
         meaning = meanings.get(parameter.name, "")
-        rows.append(f"| `{parameter.name}` | {type_text(str(parameter.annotation))} | {default} | {meaning} |")
-    table = ""
-    if rows:
-        table = "| parameter | type | default | meaning |\n| --- | --- | --- | --- |\n" + "\n".join(rows) + "\n"
-    return "\n".join(part for part in (f"### `{name}`\n", f"{about}\n", returns and f"{returns}\n", table) if part)
+        rows.append(f"- `{parameter.name}` ({type_text(str(parameter.annotation))}, {default}): {meaning}")
+    listed = "\n".join(rows) + "\n" if rows else ""
+    return "\n".join(part for part in (f"### `{name}`\n", f"{about}\n", returns and f"{returns}\n", listed) if part)
 
 
 def parameters(term: Any) -> list[inspect.Parameter]:
@@ -167,7 +165,7 @@ def arguments(body: str) -> Iterator[tuple[str, str]]:
 def markdown(text: str) -> str:
     """Return reStructuredText's inline marks as Markdown's."""
     text = re.sub(r":\w+:`~?([\w.]+)`", lambda match: f"`{match[1].rpartition('.')[2]}`", text)
-    return text.replace("``", "`").replace("|", "\\|")
+    return text.replace("``", "`")
 
 
 def type_text(annotation: str) -> str:
@@ -176,7 +174,7 @@ def type_text(annotation: str) -> str:
         annotation = re.sub(rf"(?<![\w.]){re.escape(name)}(?!\w)", text, annotation)
     annotation = annotation.replace("Sequence[", "list[")
     annotation = re.sub(r"Literal\[(.*?)\]", lambda match: match[1].replace(", ", " | "), annotation)
-    return annotation.replace("|", "\\|")
+    return annotation
 
 
 def plain(value: Any) -> str:

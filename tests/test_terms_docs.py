@@ -28,7 +28,7 @@ TERMS = {
         joint_vel_l2 lin_vel_z_l2 posture track_ang_vel_z_exp track_lin_vel_xy_exp undesired_contacts""",
     "Terminations": "bad_orientation base_height_below illegal_contact",
     "Curriculum": "command_range",
-    "Randomisation": """
+    "Domain randomization": """
         planner_grid_cell_sampler randomize_articulation_root_pose randomize_rigid_object_center_of_mass
         randomize_rigid_object_mass randomize_rigid_object_pose randomize_rigid_object_scale
         randomize_rigid_objects_scale randomize_robot_eef_pose randomize_robot_qpos randomize_target_pose
@@ -56,9 +56,9 @@ def test_every_term_that_configs_may_name_is_in_its_section(section: str) -> Non
 
 
 def test_every_parameter_is_explained() -> None:
-    rows = [line for line in page().splitlines() if line.startswith("| `")]
+    rows = [line for line in page().splitlines() if line.startswith("- `")]
     assert len(rows) > 100
-    assert [row for row in rows if row.endswith("|  |")] == []
+    assert [row for row in rows if row.endswith("): ")] == []
 
 
 def term(cup: str, heights: tuple[int, int] = (1, 2), speed: float | None = None) -> None:
@@ -75,11 +75,10 @@ def term(cup: str, heights: tuple[int, int] = (1, 2), speed: float | None = None
     """
 
 
-def test_text_of_a_term_is_its_docstring_with_a_table_of_its_parameters() -> None:
+def test_text_of_a_term_is_its_docstring_with_its_parameters() -> None:
     assert term_text("term", term) == (
         "### `term`\n\nReturn `nothing` of `cup`.\n\nReturns [N].\n\n"
-        "| parameter | type | default | meaning |\n| --- | --- | --- | --- |\n"
-        "| `cup` | str | required | which one, or another. |\n"
-        "| `heights` | tuple[int, int] | `[1, 2]` | m. |\n"
-        "| `speed` | float \\| null | `null` | m/s, or \\| none. |\n"
+        "- `cup` (str, required): which one, or another.\n"
+        "- `heights` (tuple[int, int], `[1, 2]`): m.\n"
+        "- `speed` (float | null, `null`): m/s, or | none.\n"
     )
