@@ -41,10 +41,6 @@ COMMANDS: dict[str, Command] = {
         "embodichain.commands.play",
         "Play episodes with a saved policy, or with none: a video of them, or live in the browser.",
     ),
-    "export": Command(
-        "embodichain.commands.export",
-        "Write a policy as a file that runs without this package: normaliser, order of the entries and scaling inside.",
-    ),
     "report": Command(
         "embodichain.commands.report",
         "Write report.html into a run's folder: curves, reward terms, evaluations, videos, config. Runs end with one.",
@@ -81,10 +77,6 @@ COMMANDS: dict[str, Command] = {
     ),
     "schema": Command(
         "embodichain.commands.schema", "Write the JSON Schema of a config file, for completion and checks in editors."
-    ),
-    "doctor": Command(
-        "embodichain.commands.doctor",
-        "Check this machine and advise what to improve; with --algo, check an algorithm by closed-form probes.",
     ),
     "completion": Command(
         "embodichain.commands.completion", "Print a script for shell completion of commands, options and files."

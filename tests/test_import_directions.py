@@ -303,7 +303,7 @@ def test_no_core_module_imports_an_extension(package: dict[str, list[Import]]) -
     found = [
         str(each)
         for module, imports in package.items()
-        if not module.startswith(("embodichain.ext", "embodichain.tools.cloning", "embodichain.tools.export"))
+        if not module.startswith(("embodichain.ext", "embodichain.tools.cloning", "embodichain.ext.export"))
         for each in imports
         if each.target.startswith("embodichain.ext")
     ]
@@ -351,9 +351,9 @@ def plant(root: Path, files: dict[str, str]) -> dict[str, list[Import]]:
         ("lab/gym/envs/a.py", "from embodichain.lab.gym.envs.tasks import rl", "may not import layer 'tasks'"),
         ("agents/rl/models/a.py", "from embodichain.lab.sim import scene", "may not import layer 'sim'"),
         ("agents/rl/buffer/a.py", "from embodichain.agents.rl.models import x", "may not import layer 'rl models'"),
-        ("agents/rl/algo/a.py", "from embodichain.tools.doctor import x", "may not import layer 'tools'"),
+        ("agents/rl/algo/a.py", "from embodichain.tools.play import x", "may not import layer 'tools'"),
         ("agents/rl/utils/a.py", "from embodichain.agents.rl import build", "may not import layer 'build'"),
-        ("agents/rl/train.py", "from embodichain.tools.doctor import x", "layer 'build' may not import layer 'tools'"),
+        ("agents/rl/train.py", "from embodichain.tools.play import x", "layer 'build' may not import layer 'tools'"),
         ("tools/report/a.py", "from embodichain.agents.rl import build", "layer 'report' may not import layer 'build'"),
         ("elsewhere/a.py", "", "is in no layer of the table"),
     ],

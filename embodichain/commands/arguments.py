@@ -136,3 +136,15 @@ def parse_pairs(pairs: list[str], place: str) -> dict[str, float]:
         if not name or not math.isfinite(values[name]):
             raise ConfigError(f"{place} '{pair}': must be of the form name=0.5")
     return values
+
+
+def checked_path(text: str | None, check: Callable[[str], Path]) -> Path | None:
+    """Return the path that ``--out`` names, of the kind that ``check`` takes; None for None.
+
+    Raises:
+        ConfigError: it is of another kind.
+    """
+    try:
+        return None if text is None else check(text)
+    except argparse.ArgumentTypeError as error:
+        raise ConfigError(f"argument --out: {error}") from error

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from embodichain.cli import main
+from embodichain.ext.doctor.machine import give_advice
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
-from embodichain.tools.doctor.machine import give_advice
 from embodichain.utils import ConfigError
 from embodichain.utils.machine import describe_machine
 from embodichain.utils.shipped import TASK_CONFIGS

@@ -108,7 +108,7 @@ def test_trusted_once_a_task_trains_and_its_run_plays_from_any_folder_without_an
     assert main(["train", config]) == 0
     assert main(["eval", "latest", "--episodes", "2"]) == 0
     assert main(["resume", "latest", "trainer.iterations=3"]) == 0
-    assert main(["export", "latest", "--format", "pt2", "--observations", "4"]) == 0
+    assert main(["export", "latest", "--format", "torchscript", "--observations", "4"]) == 0
 
 
 def test_gymnasiums_processes_find_the_trusted_package_that_the_id_names(project: Path) -> None:

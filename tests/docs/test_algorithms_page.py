@@ -14,8 +14,8 @@ from tensordict import TensorDict
 from embodichain.agents.rl.algo import GRPO, PPO, SAC, GRPOCfg, PPOCfg, SACCfg, SymmetryCfg
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.models import MLP, ActorCritic
-from embodichain.tools.doctor.probes import bandit
-from embodichain.tools.doctor.soft_policy import soft_table_policy
+from embodichain.ext.doctor.probes import bandit
+from embodichain.ext.doctor.soft_policy import soft_table_policy
 from embodichain.utils.mirror import Mirror, MirrorMap
 from tests.agents.rl.algo.linear_sac import make_rollout
 from tests.agents.rl.algo.test_sac_demonstrations import make as make_demonstrated_sac

@@ -14,7 +14,7 @@ import torch
 
 from embodichain.agents.rl.train import main as train
 from embodichain.cli import main as cli
-from embodichain.tools.doctor import check_algorithm
+from embodichain.ext.doctor import check_algorithm
 from tests.agents.rl.fakes import read_tensorboard, tiny_config, write_config
 from tests.agents.rl.test_resume import Interrupt, assert_same_runs, only_run, rows, run_whole
 from tests.agents.rl.users_classes import Idle, Regression

@@ -17,7 +17,7 @@ from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.collector import SyncCollector
 from embodichain.agents.rl.models import MLP, SoftActorCritic, TanhSquash
 from embodichain.utils.threads import torch_threads
-from tests.tools.doctor.sick_sac import SickSAC, with_sac_bugs
+from tests.agents.rl.algo.sick_sac import SickSAC, with_sac_bugs
 
 UNIT = spaces.Box(-1, 1, (1,))
 

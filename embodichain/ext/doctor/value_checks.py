@@ -16,7 +16,7 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.models import Policy
-from embodichain.tools.doctor.probes import (
+from embodichain.ext.doctor.probes import (
     CheckSkippedError,
     Patient,
     expect,

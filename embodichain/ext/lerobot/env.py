@@ -21,6 +21,7 @@ from typing_extensions import override
 from embodichain import __version__
 from embodichain.agents.rl.checkpoint.saved_run import find_run, names_run
 from embodichain.agents.rl.run_config import load_checkpoint_config, load_run_config
+from embodichain.commands.arguments import checked_path, output_folder
 from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.datasets import colour_cameras, image_of, state_of
@@ -166,6 +167,11 @@ def make_lerobot_env(config: Mapping[str, Any], num_envs: int) -> LeRobotVectorE
     return LeRobotVectorEnv(build_env(config["id"], replace(cfg, num_envs=num_envs, group_size=1, dataset={})))
 
 
+def export(target: str, out: str | None, observations: int, envs: int, allowed_imports: Sequence[str]) -> list[str]:
+    """Export for ``export --format lerobot-env``; return the files written."""
+    return [str(path) for path in export_lerobot_env(target, checked_path(out, output_folder), allowed_imports)]
+
+
 def export_lerobot_env(target: str, out: Path | None, allowed_imports: Sequence[str] = ()) -> list[Path]:
     """Write a folder that LeRobot's EnvHub loads: ``env.py``, ``requirements.txt`` and ``README.md``.
 
@@ -214,7 +220,7 @@ def _env_file(env_id: str, config: Mapping[str, Any], modules: Sequence[str]) ->
     imports = "".join(f"import {module}  # noqa: F401 (registers the task)\n" for module in modules)
     return (
         f'"""{env_id} of EmbodiChain RL on MuJoCo {__version__}, for LeRobot\'s EnvHub."""\n\n'
-        f"{imports}from embodichain.tools.lerobot_env import make_lerobot_env\n\n"
+        f"{imports}from embodichain.ext.lerobot.env import make_lerobot_env\n\n"
         f"CONFIG = {pformat(dict(config), width=116, sort_dicts=False)}\n\n\n"
         "def make_env(n_envs=1, use_async_envs=False, cfg=None):\n"
         '    """Return the task as a vector environment; its environments are stepped together, in this process."""\n'

@@ -11,16 +11,18 @@ import numpy as np
 from embodichain.agents.rl.build import TaskEnv
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
 from embodichain.agents.rl.run_config import TaskCfg
+from embodichain.commands.arguments import checked_path, output_file
+from embodichain.ext.export.formats import FORMATS, RUNNER
+from embodichain.ext.export.module import DeployedPolicy, actor_entries
+from embodichain.ext.export.parity import check_inputs, check_parity
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap
 from embodichain.lab.gym.envs.managers.locomotion_actions import JointPositionTerm
 from embodichain.lab.gym.envs.managers.measurements import Measurement, Recipe
 from embodichain.lab.gym.envs.managers.sensor_models import observation_delay, observation_noise
 from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnvCfg
-from embodichain.tools.export.formats import FORMATS, RUNNER
-from embodichain.tools.export.module import DeployedPolicy, actor_entries
-from embodichain.tools.export.parity import ParityError, check_inputs, check_parity, record_steps
 from embodichain.tools.open_run import OpenRun, open_run
+from embodichain.tools.steps import ParityError, format_export, record_steps
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import reason_of
@@ -220,12 +222,17 @@ def _plain(values: np.ndarray) -> list[float | None]:
     return [float(value) if np.isfinite(value) else None for value in values]
 
 
-def format_export(export: Mapping[str, Any]) -> str:
-    """Return what ``export_run`` returned, for the screen."""
-    lines = [
-        f"parity     {export['observations']} observations, actions differ by {export['difference']:.2g} at most",
-        f"inputs     {', '.join(export['inputs'])}",
-        *([f"measured   {', '.join(export['measurements'])}"] if export["measurements"] else []),
-        f"outputs    {', '.join(export['outputs'])}",
-    ]
-    return "\n".join([*lines, *(f"written    {file}" for file in export["files"])])
+def export_onnx(
+    target: str, out: str | None, observations: int, envs: int, allowed_imports: Sequence[str]
+) -> list[str]:
+    """Export as ONNX; return the lines for the screen."""
+    path = checked_path(out, output_file)
+    return format_export(export_run(target, "onnx", path, observations, envs, allowed_imports))
+
+
+def export_torchscript(
+    target: str, out: str | None, observations: int, envs: int, allowed_imports: Sequence[str]
+) -> list[str]:
+    """Export as TorchScript; return the lines for the screen."""
+    path = checked_path(out, output_file)
+    return format_export(export_run(target, "torchscript", path, observations, envs, allowed_imports))

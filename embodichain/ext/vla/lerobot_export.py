@@ -11,19 +11,25 @@ import torch
 
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
 from embodichain.agents.rl.models import SmolVLA, VLAPolicy, VLAPolicyCfg
+from embodichain.commands.arguments import checked_path, output_folder
 from embodichain.ext.vla.lerobot.features import find_entries
 from embodichain.ext.vla.lerobot.folder import LeRobotFolder, build_lerobot_model
 from embodichain.ext.vla.lerobot.writing import write_lerobot_folder
 from embodichain.ext.vla.loading import read_model_path
 from embodichain.ext.vla.policy import without_adapters
-from embodichain.tools.export.parity import TOLERANCE, ParityError, Step, record_steps
 from embodichain.tools.open_run import OpenRun, open_run
+from embodichain.tools.steps import TOLERANCE, ParityError, Step, format_export, record_steps
 from embodichain.utils import ConfigError
 from embodichain.utils.observations import entry_spaces
 
 NAME = "lerobot"
-"""Of the format, for ``export --format``."""
 _SEED_OFFSET = 4_000_003
+
+
+def export(target: str, out: str | None, observations: int, envs: int, allowed_imports: Sequence[str]) -> list[str]:
+    """Export for ``export --format lerobot``; return the lines for the screen."""
+    folder = checked_path(out, output_folder)
+    return format_export(export_lerobot(target, folder, observations, envs, allowed_imports))
 
 
 def export_lerobot(

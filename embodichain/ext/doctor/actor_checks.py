@@ -15,7 +15,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.agents.rl.models import ActorCritic
-from embodichain.tools.doctor.probes import (
+from embodichain.ext.doctor.probes import (
     GROUP_SIZE,
     CheckSkippedError,
     Patient,

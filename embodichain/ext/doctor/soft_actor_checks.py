@@ -10,8 +10,8 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.models import SoftActorCritic
-from embodichain.tools.doctor.probes import GROUP_SIZE, Patient, bandit, expect, means
-from embodichain.tools.doctor.soft_policy import entropy, soft_table_policy
+from embodichain.ext.doctor.probes import GROUP_SIZE, Patient, bandit, expect, means
+from embodichain.ext.doctor.soft_policy import entropy, soft_table_policy
 
 _UPDATES = 12  # of 8 gradient steps with the default updates_per_step
 _LEARNING_RATE = 0.1

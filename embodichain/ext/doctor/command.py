@@ -6,8 +6,8 @@ import argparse
 from dataclasses import asdict
 
 from embodichain.commands.arguments import add_json, print_result
-from embodichain.tools.doctor.machine import examine_machine, format_machine
-from embodichain.tools.doctor.run import format_result, format_totals, run_checks
+from embodichain.ext.doctor.machine import examine_machine, format_machine
+from embodichain.ext.doctor.run import format_result, format_totals, run_checks
 from embodichain.utils.files import json_text
 from embodichain.utils.module_utils import add_allow_import, add_import, import_named_modules
 

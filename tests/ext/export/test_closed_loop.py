@@ -19,17 +19,17 @@ from embodichain.agents.rl.gymnasium_checks import with_scene
 from embodichain.agents.rl.models import policy_input
 from embodichain.agents.rl.run_config import TaskCfg
 from embodichain.agents.rl.train import main
+from embodichain.ext.export.formats import load_runner
+from embodichain.ext.export.run import export_run, without_sensor_models
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.locomotion_observations import last_action
 from embodichain.lab.gym.envs.managers.measurements import Recipe, deployed_as, recipe_of
-from embodichain.tools.export.formats import load_runner
-from embodichain.tools.export.parity import ParityError
-from embodichain.tools.export.run import export_run, without_sensor_models
 from embodichain.tools.open_run import open_run
+from embodichain.tools.steps import ParityError
 from tests.agents.rl.fakes import tiny_config, write_config
+from tests.ext.export.plain_robot import PlainRobot
 from tests.lab.legged_scenes import GO2
 from tests.pages import REPOSITORY
-from tests.tools.export.plain_robot import PlainRobot
 
 pytest.importorskip("onnxscript")
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from embodichain.tools.export.formats import RUNNER, load_runner
+from embodichain.ext.export.formats import RUNNER, load_runner
 
 
 def builder(**recipes: list[dict[str, Any]]) -> Any:

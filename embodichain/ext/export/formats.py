@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 from torch.jit._trace import TracerWarning
 
-from embodichain.tools.export.module import DeployedPolicy
+from embodichain.ext.export.module import DeployedPolicy
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import CommandFailedError
 from embodichain.utils.extras import install_extra
@@ -109,24 +109,9 @@ def _load_torchscript(path: Path) -> Run:
     return _run_torch(loaded, json.loads(files[_KEY]))
 
 
-def _write_pt2(module: DeployedPolicy, spec: Spec, path: Path) -> None:
-    content = io.BytesIO()
-    with _tracing(module, "pt2"):
-        torch.export.save(_exported(module), content, extra_files={_KEY: json.dumps(spec)})
-    path.write_bytes(content.getbuffer())
-
-
-def _load_pt2(path: Path) -> Run:
-    files = {_KEY: ""}
-    with _quiet():
-        loaded = torch.export.load(path, extra_files=files).module()
-    return _run_torch(loaded, json.loads(files[_KEY]))
-
-
 FORMATS = {
     "onnx": Format(".onnx", _write_onnx, _load_onnx),
     "torchscript": Format(".pt", _write_torchscript, _load_torchscript),
-    "pt2": Format(".pt2", _write_pt2, _load_pt2),
 }
 """By the names that ``export --format`` takes."""
 

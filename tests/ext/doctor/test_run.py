@@ -9,11 +9,11 @@ from tensordict import TensorDict
 from embodichain.agents.rl.algo import AlgorithmCfg, BaseAlgorithm, get_registered_algo_names
 from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.models import Policy
-from embodichain.tools.doctor import CheckResult, check_algorithm
-from embodichain.tools.doctor.run import CHECKS
+from embodichain.ext.doctor import CheckResult, check_algorithm
+from embodichain.ext.doctor.run import CHECKS
 from embodichain.utils import ConfigError, configclass
-from tests.tools.doctor.sick import SickPPO, with_bugs
-from tests.tools.doctor.sick_groups import SickGroups, with_group_bugs
+from tests.ext.doctor.sick import SickPPO, with_bugs
+from tests.ext.doctor.sick_groups import SickGroups, with_group_bugs
 
 GROUP_CHECKS = {"equal_group_returns_move_nothing", "groups_are_apart", "nothing_after_first_done"}
 VALUE_CHECKS = {

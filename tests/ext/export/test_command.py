@@ -15,16 +15,16 @@ import torch
 
 from embodichain.agents.rl.checkpoint.saved_run import find_run
 from embodichain.cli import main
+from embodichain.ext.export import run as export
+from embodichain.ext.export.formats import FORMATS, load_runner
 from embodichain.lab.gym.envs import EmbodiedEnv
-from embodichain.tools.export import run as export
-from embodichain.tools.export.formats import FORMATS, load_runner
-from embodichain.tools.export.parity import record_steps
 from embodichain.tools.open_run import open_run
+from embodichain.tools.steps import record_steps
 from tests.commands.conftest import GAINS
 
 pytest.importorskip("onnxscript")
 
-PAGE = Path(__file__).parents[2] / "docs/export.md"
+PAGE = Path(__file__).parents[3] / "docs/export.md"
 SNIPPETS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
 
@@ -114,18 +114,18 @@ def test_torchscript_is_loaded_as_the_page_has_it(run_folder: Path, monkeypatch:
 def test_file_that_does_something_else_is_not_left_behind(
     run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def doubled(*args: object, **kwargs: object) -> list[object]:
-        return [type(s)(s.inputs, 2 * s.action, s.begins) for s in record_steps(*args, **kwargs)]  # type: ignore[arg-type]
+    def doubled(*args: Any, **kwargs: Any) -> list[object]:
+        return [type(s)(s.inputs, 2 * s.action, s.begins) for s in record_steps(*args, **kwargs)]
 
     monkeypatch.setattr(export, "record_steps", doubled)
-    assert main(["export", "latest", "--format", "pt2", "--observations", "16"]) == 1
+    assert main(["export", "latest", "--format", "torchscript", "--observations", "16"]) == 1
     assert "the exported policy's action differs from the policy's" in capsys.readouterr().err
     assert list((run_folder / "export").iterdir()) == []
 
 
 @pytest.mark.parametrize(
     ("file_format", "name", "suffix"),
-    [("onnx", "policy_runner.py", ".onnx"), ("onnx", "q.json", ".onnx"), ("pt2", "p.onnx", ".pt2")],
+    [("onnx", "policy_runner.py", ".onnx"), ("onnx", "q.json", ".onnx"), ("torchscript", "p.onnx", ".pt")],
 )
 def test_another_ending_than_the_formats_is_refused(
     run_folder: Path, capsys: pytest.CaptureFixture[str], file_format: str, name: str, suffix: str
@@ -133,7 +133,7 @@ def test_another_ending_than_the_formats_is_refused(
     assert main(["export", "latest", "--format", file_format, "--out", name]) == 2
     assert capsys.readouterr().err == (
         f"error: --out {name}: must end with {suffix} for --format {file_format} "
-        "(allowed: .onnx for onnx, .pt for torchscript, .pt2 for pt2)\n"
+        "(allowed: .onnx for onnx, .pt for torchscript)\n"
     )
     assert not Path(name).exists()
 

@@ -11,12 +11,13 @@ from tensordict import TensorDict
 from torch.distributions import Distribution
 
 from embodichain.agents.rl.models import Policy
-from embodichain.tools.export.formats import FORMATS
-from embodichain.tools.export.module import DeployedPolicy
-from embodichain.tools.export.parity import check_parity, record_steps
+from embodichain.ext.export.formats import FORMATS
+from embodichain.ext.export.module import DeployedPolicy
+from embodichain.ext.export.parity import check_parity
+from embodichain.tools.steps import record_steps
 from embodichain.utils.errors import CommandFailedError
+from tests.ext.export.test_parity import ACTIONS, SPACE, RandomEnv
 from tests.pages import REPOSITORY, files_of
-from tests.tools.export.test_parity import ACTIONS, SPACE, RandomEnv
 
 pytest.importorskip("onnxscript")
 
@@ -56,7 +57,7 @@ def test_policy_of_the_guide_is_exported(file_format: str, shared_trunk: type[Po
         torch.distributions.Normal(torch.zeros(1), -torch.ones(1))
 
 
-@pytest.mark.parametrize("file_format", ["onnx", "pt2"])
+@pytest.mark.parametrize("file_format", ["onnx"])
 @pytest.mark.parametrize(
     ("scale", "reason"),
     [

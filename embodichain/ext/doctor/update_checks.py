@@ -13,7 +13,7 @@ from tensordict import TensorDict
 from torch import Tensor, nn
 
 from embodichain.agents.rl.models import ActorCritic, SoftActorCritic
-from embodichain.tools.doctor.probes import (
+from embodichain.ext.doctor.probes import (
     GROUP_SIZE,
     CheckFailedError,
     CheckSkippedError,
@@ -25,7 +25,7 @@ from embodichain.tools.doctor.probes import (
     step_norms,
     table_policy,
 )
-from embodichain.tools.doctor.soft_policy import random_soft_policy, soft_table_policy
+from embodichain.ext.doctor.soft_policy import random_soft_policy, soft_table_policy
 
 _STEPS, _OBS, _ACTION = 8, 3, 2
 

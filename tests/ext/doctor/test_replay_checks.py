@@ -7,10 +7,10 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import BaseAlgorithm
 from embodichain.agents.rl.models import SoftActorCritic
-from embodichain.tools.doctor import check_algorithm
-from embodichain.tools.doctor.run import REPLAY_CHECKS
+from embodichain.ext.doctor import check_algorithm
+from embodichain.ext.doctor.run import REPLAY_CHECKS
 from embodichain.utils import configclass
-from tests.tools.doctor.sick_sac import Particular, SickSAC, with_sac_bugs
+from tests.agents.rl.algo.sick_sac import Particular, SickSAC, with_sac_bugs
 
 # The mistake, the one check that is to fail, and words of the cause that it is to name.
 MISTAKES = [

@@ -14,8 +14,8 @@ import torch
 
 from embodichain.agents.rl.train import train_from_config
 from embodichain.cli import main
+from embodichain.ext.lerobot.env import LeRobotVectorEnv, export_lerobot_env, make_lerobot_env
 from embodichain.lab.gym.utils.gym_utils import config_to_cfg
-from embodichain.tools.lerobot_env import LeRobotVectorEnv, export_lerobot_env, make_lerobot_env
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import CART_POLE_ENV, CONFIGS, tiny_config, write_config

@@ -15,9 +15,9 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.agents.rl.models import Policy, SoftActorCritic
-from embodichain.tools.doctor.probes import Patient, expect, one_hot, play
-from embodichain.tools.doctor.soft_policy import action_values, entropy, soft_table_policy
-from embodichain.tools.doctor.value_checks import TOLERANCE, judge
+from embodichain.ext.doctor.probes import Patient, expect, one_hot, play
+from embodichain.ext.doctor.soft_policy import action_values, entropy, soft_table_policy
+from embodichain.ext.doctor.value_checks import TOLERANCE, judge
 
 GAMMA = 0.5  # the probes' default
 NEVER = 10**9  # gradient steps

@@ -1,0 +1,8 @@
+"""Policies as files for robots: ONNX and TorchScript; see the README of this folder."""
+
+from embodichain.commands import Command
+
+COMMAND = Command(
+    "embodichain.ext.export.command",
+    "Write a policy as a file that runs without this package: normaliser, order of the entries and scaling inside.",
+)

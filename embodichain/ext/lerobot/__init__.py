@@ -1,0 +1,1 @@
+"""LeRobot: environments for its EnvHub; see the README of this folder."""
