@@ -371,7 +371,7 @@ def test_a_planted_import_against_the_directions_is_found(
             "lab/gym/envs/tasks/rl/__init__.py": "",
             "agents/rl/models/__init__.py": "",
             "agents/rl/build.py": "from embodichain.lab.sim import scene",
-            "tools/doctor.py": "from embodichain.agents.rl import build",
+            "tools/play.py": "from embodichain.agents.rl import build",
             importer: source,
         },
     )

@@ -13,7 +13,7 @@ from embodichain.cli import main
 from embodichain.datasets.lerobot_reading import read_lerobot
 from embodichain.tools.evaluate import describe, format_evaluation
 from embodichain.utils.files import write_json
-from tests.commands.conftest import STEP_LIMIT
+from tests.trained_run import STEP_LIMIT
 
 
 def test_fixed_episodes_give_the_same_figures_for_any_number_of_environments(

@@ -20,7 +20,7 @@ from embodichain.ext.export.formats import FORMATS, load_runner
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.tools.open_run import open_run
 from embodichain.tools.steps import record_steps
-from tests.commands.conftest import GAINS
+from tests.trained_run import GAINS
 
 pytest.importorskip("onnxscript")
 
