@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from embodichain.agents.rl.metrics.sinks import import_wandb
 from embodichain.agents.rl.run_config import RunConfig
 from embodichain.agents.rl.trainer.viewer import check_viewer_is_installed
 from embodichain.commands.arguments import CONFIG_HELP, add_overrides
@@ -32,11 +31,8 @@ def run(args: argparse.Namespace) -> int:
     """Check the config; return 0."""
     import_named_modules(args)
     config = read_config(args.config, args.overrides, allowed_imports(args))
-    if isinstance(config, RunConfig):
-        if config.trainer.viewer:
-            check_viewer_is_installed()
-        if config.trainer.use_wandb:
-            import_wandb()
+    if isinstance(config, RunConfig) and config.trainer.viewer:
+        check_viewer_is_installed()
     tried = try_config(config)
     print(f"{args.config}: valid. {format_config(config)}; {tried}")
     return 0

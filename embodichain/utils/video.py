@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import queue
-import struct
 import subprocess
 import tempfile
 import threading
@@ -151,8 +150,8 @@ def _command(path: Path, width: int, height: int, fps: float) -> list[str]:
     return [_ffmpeg(), "-y", "-v", "error", *images, *video, str(path)]
 
 
-def as_gif(path: Path) -> tuple[bytes, int, int]:
-    """Return a video's first seconds as an animated GIF, small enough for a log, and its width and height, pixels.
+def as_gif(path: Path) -> bytes:
+    """Return a video's first seconds as an animated GIF, small enough for a log.
 
     Raises:
         OSError: the file cannot be read, or there is no ffmpeg.
@@ -165,7 +164,7 @@ def as_gif(path: Path) -> tuple[bytes, int, int]:
     if done.returncode:
         complaints = done.stderr.decode(errors="replace").strip().splitlines()
         raise OSError(complaints[-1] if complaints else f"ffmpeg ended with code {done.returncode}")
-    return done.stdout, *struct.unpack("<HH", done.stdout[6:10])
+    return done.stdout
 
 
 class VideoReader:

@@ -168,16 +168,6 @@ def test_image_that_cannot_be_written_or_rendered_is_refused(
     assert message in capsys.readouterr().err
 
 
-def test_config_that_logs_to_wandb_is_not_valid_where_it_is_not_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "wandb", None)  # as if it were not installed
-    config = write_config(tmp_path, tiny_config(trainer__use_wandb=True))
-    assert main(["validate", config]) == 2
-    assert "trainer.use_wandb: the package wandb is not installed" in capsys.readouterr().err
-    assert main(["validate", config, "trainer.use_wandb=false"]) == 0
-
-
 def validated(capsys: pytest.CaptureFixture[str], code: int, *argv: str) -> str:
     assert main(["validate", *argv]) == code
     captured = capsys.readouterr()

@@ -1,25 +1,31 @@
-"""Loggers that a config names in ``trainer.loggers``, beside the run's own files: users' own, MLflow, trackio."""
+"""Loggers beside the run's own files: Weights & Biases, and MLflow, trackio and users' own by ``trainer.loggers``.
+
+A config file does not say where they send anything to: the environment does.
+"""
 
 from __future__ import annotations
 
 import inspect
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from embodichain.agents.rl.config.trainer_cfg import LoggerCfg
+from embodichain.agents.rl.config.trainer_cfg import LoggerCfg, TrainerCfg
 from embodichain.agents.rl.metrics.hyperparameters import hyperparameters
-from embodichain.utils import ConfigError
+from embodichain.agents.rl.metrics.sinks import Logger, ThreadedSink
+from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import MISSING
-from embodichain.utils.errors import collected, raise_problems, unknown_key, unknown_name
+from embodichain.utils.errors import UnavailableError, collected, unknown_name
 from embodichain.utils.extras import install_command, install_extra
 from embodichain.utils.module_utils import find_admitted
 
 __all__ = ["MLflowLogger", "TrackioLogger"]
 
-_METHODS = ("write", "close")
+_WANDB_PATIENCE = 15.0  # s that W&B's server has to answer at the beginning
 _MLFLOW_BATCH = 100  # parameters, at most, of one request
 
 
@@ -44,49 +50,12 @@ class LoggedRun:
         return self.last_step is not None and step <= self.last_step
 
 
-class Logger(Protocol):
-    """What an entry of ``trainer.loggers`` makes; ``write_video`` may be missing. If it raises, the run warns."""
-
-    def write(self, scalars: dict[str, float], step: int) -> None:
-        """Log scalars by name at an environment step."""
-
-    def close(self) -> None:
-        """Finish."""
-
-
 class FoundLogger(NamedTuple):
-    """An entry of ``trainer.loggers`` whose ``func`` is found.
-
-    Attributes:
-        name: of the function or class, as the config has it.
-        func: called as ``func(run, **params)``.
-    """
+    """An entry of ``trainer.loggers`` whose ``func`` is found; it is called as ``func(run, **params)``."""
 
     name: str
     func: Callable[..., Logger]
     params: Mapping[str, Any]
-
-
-class LoggerSink:
-    """A logger as a sink of the run's log."""
-
-    def __init__(self, name: str, logger: Logger) -> None:
-        self.name = name
-        self._logger = logger
-
-    def write(self, scalars: dict[str, float], step: int) -> None:
-        """Pass scalars on."""
-        self._logger.write(scalars, step)
-
-    def write_video(self, name: str, path: Path, step: int) -> None:
-        """Pass a video on, if the logger takes videos."""
-        take = getattr(self._logger, "write_video", None)
-        if take is not None:
-            take(name, path, step)
-
-    def close(self) -> None:
-        """Finish."""
-        self._logger.close()
 
 
 def find_loggers(cfgs: Sequence[LoggerCfg], allowed_imports: Sequence[str], problems: list[str]) -> list[FoundLogger]:
@@ -101,64 +70,96 @@ def find_loggers(cfgs: Sequence[LoggerCfg], allowed_imports: Sequence[str], prob
         if name is MISSING:  # reported as such
             continue
         with collected(problems, f"trainer.loggers[{i}]."):
-            func = _find(cfg.func, allowed_imports)
-            _check_params(func, cfg.params)
+            if "." not in cfg.func and cfg.func not in __all__:
+                raise ConfigError(f"func: {unknown_name('logger', cfg.func, __all__)}")
+            func: Callable[..., Any] = find_admitted(cfg.func, [__name__], allowed_imports, "func")
+            try:
+                inspect.signature(func).bind(None, **cfg.params)
+            except TypeError as error:
+                raise ConfigError(f"params: {error}") from error
             found.append(FoundLogger(cfg.func, func, cfg.params))
     return found
 
 
-def _find(name: str, allowed_imports: Sequence[str]) -> Callable[..., Any]:
-    if "." not in name and name not in __all__:
-        raise ConfigError(f"func: {unknown_name('logger', name, __all__)}")
-    func: Callable[..., Any] = find_admitted(name, [__name__], allowed_imports, "func")
-    missing = [method for method in _METHODS if isinstance(func, type) and not hasattr(func, method)]
-    if missing:
-        raise ConfigError(f"func: '{name}' is no logger: it has no method {', '.join(missing)}")
-    return func
+def begin_loggers(cfg: TrainerCfg, found: Sequence[FoundLogger], run: LoggedRun) -> list[ThreadedSink]:
+    """Return a run's loggers, which begin in threads; one that cannot is a warning."""
+    sinks = [ThreadedSink(each.name, partial(each.func, run, **each.params)) for each in found]
+    if cfg.use_wandb:
+        sinks.append(ThreadedSink(WandbLogger.NAME, partial(WandbLogger, run, cfg.wandb_project_name)))
+    return sinks
 
 
-def _check_params(func: Callable[..., Any], params: Mapping[str, Any]) -> None:
-    """Raise a ConfigError unless ``func(run, **params)`` is possible."""
-    arguments = list(inspect.signature(func).parameters.values())[1:]
-    names = [a.name for a in arguments if a.kind in (a.POSITIONAL_OR_KEYWORD, a.KEYWORD_ONLY)]
-    takes_any = any(a.kind is a.VAR_KEYWORD for a in arguments)
-    required = [a.name for a in arguments if a.name in names and a.default is a.empty]
-    unknown = [] if takes_any else [name for name in params if name not in names]
-    problems = [f"params.{name}: {unknown_key(name, names, 'parameter')}" for name in unknown]
-    raise_problems(problems + [f"params.{name}: required, but missing" for name in required if name not in params])
+class WandbLogger:
+    """Weights & Biases; offline without an account or a connection. A run that the program has begun itself is used."""
 
+    NAME = "Weights & Biases"
 
-def start_logger(found: FoundLogger, run: LoggedRun) -> LoggerSink:
-    """Return a logger that has begun; a ConfigError where it cannot, such as for a server that does not answer."""
-    try:
-        return LoggerSink(found.name, found.func(run, **found.params))
-    except ConfigError as error:
-        raise ConfigError(f"trainer.loggers: {found.name}: {error}") from error
-    except Exception as error:  # users' code, and other libraries
-        reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        raise ConfigError(f"trainer.loggers: {found.name} cannot begin: {reason}") from error
+    def __init__(self, run: LoggedRun, project: str) -> None:
+        try:
+            import wandb  # noqa: PLC0415 (an optional extra)
+
+            self._make_video: Any = wandb.Video
+        except (ImportError, AttributeError) as error:  # a folder "wandb" of offline logs can be imported, too
+            raise UnavailableError(f"wandb cannot be imported ({error}): {install_extra('wandb')}") from error
+        self._is_ours = wandb.run is None
+        self._last_step = run.last_step
+        self._run: Any = wandb.run if wandb.run is not None else self._begin(wandb, run, project)
+        # W&B drops out-of-order steps of its own axis.
+        self._run.define_metric("global_step")
+        self._run.define_metric("*", step_metric="global_step")
+
+    def _begin(self, wandb: Any, run: LoggedRun, project: str) -> Any:
+        arguments = {"project": project, "name": run.name, "id": run.name, "config": run.config}
+        arguments |= {"resume": "allow", "dir": str(run.folder)}
+        begun, why = None, "no account here ('wandb login')"
+        if os.environ.get("WANDB_API_KEY") or wandb.api.api_key:
+            try:
+                begun = wandb.init(**arguments, mode="online", settings=wandb.Settings(init_timeout=_WANDB_PATIENCE))
+            except wandb.errors.Error as error:
+                why = str(error).partition("\n")[0]
+                wandb.teardown()  # the attempt would keep the run's name for itself
+        if begun is None:
+            logger.log_warning(f"{self.NAME}: {why}: logging offline; send it with 'wandb sync {run.folder}/wandb/*'")
+            begun = wandb.init(**arguments, mode="offline")
+        reached = begun.summary.get("global_step")
+        if reached is not None and self._last_step is not None:  # the last step online may be ahead of our own files
+            self._last_step = max(self._last_step, reached)
+        return begun
+
+    def write(self, scalars: dict[str, float], step: int) -> None:
+        """Log scalars; repeated ones of a resumed run are left out, since W&B cannot take steps back."""
+        if self._last_step is None or step > self._last_step:
+            self._run.log({**scalars, "global_step": step})
+
+    def write_video(self, name: str, path: Path, step: int) -> None:
+        """Log a video."""
+        if self._last_step is None or step > self._last_step:
+            self._run.log({name: self._make_video(str(path), format="mp4"), "global_step": step})
+
+    def close(self) -> None:
+        """Finish the run, unless it is the program's own."""
+        if self._is_ours:
+            self._run.finish()
 
 
 class MLflowLogger:
     """MLflow: a run of an experiment, with metrics, hyperparameters and videos; a resume continues it.
 
-    Args:
-        tracking_uri: of a server, a database or a folder; None: ``MLFLOW_TRACKING_URI``, or else MLflow's default.
-        experiment: its name; created where it does not exist.
+    ``MLFLOW_TRACKING_URI`` says where, a server, a database or a folder; else MLflow's default.
 
-    Raises:
-        ConfigError: the extra ``mlflow`` is not installed.
+    Args:
+        experiment: its name; created where it does not exist.
     """
 
-    def __init__(self, run: LoggedRun, tracking_uri: str | None = None, experiment: str = "embodichain") -> None:
+    def __init__(self, run: LoggedRun, experiment: str = "embodichain") -> None:
         try:
             from mlflow import MlflowClient, entities  # noqa: PLC0415 (an optional extra)
         except ImportError as error:
-            raise ConfigError(
+            raise UnavailableError(
                 f"the package mlflow is not installed: {install_extra('mlflow')}; or mlflow itself"
             ) from error
         self._metric: Any = entities.Metric
-        self._client: Any = MlflowClient(tracking_uri)
+        self._client: Any = MlflowClient()
         found = self._client.get_experiment_by_name(experiment)
         place = self._client.create_experiment(experiment) if found is None else found.experiment_id
         self._id: str = self._begun(run, place) or self._new(run, place, entities.Param)
@@ -201,23 +202,21 @@ class MLflowLogger:
 class TrackioLogger:
     """trackio: a run in the local database that ``trackio show`` displays; a resume continues it.
 
+    ``TRACKIO_SPACE_ID`` names a space on Hugging Face that gets the metrics instead; else nothing leaves this machine.
+
     Args:
         project: its name.
-        space_id: of a space on Hugging Face that gets the metrics instead; None: nothing leaves this machine.
-
-    Raises:
-        ConfigError: trackio is not installed.
     """
 
-    def __init__(self, run: LoggedRun, project: str = "embodichain", space_id: str | None = None) -> None:
+    def __init__(self, run: LoggedRun, project: str = "embodichain") -> None:
         try:
             import trackio  # noqa: PLC0415 (optional)
         except ImportError as error:
-            raise ConfigError(f"the package trackio is not installed: {install_command('trackio')}") from error
+            raise UnavailableError(f"the package trackio is not installed: {install_command('trackio')}") from error
         self._trackio: Any = trackio
         self._run = run
-        settings = hyperparameters(run.config)
-        self._log: Any = trackio.init(project, run.name, space_id=space_id, config=settings, resume="allow")
+        settings, space = hyperparameters(run.config), os.environ.get("TRACKIO_SPACE_ID")
+        self._log: Any = trackio.init(project, run.name, space_id=space, config=settings, resume="allow")
 
     def write(self, scalars: dict[str, float], step: int) -> None:
         """Log scalars."""

@@ -14,8 +14,8 @@ from embodichain.agents.rl.checkpoint.content import PROBLEM_KEY
 from embodichain.agents.rl.checkpoint.run_access import RunLock
 from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
 from embodichain.agents.rl.distributed import get_process_group
-from embodichain.agents.rl.metrics.loggers import LoggedRun, find_loggers, start_logger
-from embodichain.agents.rl.metrics.sinks import JsonLinesSink, RunLog, ScalarWriter, WandbSink, WriterSink
+from embodichain.agents.rl.metrics.loggers import LoggedRun, begin_loggers, find_loggers
+from embodichain.agents.rl.metrics.sinks import JsonLinesSink, RunLog, ScalarWriter, WriterSink
 from embodichain.agents.rl.models import Policy, check_policy
 from embodichain.agents.rl.trainer.evaluation import RecordsVideos
 from embodichain.agents.rl.vec_env import VecEnv
@@ -143,11 +143,8 @@ class ScriptRun:
             metrics.unlink(missing_ok=True)
         if PROBLEM_KEY not in self.config:
             write_json(self._folder / "config.json", self.config, indent=2)
-        if self.cfg.use_wandb:
-            log.add(WandbSink(self.cfg.wandb_project_name, self._folder.name, self._folder, self.config))
-        logged = LoggedRun(self._folder.name, self._folder, self.config)
-        for found in self._loggers:
-            log.add(start_logger(found, logged))
+        for sink in begin_loggers(self.cfg, self._loggers, LoggedRun(self._folder.name, self._folder, self.config)):
+            log.add(sink)
         if self._writer is not None:
             log.add(WriterSink(self._writer))
         log.add(JsonLinesSink(metrics))
