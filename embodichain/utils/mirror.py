@@ -5,15 +5,13 @@ Legend: ... any batch dimensions, D size of a vector, O flattened observation si
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from embodichain.utils.errors import ConfigError
-
-_LIMIT_TOLERANCE = 1e-4  # rad, m, or of a normalised action
 
 
 @dataclass(frozen=True)
@@ -77,10 +75,6 @@ class Mirror:
         """Return the mirror images of vectors [..., D]."""
         return x.index_select(-1, self.permutation) * self.signs
 
-    def repeated(self, count: int) -> Mirror:
-        """Return the mirror of ``count`` vectors of D components in a row, as of a history."""
-        return Mirror.joined([self] * count)
-
     def to(self, device: torch.device) -> Mirror:
         """Return the mirror on a device."""
         return Mirror(self.permutation.to(device), self.signs.to(device))
@@ -104,34 +98,3 @@ class MirrorMap:
     def to(self, device: torch.device) -> MirrorMap:
         """Return the map on a device."""
         return MirrorMap(self.obs.to(device), self.action.to(device))
-
-    def state_dict(self) -> dict[str, dict[str, Tensor]]:
-        """Return the map as plain data (see ``embodichain.utils.state``)."""
-        return {name: dict(vars(mirror)) for name, mirror in vars(self).items()}
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Mapping[str, Tensor]]) -> MirrorMap:
-        """Return the map of ``state_dict``."""
-        return cls(**{name: Mirror(**parts) for name, parts in state.items()})
-
-
-def check_limits(mirror: Mirror, low: Tensor, high: Tensor, place: str) -> None:
-    """Check that the mirror image of every vector within limits [D] is within them.
-
-    Raises:
-        ConfigError: one line with the first component that has other limits than its mirror image.
-    """
-    ends = torch.stack((low, high)).cpu()
-    images = ends.index_select(-1, mirror.permutation.cpu())
-    mirrored = torch.where(mirror.signs.cpu() > 0, images, -images.flip(0))
-    for i in range(mirror.size):
-        if not torch.allclose(ends[:, i], mirrored[:, i], rtol=0, atol=_LIMIT_TOLERANCE):
-            raise ConfigError(
-                f"{place}: the limits of component {i} are {_interval(ends[:, i])}, and those of its mirror image, "
-                f"component {int(mirror.permutation[i])}, are {_interval(mirrored[:, i])}: mirrored actions would be "
-                "clipped"
-            )
-
-
-def _interval(ends: Tensor) -> str:
-    return f"[{ends[0].item():.6g}, {ends[1].item():.6g}]"

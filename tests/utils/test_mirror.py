@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from embodichain.utils import ConfigError
-from embodichain.utils.mirror import Mirror, MirrorMap, check_limits
+from embodichain.utils.mirror import Mirror
 
 SWAP = Mirror.of([1, 0, 2], [-1, -1, 1], "here")
 
@@ -16,11 +16,6 @@ def test_mirror_image_takes_each_component_from_its_partner_with_its_sign() -> N
 def test_mirror_image_of_a_mirror_image_is_the_vector_itself() -> None:
     x = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0))
     assert torch.equal(SWAP(SWAP(x)), x)
-
-
-def test_history_is_mirrored_part_by_part() -> None:
-    two_steps = SWAP.repeated(2)(torch.tensor([1.0, 2.0, 3.0, 10.0, 20.0, 30.0]))
-    assert two_steps.tolist() == [-2.0, -1.0, 3.0, -20.0, -10.0, 30.0]
 
 
 def test_joined_mirrors_leave_each_part_in_its_place() -> None:
@@ -42,18 +37,3 @@ def test_joined_mirrors_leave_each_part_in_its_place() -> None:
 def test_what_is_no_mirror_is_refused_in_one_line(permutation: list[int], signs: list[int], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Mirror.of(permutation, signs, "here")
-
-
-def test_map_comes_back_from_its_state() -> None:
-    again = MirrorMap.from_state(MirrorMap(SWAP, SWAP.repeated(2)).state_dict())
-    x = torch.arange(6.0)
-    assert torch.equal(again.action(x), SWAP.repeated(2)(x))
-    assert torch.equal(again.obs(x[:3]), SWAP(x[:3]))
-
-
-def test_limits_must_be_those_of_the_mirror_image() -> None:
-    # the image of the first component's [-2, 1] is [-1, 2]
-    check_limits(SWAP, torch.tensor([-2.0, -1.0, 0.0]), torch.tensor([1.0, 2.0, 5.0]), "here")
-    check_limits(SWAP, torch.full((3,), -torch.inf), torch.full((3,), torch.inf), "here")
-    with pytest.raises(ConfigError, match=r"^here: the limits of component 0 are \[-2, 1\].* component 1, are \[-1, 2"):
-        check_limits(SWAP, torch.tensor([-2.0, -2.0, 0.0]), torch.tensor([1.0, 1.0, 5.0]), "here")

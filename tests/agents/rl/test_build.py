@@ -129,8 +129,10 @@ def test_network_behind_a_gru_that_does_not_fit_the_memory_is_named(monkeypatch:
 
 
 SYMMETRY = {
-    "observations": dict.fromkeys(("robot/qf", "robot/qpos", "robot/qvel"), "joints"),
-    "actions": {"delta_qpos": "joints"},
+    "observations": {
+        name: {"permutation": [0, 1], "signs": [-1, -1]} for name in ("robot/qf", "robot/qpos", "robot/qvel")
+    },
+    "actions": {"delta_qpos": {"permutation": [0], "signs": [-1]}},
 }
 
 

@@ -389,18 +389,14 @@ class PPO(OnPolicyAlgorithm):
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a resumed training needs, and the mirror map, with which an update can be repeated elsewhere."""
+        """Return the state that a resumed training needs."""
         state = super().state_dict()
-        if self.mirror_map is not None:
-            state["mirror_map"] = self.mirror_map.state_dict()
         if self.cfg.critic_warmup:
             state["warmup_left"] = self._warmup_left
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load what ``state_dict`` returned."""
-        if "mirror_map" in state:
-            self.mirror_map = MirrorMap.from_state(state["mirror_map"]).to(self.device)
         # A training that was begun without a warm-up has none left.
         self._warmup_left = state.get("warmup_left", 0)
         super().load_state_dict(state)

@@ -9,10 +9,8 @@ from typing import Any
 from embodichain.lab.gym.config.scene_checks import entities_in_config, has_config_robot, is_given
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.scene_names import SceneNames
-from embodichain.lab.gym.envs.mirror_map import MirrorJointsCfg, MirrorLinksCfg
 from embodichain.lab.sim.cfg import ArticulationCfg, RobotCfg
 from embodichain.lab.sim.model.checks import MENAGERIE
-from embodichain.lab.sim.model.drives import match_names
 from embodichain.lab.sim.model.scene import SceneBuilder
 from embodichain.lab.sim.sensors.cfg import ContactSensorCfg
 from embodichain.utils.errors import collected, unknown_name
@@ -42,30 +40,13 @@ def with_model_names(
     for i, sensor in enumerate(cfg.sensor):
         if isinstance(sensor, ContactSensorCfg):
             _read_sensor(sensor, f"sensor[{i}]", builder, cfg.robot, names, problems)
-    names = dataclasses.replace(
+    return dataclasses.replace(
         names,
         robot=cfg.robot.uid,
         joints={uid: list(joints) for uid, joints in builder.joints.items()},
         links={uid: list(links) for uid, links in builder.links.items()},
         sensed={uid: links for uid, (links, _) in builder.sensed_links.items()},
     )
-    _check_mirror_map(cfg, names, problems)
-    return names
-
-
-def _check_mirror_map(cfg: EmbodiedEnvCfg, names: SceneNames, problems: list[str]) -> None:
-    """Add a problem for each entry of the mirror map that names joints or links which the robot does not have."""
-    robot = names.robot or ""
-    if cfg.symmetry is None or robot not in names.joints:
-        return
-    for block in ("observations", "actions"):
-        for name, kind in getattr(cfg.symmetry, block).items():
-            place = f"env.symmetry.{block}.{name}"
-            with collected(problems):
-                if isinstance(kind, MirrorJointsCfg):
-                    match_names(kind.joints, names.joints[robot], f"{place}.joints")
-                elif isinstance(kind, MirrorLinksCfg):
-                    match_names(kind.links, names.links[robot], f"{place}.links", "link")
 
 
 def _is_readable(entity: ArticulationCfg, place: str, wrong: Sequence[str]) -> bool:

@@ -30,7 +30,7 @@ from embodichain.lab.gym.envs.managers import (
 from embodichain.lab.gym.envs.managers.base import Manager
 from embodichain.lab.gym.envs.managers.cfg import EventCfg, FunctorCfg
 from embodichain.lab.gym.envs.managers.record import recorders_in
-from embodichain.lab.gym.envs.mirror_map import build_mirror_map
+from embodichain.lab.gym.envs.mirror_map import EnvSymmetryCfg, build_mirror_map
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.mirror import MirrorMap
@@ -80,7 +80,7 @@ class EmbodiedEnv(BaseEnv):
             setattr(self, name, value)
         self.output = OutputFolder(Path("outputs"))
         super().__init__(cfg)
-        self._mirror_map = None if cfg.symmetry is None else build_mirror_map(cfg.symmetry, self)
+        self._mirror_map = None if cfg.symmetry is None else self._build_mirror_map(cfg.symmetry)
 
     def _setup_robot(self) -> None:
         if self.cfg.robot is None:
@@ -302,6 +302,10 @@ class EmbodiedEnv(BaseEnv):
         """Advance by the control steps of a chunk of actions [N, H, A]: see :class:`ChunkEnv`."""
         # A dataset records the images of every control step.
         return ChunkEnv(self, draws_each_step=self.dataset_manager.is_recording).step(action)
+
+    def _build_mirror_map(self, cfg: EnvSymmetryCfg) -> MirrorMap:
+        sizes = {name: term.action_dim for name, term in self.action_manager.terms.items()}
+        return build_mirror_map(cfg, self.single_observation_space, sizes)
 
     def mirror_map(self) -> MirrorMap:
         """Return the left-right mirror images of the flat observation and of actions, on the CPU.

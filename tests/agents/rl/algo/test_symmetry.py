@@ -239,11 +239,3 @@ def test_policy_without_a_mean_is_refused() -> None:
 
     with pytest.raises(ConfigError, match=r"^algorithm\.cfg\.symmetry: needs a Gaussian .*NoMean returns no 'mean'$"):
         make_ppo(NoMean((1.0, 0.0)), {}).loss(one_sample())
-
-
-def test_state_of_the_algorithm_has_the_map_so_that_an_update_can_be_repeated_elsewhere() -> None:
-    policy = make_policy()
-    algorithm, other = make_ppo(policy, {}), PPO(PPOCfg(symmetry=SymmetryCfg()), policy)
-    other.load_state_dict(algorithm.state_dict())
-    batch = two_samples()
-    assert torch.equal(other.loss(batch)[0], algorithm.loss(batch)[0])

@@ -111,15 +111,6 @@ def test_robot_or_sensor_that_does_not_fit_the_model_is_one_line(top: dict[str, 
     assert "\n" not in found
 
 
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [({"joints": ["knee"]}, "joints: unknown joint 'knee'. "), ({"links": ["knee"]}, "links: unknown link 'knee'. ")],
-)
-def test_mirror_map_that_names_what_is_not_there_is_one_line(kind: dict[str, Any], message: str) -> None:
-    found = message_of({"symmetry": {"observations": {"velocity": kind}}})
-    assert found.startswith(f"env.symmetry.observations.velocity.{message}")
-
-
 def test_validate_exits_with_2_and_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_config(tmp_path, legs_data(sensor=[SENSORS[0] | {"link_names": ["foot"]}]))
     assert main(["validate", path]) == 2
