@@ -209,7 +209,7 @@ shipped config below `configs/agents/rl`.
   tests do this for every config, on Linux with Python 3.11.
 - **untested**, **never run**: not tried. No GPU, no Mac, no Windows and no ARM processor was at hand yet.
 
-Seconds are those of machines that other programs used as well; docs/performance.md has timings.
+Seconds are those of machines that other programs used as well; docs/results.md has timings.
 The columns of physics are of Linux x86_64. `scripts/gpu_check.sh` measures what a GPU can do, and fills its column.
 """
 

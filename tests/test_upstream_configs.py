@@ -38,6 +38,6 @@ def test_table_names_what_loads_and_why_the_others_do_not(tmp_path: Path, capsys
         "steps x 64 environments = 65,536,000 environment steps",
         "  tasks/cart/env.json: loads: CartPoleRL with terms: 1 observation, 1 reward, 0 event, 1 action",
         "  tasks/program/task.json: refused: embodiment: belongs to EmbodiChain's task programs, which this "
-        "package does not have: a task here is an environment config with terms (docs/first_task.md)",
+        "package does not have: a task here is an environment config with terms (docs/index.md)",
         "  tasks/wrong.json: refused: nonsense: unknown key. Did you mean 'scene'? (and 1 more lines)",
     ]

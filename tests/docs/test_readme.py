@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
-from embodichain.agents.rl.config.named import find_config
 from embodichain.agents.rl.run_folder import print_summary
 from tests.pages import REPOSITORY
 
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-RESULTS = (REPOSITORY / "docs/tasks.md").read_text(encoding="utf-8").partition("\n## Results\n")[2]
-# Task, name, success, time.
-ROWS = re.findall(r"^\| ([A-Z][^|]*) \| `([\w/]+)` \| ([^|]*) \| ([^|]*) \|$", README, re.MULTILINE)
 
 
 def test_readme_is_read_in_minutes() -> None:
     assert len(README.splitlines()) <= 120
-
-
-def test_readme_lists_tasks() -> None:
-    assert len(ROWS) > 8
-
-
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[1])
-def test_row_of_a_task_names_its_config_and_says_what_the_results_say(row: tuple[str, ...]) -> None:
-    _, name, success, seconds = row
-    path = find_config(name).resolve().relative_to(REPOSITORY / "configs/agents/rl").as_posix()
-    (result,) = (line for line in RESULTS.splitlines() if f"| `{path}` |" in line)
-    assert re.findall(r"[\d.-]+ %", success)[0] in result
-    assert seconds in result
 
 
 def test_sample_has_the_lines_that_a_training_prints(capsys: pytest.CaptureFixture[str]) -> None:

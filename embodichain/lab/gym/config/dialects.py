@@ -94,7 +94,7 @@ def refuse_other_products(data: Mapping[str, Any]) -> None:
     if found := [key for key in _TASK_PROGRAMS if key in data]:
         raise ConfigError(
             f"{found[0]}: belongs to EmbodiChain's task programs, which this package does not have: a "
-            "task here is an environment config with terms (docs/first_task.md)"
+            "task here is an environment config with terms (docs/index.md)"
         )
     env_id = data.get("id")
     if isinstance(env_id, str) and env_id in _THEIR_TASKS and find_env_spec(env_id) is None:

@@ -295,7 +295,7 @@ def test_malformed_blocks_are_left_to_the_check(config: Json) -> None:
         (
             {"id": "Mine-v1", "environment": {}, "embodiment": {}, "task_program": {}},
             "embodiment: belongs to EmbodiChain's task programs, which this package does not have: a task here is an "
-            "environment config with terms (docs/first_task.md)",
+            "environment config with terms (docs/index.md)",
         ),
         (
             {"id": "UnitreeGo1FlatRL-v1", "env": {}, "robot": {"fpath": "go1.usda"}},

@@ -1,4 +1,4 @@
-"""docs/python.md runs as it is printed, with a shorter training."""
+"""docs/index.md runs as it is printed, with a shorter training."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PAGE = (REPOSITORY / "docs/python.md").read_text(encoding="utf-8")
+PAGE = (REPOSITORY / "docs/index.md").read_text(encoding="utf-8")
 
 
 def test_blocks_run_one_after_the_other(
