@@ -31,7 +31,7 @@ from embodichain.tools.search_space import Parameter, plain_values, read_paramet
 from embodichain.tools.statistics import interquartile_mean
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.extras import install_extra
-from embodichain.utils.parent import with_this_parent
+from embodichain.utils.parent import child_variables
 from embodichain.utils.printing import printing_may_fail
 from embodichain.utils.system import forward_signal
 
@@ -302,7 +302,7 @@ class Trainings:
                 command,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=os.environ | with_this_parent(),
+                env=os.environ | child_variables(),
                 start_new_session=True,
             )
             self._running.add(process)

@@ -22,7 +22,7 @@ from embodichain.agents.rl.distributed.stop import InterruptedTraining, signals_
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import CommandFailedError
 from embodichain.utils.files import write_json
-from embodichain.utils.parent import with_this_parent
+from embodichain.utils.parent import child_variables
 from embodichain.utils.system import forward_signal, loopback_interface
 
 _RECORD = "launch.json"
@@ -153,7 +153,7 @@ def _rank_variables(rank: int, count: int, folder: Path, interface: str) -> dict
     """Return the environment variables of a local process."""
     numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
     return {
-        **with_this_parent(),
+        **child_variables(),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(processor_share(count))),
         RENDEZVOUS: str(folder),
         "GLOO_SOCKET_IFNAME": interface,

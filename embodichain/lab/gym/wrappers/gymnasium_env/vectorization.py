@@ -22,6 +22,7 @@ from embodichain.lab.gym.wrappers.gymnasium_env.registry import find_spec, named
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import CommandFailedError
 from embodichain.utils.module_search import folders_on_path, import_folders
+from embodichain.utils.parent import starting_workers
 from embodichain.utils.system import worker_start_method
 
 _END_SECONDS = 5.0  # within which a process whose pipe is closed has ended
@@ -68,7 +69,7 @@ class _MembersInProcesses(AsyncVectorEnv):
         self.processes: list[Any] = []
         self.parent_pipes: list[Any] = []
         method = worker_start_method([_PRELOAD])
-        with self._naming_ended():
+        with self._naming_ended(), starting_workers():
             super().__init__(members, copy=False, context=method, autoreset_mode=AutoresetMode.DISABLED)
 
     @override
