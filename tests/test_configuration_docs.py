@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from embodichain.agents.rl.run_config import load_run_config
+from embodichain.ext.upstream.inline_env import read_inline_env
 from embodichain.lab.gym.config.env_config import ENV_KEYS, TOP_KEYS, config_to_cfg
-from embodichain.lab.gym.config.inline_env import read_inline_env
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
 from scripts.config_docs import DOCUMENT, render

@@ -14,7 +14,7 @@ from embodichain.agents.rl.config.overrides import apply_overrides
 from embodichain.agents.rl.config.trainer_cfg import is_env_config
 from embodichain.agents.rl.run_config import RunConfig, TaskCfg, load_run_config
 from embodichain.agents.rl.train_source import find_train_config
-from embodichain.lab.gym.config.dialects import modernise_env
+from embodichain.lab.gym.config.converters import Converted, Unchanged, convert_environment
 from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.gym.registry import get_env_spec
@@ -25,7 +25,6 @@ from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import collected, placed, raise_problems
-from embodichain.utils.translation import Translation
 from embodichain.utils.utility import load_config_file
 
 _NUM_ENVS = 3  # that are tried
@@ -50,12 +49,12 @@ def read_config(
         on_device = [] if device is None else [f"trainer.device={device}"]
         return load_run_config(path, [*on_device, *overrides], allowed_imports)
     problems: list[str] = []
-    translation = Translation(data, problems)
+    converted: Converted = Unchanged(data)
     if not is_gymnasium_id(data["id"]):
         with placed(f"{path}: "):
-            translation = modernise_env(data, problems)  # before the overrides, which have our paths
+            converted = convert_environment(data, problems)  # before the overrides, which have our paths
             raise_problems(problems)
-    data = translation.data
+    data = converted.data
     apply_overrides(data, overrides, problems)
     raise_problems(problems)
     with placed(f"{path}: "):
@@ -66,7 +65,7 @@ def read_config(
             return spec.env_id, config_to_cfg(
                 data, env_class=spec.cls, allowed_imports=list(allowed_imports), folder=path.parent
             )
-        raise ConfigError("\n".join(translation.in_users_words(problems)))
+        raise ConfigError("\n".join(converted.in_users_words(problems)))
 
 
 def try_config(config: RunConfig | tuple[str, TaskCfg]) -> str:

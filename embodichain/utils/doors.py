@@ -24,7 +24,7 @@ ENV_SOURCES = "embodichain.env_sources"
 POLICIES, NETWORKS, ALGORITHMS = "embodichain.policies", "embodichain.networks", "embodichain.algorithms"
 """Name -> class, as ``register_policy``, ``register_network`` and ``register_algo`` take it."""
 CONFIG_CONVERTERS = "embodichain.config_converters"
-"""Name -> function ``dict -> dict`` on a training config, before it is parsed."""
+"""Name -> module with the functions of ``embodichain.lab.gym.config.converters.Converter``, used before the parse."""
 COMMANDS = "embodichain.commands"
 """Name -> ``embodichain.commands.Command``."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -14,7 +15,6 @@ import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks that
 from embodichain.agents.rl.algo import BaseAlgorithmCfg
 from embodichain.agents.rl.algo.registry import algorithm_data, get_algo_class
 from embodichain.agents.rl.algo.sac import EXPERT
-from embodichain.agents.rl.config.dialects import modernise
 from embodichain.agents.rl.config.named import find_named_file
 from embodichain.agents.rl.config.overrides import (
     apply_overrides,
@@ -36,9 +36,8 @@ from embodichain.agents.rl.models.registry import (
 )
 from embodichain.agents.rl.sim_device import choose_sim_device
 from embodichain.agents.rl.train_source import TrainSource, read_source
-from embodichain.lab.gym.config.dialects import modernise_env, refuse_other_products
+from embodichain.lab.gym.config.converters import Converted, InlineEnv, Unchanged, convert_environment, converter
 from embodichain.lab.gym.config.env_config import TERM_BLOCKS, TOP_KEYS, ParsedEnv, parse_env, terms_to_cfg
-from embodichain.lab.gym.config.inline_env import InlineEnv, read_inline_env
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.managers.scene_names import SceneNames
@@ -53,7 +52,6 @@ from embodichain.utils.device import resolve_device
 from embodichain.utils.errors import closest, collected, placed, raise_problems
 from embodichain.utils.module_utils import import_allowed_modules
 from embodichain.utils.plain_data import as_json, check_plain
-from embodichain.utils.translation import Translation
 from embodichain.utils.utility import load_config_file
 from embodichain.utils.validation import parse
 
@@ -103,7 +101,8 @@ def load_run_config(
     """
     data, name, folder = read_source(source)
     with placed(f"{name}: "):
-        refuse_other_products(data)
+        if (found := converter()) is not None:
+            found.refuse_other_products(data)
     if is_env_config(data):
         raise ConfigError(f"{name}: is an environment's config; needed is the training config that names it")
     if is_cloning_config(data):
@@ -141,7 +140,7 @@ class _EnvFile:
         place: prefix of the paths in messages.
         folder: where its model files are looked for, too.
         inline: its parts in the user's file, if it is in an older layout's ``env``.
-        translation: from EmbodiChain's keys, if there are some.
+        converted: the paths of another layout, if it was converted.
     """
 
     data: dict[str, Any]
@@ -149,11 +148,11 @@ class _EnvFile:
     place: str = "trainer.gym_config."
     folder: Path = Path()
     inline: InlineEnv | None = None
-    translation: Translation = field(default_factory=lambda: Translation({}, []))
+    converted: Converted | None = None
 
     def in_users_words(self, lines: Sequence[str]) -> list[str]:
         """Return lines about the data with the paths of the user's file."""
-        lines = self.translation.in_users_words(lines)
+        lines = list(lines) if self.converted is None else self.converted.in_users_words(lines)
         return [self.place + line for line in lines] if self.inline is None else self.inline.in_users_words(lines)
 
 
@@ -165,8 +164,8 @@ def _load(data: dict[str, Any], folder: Path, overrides: Sequence[str], allowed_
     own, env_overrides = split_overrides(overrides, {*TOP_KEYS, *GYMNASIUM_KEYS})
     problems: list[str] = []
     record = data.pop("gym_config") if isinstance(data.get("gym_config"), dict) else None
-    translation = modernise(data, problems, own)
-    data = translation.data
+    converted = _convert(data, problems, own)
+    data = converted.data
     file = _take_env(data, record, own, problems)
     train, wrong = parse(TrainCfg, {key: value for key, value in data.items() if key != "$schema"}, "")
     trainer = TrainerCfg() if train is None or "trainer" in wrong else train.trainer  # type: ignore[call-arg]
@@ -205,7 +204,7 @@ def _load(data: dict[str, Any], folder: Path, overrides: Sequence[str], allowed_
     problems += [f"{path}: {problem}" for path, problem in wrong.items()]
     problems += _size_problems(algorithm, trainer, policy, env, wrong)
     problems += _expert_problems(algorithm, file)
-    problems = name_overrides(translation.in_users_words(problems), own)
+    problems = name_overrides(converted.in_users_words(problems), own)
     raise_problems(as_typed(problems, overrides))
     assert train is not None
     assert policy is not None
@@ -213,6 +212,15 @@ def _load(data: dict[str, Any], folder: Path, overrides: Sequence[str], allowed_
     assert env is not None
     train.trainer = replace(trainer, gym_config=file.path, events=_as_written(events, trainer.events))
     return _assemble(train, policy, algorithm, file.data["id"], env, events, loggers)
+
+
+def _convert(data: dict[str, Any], problems: list[str], overrides: Sequence[str]) -> Converted:
+    """Return a training config in the present layout, with its overrides."""
+    if (found := converter()) is not None:
+        return found.convert_training(data, problems, overrides)
+    data = copy.deepcopy(data)
+    apply_overrides(data, overrides, problems)
+    return Unchanged(data)
 
 
 def _assemble(
@@ -287,7 +295,11 @@ def _take_env(data: dict[str, Any], record: Any, overrides: Sequence[str], probl
     path = trainer.setdefault("gym_config", {}) if isinstance(trainer, dict) else {}
     if record is not None:
         return _EnvFile(record, path if isinstance(path, str) else {})
-    inline = read_inline_env(old)
+    found = converter()
+    if found is None:
+        problems.append("env: unknown key: the environment's config is named by 'trainer.gym_config'")
+        return None
+    inline = found.read_inline_env(old)
     problems += inline.problems
     return _EnvFile(inline.data, folder=inline.folder, inline=inline)
 
@@ -313,8 +325,8 @@ def _parse_env(
     wrong: list[str] = []
     if not is_gymnasium_id(file.data.get("id")):
         with placed(file.place):
-            file.translation = modernise_env(file.data, wrong)  # before the overrides, which have our paths
-        file.data = file.translation.data
+            file.converted = convert_environment(file.data, wrong)  # before the overrides, which have our paths
+        file.data = file.converted.data
     data = file.data
     apply_overrides(data, without_unknown_terms(data, overrides, TERM_BLOCKS, problems), problems)
     env: ParsedEnv | ParsedGymnasiumEnv

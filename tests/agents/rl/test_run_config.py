@@ -362,7 +362,7 @@ def is_plain(value: Any) -> bool:
 
 def test_plain_data_pass_at_most_twelve_functions_before_they_are_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     # Counted: what is handed a block of plain data and hands it on, changed or typed. What only looks returns a bool or
-    # a list of problems. A dialect is one function, whose parts are a line of its tables each.
+    # a list of problems. A converter is one function.
     monkeypatch.chdir(REPOSITORY)
     rooms = ("agents/rl/run_config.py", "agents/rl/config/", "agents/rl/models/registry.py", "lab/gym/config/")
     waiting: dict[FrameType, str] = {}
@@ -371,8 +371,7 @@ def test_plain_data_pass_at_most_twelve_functions_before_they_are_typed(monkeypa
     def profile(frame: FrameType, event: str, result: Any) -> None:
         code = frame.f_code
         file = code.co_filename.rpartition("/embodichain/")[2]
-        is_part = file.endswith("/dialects.py") and code.co_name.startswith("_")
-        if event == "call" and file.startswith(rooms) and "<" not in code.co_qualname and not is_part:
+        if event == "call" and file.startswith(rooms) and "<" not in code.co_qualname:
             arguments = [frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount]]
             if any(map(is_plain, arguments)):
                 waiting[frame] = f"{file}: {code.co_qualname}"
@@ -385,7 +384,7 @@ def test_plain_data_pass_at_most_twelve_functions_before_they_are_typed(monkeypa
         load_run_config("configs/agents/rl/push_cube/train_config.json", ["trainer.device=cpu", "env.seed=2"])
     finally:
         sys.setprofile(before)
-    assert {"agents/rl/config/dialects.py: modernise", "lab/gym/config/env_config.py: parse_env"} <= found
+    assert {"lab/gym/config/converters.py: convert_environment", "lab/gym/config/env_config.py: parse_env"} <= found
     assert len(found) <= 12, sorted(found)
 
 

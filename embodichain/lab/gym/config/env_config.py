@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 from pydantic import PositiveInt
 
-from embodichain.lab.gym.config.dialects import modernise_env
+from embodichain.lab.gym.config.converters import convert_environment
 from embodichain.lab.gym.config.extension_checks import extension_problems
 from embodichain.lab.gym.config.files_beside import find_files_beside
 from embodichain.lab.gym.config.model_names import with_model_names
@@ -176,8 +176,8 @@ def parse_env(
 ) -> ParsedEnv:
     """Turn a parsed environment config into a typed one and check it; arguments are those of :func:`config_to_cfg`."""
     problems: list[str] = []
-    translation = modernise_env(data, problems)
-    data = translation.data
+    converted = convert_environment(data, problems)
+    data = converted.data
     problems += [f"{key}: {unknown_key(key, TOP_KEYS)}" for key in data if key not in (*TOP_KEYS, "$schema")]
     spec = find_env_spec(data.get("id"))
     if env_class is None and spec is not None:
@@ -208,7 +208,7 @@ def parse_env(
     problems += needed_problems(env_class, names)
     if env_class is not None and issubclass(env_class, EmbodiedEnv) and not problems:
         problems += env_class.config_problems(cfg)
-    return ParsedEnv(replace(cfg, **terms), cfg, names, translation.in_users_words(problems), spec)
+    return ParsedEnv(replace(cfg, **terms), cfg, names, converted.in_users_words(problems), spec)
 
 
 def defaults_of(env_class: type | None) -> Mapping[str, Any]:

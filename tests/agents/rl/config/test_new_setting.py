@@ -76,6 +76,7 @@ def test_new_setting_says_whether_a_resumed_run_may_change_it(tmp_path: Path) ->
 def test_new_setting_is_in_the_schema_and_the_table_of_the_docs() -> None:
     properties = schema.train_schema()["$defs"]["NewTrainerCfg"]["properties"]
     assert properties["colour"]["default"] == "red"
-    table = render("<!-- table: train class NewTrainerCfg -->\n<!-- end -->")
-    assert "| `temperature` | number | `0.5` | How hot it may get, K. |" in table
+    table = render("<!-- keys: train class NewTrainerCfg -->\n<!-- end -->")
+    assert "`temperature`" in table
+    assert "How hot it may get, K." in table
     assert '| `colour` | `"red"`, `"blue"` | `"red"` | Of the progress panel. |' in table

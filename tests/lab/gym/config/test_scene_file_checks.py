@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from embodichain.ext.upstream.inline_env import read_inline_env
 from embodichain.lab.gym.config.env_config import config_to_cfg
-from embodichain.lab.gym.config.inline_env import read_inline_env
 from embodichain.utils import ConfigError
 from tests.lab.scene_files import rail_file
 from tests.lab.scenes import BOX, CART

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from embodichain.ext.upstream.inline_env import read_inline_env
 from embodichain.lab.gym import registry as registration
 from embodichain.lab.gym.config.env_config import ConfigFile, config_to_cfg
-from embodichain.lab.gym.config.inline_env import read_inline_env
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.registry import get_env_spec, register_env
 from embodichain.utils import ConfigError

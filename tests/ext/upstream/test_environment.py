@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from embodichain.lab.gym.config.dialects import modernise_env, refuse_other_products
+from embodichain.ext.upstream.environment import modernise_env, refuse_other_products
 from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.sim.cfg import RigidBodyAttributesCfg

@@ -1,7 +1,7 @@
 """Converts other layouts of the training config to ours, before the parse: our older ones, and those of EmbodiChain.
 
 EmbodiChain 0.1 is ours. What 0.2.0 to 0.3.2 write otherwise is in the tables and small functions of the second half;
-an environment config's part is in ``embodichain/lab/gym/config/dialects.py``.
+an environment config's part is in ``embodichain/ext/upstream/environment.py``.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 
 from embodichain.agents.rl.config.overrides import OLD_PATHS, apply_overrides
 from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
+from embodichain.ext.upstream.translation import Translation
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import collected
-from embodichain.utils.translation import Translation
 
 # Policies whose block had another layout; a user's policy may have keys of the same names.
 _OLD_POLICIES = ("actor_critic", "actor_only", "vla")

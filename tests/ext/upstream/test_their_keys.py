@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from embodichain.agents.rl.config.dialects import modernise
 from embodichain.agents.rl.models.block import _OUTPUT_GAINS
+from embodichain.ext.upstream.training import modernise
 from embodichain.utils import ConfigError
 
 Json = dict[str, Any]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from embodichain.utils.translation import Translation
+from embodichain.ext.upstream.translation import Translation
 
 
 def translation(data: dict[str, Any]) -> Translation:

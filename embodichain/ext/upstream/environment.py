@@ -1,6 +1,6 @@
 """Converts environment configs of EmbodiChain 0.2.0 to 0.3.2 to our layout, before the parse.
 
-Their 0.1 is ours. The training config's part is in ``embodichain/agents/rl/config/dialects.py``.
+Their 0.1 is ours. The training config's part is in ``embodichain/ext/upstream/training.py``.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+from embodichain.ext.upstream.translation import Translation
 from embodichain.lab.gym.registry import find_env_spec
 from embodichain.utils import ConfigError
-from embodichain.utils.translation import Translation
 
 __all__ = ["modernise_env", "refuse_other_products"]
 
