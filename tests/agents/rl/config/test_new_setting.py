@@ -79,4 +79,4 @@ def test_new_setting_is_in_the_schema_and_the_table_of_the_docs() -> None:
     table = render("<!-- keys: train class NewTrainerCfg -->\n<!-- end -->")
     assert "`temperature`" in table
     assert "How hot it may get, K." in table
-    assert '| `colour` | `"red"`, `"blue"` | `"red"` | Of the progress panel. |' in table
+    assert '`colour` (`"red"`, `"blue"`, default `"red"`): Of the progress panel.' in table
