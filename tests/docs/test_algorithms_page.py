@@ -1,67 +1,71 @@
-"""The page on the algorithms names every setting and every diagnostic."""
+"""The policies of docs/algorithms.md are built and trained."""
 
 from __future__ import annotations
 
-import dataclasses
+import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from tensordict import TensorDict
+from gymnasium import spaces
 
-from embodichain.agents.rl.algo import GRPO, PPO, SAC, GRPOCfg, PPOCfg, SACCfg, SymmetryCfg
-from embodichain.agents.rl.buffer import allocate_rollout
-from embodichain.agents.rl.models import MLP, ActorCritic
-from embodichain.ext.doctor.probes import bandit
-from embodichain.ext.doctor.soft_policy import soft_table_policy
-from embodichain.utils.mirror import Mirror, MirrorMap
-from tests.agents.rl.algo.linear_sac import make_rollout
-from tests.agents.rl.algo.test_sac_demonstrations import make as make_demonstrated_sac
+from embodichain.agents.rl.algo import PPO, PPOCfg
+from embodichain.agents.rl.collector import SyncCollector
+from embodichain.agents.rl.models import build_policy, get_registered_policy_names
+from embodichain.agents.rl.models.registry import _POLICIES, get_policy_cfg_class, parse_policy_block
+from tests.agents.rl.probes import ColourEnv
 
-PAGE = (Path(__file__).resolve().parent.parent.parent / "docs/algorithms.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs/algorithms.md").read_text(encoding="utf-8")
+BLOCKS = [json.loads(text) for text in re.findall(r"```json\n(.*?)```", PAGE, flags=re.DOTALL)]
+(USERS_POLICY,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
 
-
-def section(title: str) -> str:
-    """The text below a heading, up to the next one of its level."""
-    return re.split(r"^## ", PAGE.partition(f"\n## {title}\n")[2], flags=re.MULTILINE)[0]
-
-
-def rows(text: str) -> dict[str, str]:
-    """The tables' rows: each name in code in the first column, and its row."""
-    lines = [line for line in text.splitlines() if line.startswith("| `")]
-    return {name: line for line in lines for name in re.findall(r"`(\w+)`", line.split("|")[1])}
-
-
-@pytest.mark.parametrize(("title", "cfg_class"), [("PPO", PPOCfg), ("GRPO", GRPOCfg), ("SAC", SACCfg)])
-def test_every_setting_has_its_row_with_its_default(title: str, cfg_class: type) -> None:
-    common = {} if cfg_class is SACCfg else rows(section("Settings of PPO and GRPO"))
-    described = common | rows(section(title))
-    fields = {field.name: field.default for field in dataclasses.fields(cfg_class)}
-    assert set(described) == set(fields)
-    for name in set(fields) - {"device"}:
-        said = described[name].split("|")[2].strip(' `"')
-        assert said == _written(fields[name]) or float(said) == fields[name], name
+NUMBERS = spaces.Box(-1, 1, (3,))
+SPACE = spaces.Dict(
+    {
+        "robot": spaces.Dict({"qpos": NUMBERS, "qvel": NUMBERS}),
+        "object": spaces.Dict({"goal_pos": NUMBERS, "cube_pos": NUMBERS}),
+        "sensor": spaces.Dict({"cam": spaces.Dict({"color": spaces.Box(0, 255, (84, 84, 3), np.uint8)})}),
+        "image": spaces.Dict({"front": spaces.Box(0, 255, (64, 64, 3), np.uint8)}),
+        "state": NUMBERS,
+        "instruction": spaces.Box(0, 50, (8,), np.int64),
+    }
+)
 
 
-def _written(value: Any) -> str:
-    """A default as the page writes it."""
-    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+@pytest.fixture(autouse=True)
+def restored_registry() -> Iterator[None]:
+    before = dict(_POLICIES)
+    yield
+    _POLICIES.clear()
+    _POLICIES.update(before)
 
 
-def test_every_diagnostic_has_its_row() -> None:
-    policy = ActorCritic(2, 1, "cpu", MLP(2, 1, [4]), MLP(2, 1, [4]))
-    rollout = allocate_rollout(2, 3, 2, 1, "cpu")
-    rollout.update(policy.get_action(TensorDict({"obs": torch.randn(2, 4, 2)}, batch_size=[2, 4])))
-    rollout["lag"] = torch.ones(2, 4, dtype=torch.int64)  # as of asynchronous collection
-    logged = PPO(PPOCfg(lr_schedule="adaptive"), policy).update(rollout)
-    sided = PPO(PPOCfg(symmetry=SymmetryCfg()), policy)
-    sided.use_mirror_map(MirrorMap(Mirror.of([0, 1], [1, -1], "obs"), Mirror.of([0], [-1], "action")))
-    logged |= sided.update(rollout)
-    logged |= GRPO(GRPOCfg(group_size=2, kl_coef=0.1), policy).update(rollout)
-    soft = soft_table_policy(2)
-    sac = SAC(SACCfg(learning_starts=0, replay_capacity=100, batch_size=4), soft)
-    logged |= sac.update(bandit(soft, torch.zeros(4, dtype=torch.int64), 2, torch.ones_like))
-    logged |= make_demonstrated_sac(imitation_coef=0.1).update(make_rollout())
-    assert set(rows(section("Reading the diagnostics"))) == set(logged)
+@pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
+def test_every_example_is_a_block_that_builds(block: dict[str, Any]) -> None:
+    parse_policy_block(block)
+    build_policy(block, 12, spaces.Box(-1, 1, (2,)), "cpu", observation_space=SPACE)
+
+
+def test_every_built_in_policy_has_an_example() -> None:
+    names = {name for name in get_registered_policy_names() if get_policy_cfg_class(name) is not None}
+    assert {block["name"] for block in BLOCKS} == names
+
+
+def test_user_s_policy_is_trained_as_written() -> None:
+    exec(compile(USERS_POLICY, "docs/algorithms.md", "exec"), {})
+    env = ColourEnv(4)
+    policy = build_policy(
+        {"name": "look_and_act", "std": 0.5},
+        env.flattened_observation_space,
+        env.single_action_space,
+        "cpu",
+        observation_space=env.single_observation_space,
+    )
+    before = [parameter.clone() for parameter in policy.parameters()]
+    rollout = SyncCollector(env, policy, "cpu").collect(4)
+    PPO(PPOCfg(n_epochs=1, batch_size=16), policy).update(rollout)
+    assert not any(torch.equal(*pair) for pair in zip(policy.parameters(), before, strict=True))
