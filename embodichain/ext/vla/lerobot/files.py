@@ -10,14 +10,20 @@ from embodichain.utils import ConfigError
 from embodichain.utils.files import read_text
 
 
+def is_inside(folder: Path, path: Path) -> bool:
+    """Return whether a path, links followed, leads into a folder, or into the hub's copy of its repository."""
+    root = folder.parent.parent if folder.parent.name == "snapshots" else folder  # there the hub's files are links
+    return path.resolve().is_relative_to(root.resolve())
+
+
 def find_file(folder: Path, name: str, place: str) -> Path:
     """Return the path of a file beside others.
 
     Raises:
-        ConfigError: it is missing, or the name leads out of the folder.
+        ConfigError: it is missing, or its name or a link leads out of the folder.
     """
     path = folder / name
-    if Path(name).is_absolute() or ".." in Path(name).parts:
+    if ".." in Path(name).parts or not is_inside(folder, path):
         raise ConfigError(f"{place}: {folder}: '{name}' must be the name of a file in this folder")
     if not path.exists():
         raise ConfigError(f"{place}: {path}: is missing; it belongs to a policy in LeRobot's format")

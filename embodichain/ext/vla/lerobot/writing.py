@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import torch
 
 from embodichain.ext.vla.lerobot.config import ACTION, STATE
-from embodichain.ext.vla.lerobot.files import read_object
+from embodichain.ext.vla.lerobot.files import is_inside, read_object
 from embodichain.ext.vla.lerobot.folder import WEIGHTS, LeRobotFolder
 from embodichain.ext.vla.lerobot.names import their_weights
 from embodichain.ext.vla.lerobot.processors import (
@@ -123,15 +122,23 @@ def _changed_weights(model: SmolVLA, source: LeRobotFolder) -> dict[str, torch.T
 
 
 def _beside(source: LeRobotFolder) -> list[str]:
-    """Return the names of processors, statistics, tokenizer and config of the vision-language model in the folder."""
+    """Return the names of processors, statistics, and the files of tokenizer and vision-language model in the folder.
+
+    A name or a link of a stranger's folder may lead elsewhere: such files stay there.
+    """
     beside = [source.processors.tokenizer_folder, source.processors.tokenizer.tokenizer_name, source.cfg.vlm_model_name]
-    folders = [name for name in dict.fromkeys(beside) if name is not None and (source.path / name).is_dir()]
-    return [*source.processors.files, *folders]
+    folders = [name for name in dict.fromkeys(beside) if name is not None and _is_plain(name)]
+    found = [path for name in folders for path in sorted((source.path / name).glob("*")) if path.is_file()]
+    own = [path for path in found if is_inside(source.path, path)]
+    return [*source.processors.files, *(path.relative_to(source.path).as_posix() for path in own)]
+
+
+def _is_plain(name: str) -> bool:
+    return not Path(name).is_absolute() and ".." not in Path(name).parts
 
 
 def _copy(source: Path, out: Path, name: str) -> Path:
-    if (source / name).is_dir():
-        return Path(shutil.copytree(source / name, out / name, dirs_exist_ok=True))
     content = (source / name).read_bytes()
+    (out / name).parent.mkdir(parents=True, exist_ok=True)
     write_atomically(out / name, lambda file: file.write(content))
     return out / name

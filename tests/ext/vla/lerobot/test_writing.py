@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,8 @@ def build(path: Path, **changes: Any) -> tuple[Any, LeRobotFolder, dict[str, str
 
 def test_unchanged_model_gives_back_all_files(tmp_path: Path) -> None:
     files = write_lerobot_folder(tmp_path, *build(FIXTURE), SHAPES)
-    assert {path.relative_to(tmp_path).as_posix() for path in files} == {path.name for path in FIXTURE.iterdir()} - {
-        "expected.safetensors"
-    }
+    names = {path.relative_to(FIXTURE).as_posix() for path in FIXTURE.rglob("*") if path.is_file()}
+    assert {path.relative_to(tmp_path).as_posix() for path in files} == names - {"expected.safetensors"}
     for path in tmp_path.rglob("*"):
         if path.is_file() and path.name not in ("config.json", "model.safetensors"):
             assert path.read_bytes() == (FIXTURE / path.relative_to(tmp_path)).read_bytes()
@@ -110,3 +110,31 @@ def test_weights_that_have_not_changed_keep_their_type(folder: Path, tmp_path: P
     written = read_safetensors(out / "model.safetensors")
     assert all((value.dtype == torch.bfloat16) == (".vlm." in name) for name, value in written.items())
     assert torch.equal(written["model.state_proj.weight"], weights["model.state_proj.weight"] + 1.0)
+
+
+@pytest.mark.parametrize("name", ["../.ssh", "{outside}", "linked"], ids=["dots", "absolute", "a link"])
+def test_names_that_lead_elsewhere_copy_nothing(folder: Path, tmp_path: Path, name: str) -> None:
+    outside, out = tmp_path / ".ssh", tmp_path / "run" / "policy"
+    shutil.move(folder / "vlm", outside)
+    (outside / "id_rsa").write_text("secret")
+    (folder / "linked").symlink_to(outside)
+    name = name.format(outside=outside)
+    before = {path: path.read_bytes() for path in outside.iterdir()}
+    change_json(folder / "config.json", lambda c: c.update(vlm_model_name=name))
+    change_json(folder / "policy_preprocessor.json", lambda c: c["steps"][3]["config"].update(tokenizer_name=name))
+    out.mkdir(parents=True)
+    files = write_lerobot_folder(out, *build(folder), SHAPES)
+    assert sorted(path for path in tmp_path.rglob("*") if out in path.parents) == sorted(files)
+    assert {file.parent for file in files} == {out}
+    assert {path: path.read_bytes() for path in outside.iterdir()} == before
+
+
+def test_linked_files_are_not_copied(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret.json").write_text("{}")
+    (folder / "vlm/added_tokens.json").symlink_to(tmp_path / "secret.json")
+    out = tmp_path / "out"
+    out.mkdir()
+    write_lerobot_folder(out, *build(folder), SHAPES)
+    assert sorted(path.name for path in (out / "vlm").iterdir()) == sorted(
+        path.name for path in (FIXTURE / "vlm").iterdir()
+    )
