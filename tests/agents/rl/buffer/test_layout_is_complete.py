@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from gymnasium import spaces
 from tensordict import TensorDict
 
 from embodichain.agents.rl.buffer import (
@@ -22,7 +21,6 @@ from embodichain.agents.rl.vec_env import VecEnv
 from tests.agents.rl.collector.test_sync_collector import CountingPolicy
 from tests.agents.rl.collector.test_sync_collector import ScriptedEnv as CountingEnv
 from tests.agents.rl.fakes import NETWORK, ChunkedEnv, ScriptedEnv, linear_policy
-from tests.ext.vla.test_policy import build as build_vla
 
 T = 4
 TABLE = {field.name: field for field in ROLLOUT_FIELDS}
@@ -32,21 +30,6 @@ class DivergingEnv(ScriptedEnv):
     def step(self, action: torch.Tensor) -> Any:
         *results, info = super().step(action)
         return *results, info | {"diverged": torch.tensor([True, False])}
-
-
-class SeeingEnv(ChunkedEnv):
-    """Has an image and an instruction beside its numbers, as VLA policies read them."""
-
-    def __init__(self) -> None:
-        super().__init__(2)
-        self.action_space = spaces.Box(-1, 1, (2, 2))
-
-    def _obs(self) -> TensorDict:
-        obs = super()._obs()
-        obs["image"] = TensorDict({"front": torch.zeros(2, 16, 16, 3, dtype=torch.uint8)}, batch_size=[2])
-        obs["state"] = torch.zeros(2, 4)
-        obs["instruction"] = torch.zeros(2, 8, dtype=torch.int64)
-        return obs
 
 
 def built(name: str, **block: Any) -> Policy:
@@ -63,7 +46,6 @@ KINDS: list[tuple[str, Callable[[], VecEnv], Callable[[], Policy], set[str]]] = 
     # Reads an entry of the observation (as policies of images do), remembers, and writes a field of its own.
     ("entries", CountingEnv, CountingPolicy, {"entries", "state", "twice"}),
     ("chunks", lambda: ChunkedEnv(2), lambda: linear_policy(chunk_length=3), {"info", "executed"}),
-    ("VLA", SeeingEnv, build_vla, {"info", "executed", "entries"}),
     ("divergences", lambda: DivergingEnv(2), linear_policy, {"info"}),
 ]
 
