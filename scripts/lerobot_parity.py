@@ -1,6 +1,6 @@
 """Compares our SmolVLA with LeRobot's, from folders on the disk, and writes the small folder that the tests read.
 
-Runs where LeRobot is installed (docs/vla.md has the commands):
+Runs where LeRobot is installed (Python 3.12, `pip install 'lerobot[smolvla]==0.6.1'` beside this package):
 
     python scripts/lerobot_parity.py                                # theirs -> ours -> theirs, 100 observations
     python scripts/lerobot_parity.py --fixture tests/ext/vla/lerobot/fixture

@@ -104,7 +104,7 @@ class VLAPolicy(Policy):
     reads_flat_obs = False
     typed: ClassVar[TypedPolicy]
     model: Any
-    """The module, with the methods that docs/vla.md lists."""
+    """The module, with the methods that docs/demonstrations.md lists."""
 
     def __init__(self, model: nn.Module, config: Mapping[str, Any]) -> None:
         super().__init__()
