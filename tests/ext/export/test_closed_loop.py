@@ -202,16 +202,16 @@ class Stub:
 
 
 def test_page_drives_a_robot(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (REPOSITORY / "docs/export.md").read_text(encoding="utf-8")
+    page = (REPOSITORY / "docs/watching.md").read_text(encoding="utf-8").partition("\n## Export\n")[2]
     snippets = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     monkeypatch.chdir(exported / "export")
     monkeypatch.setitem(sys.modules, "policy_runner", load_runner(exported / "export/policy_runner.py"))
     page_names: dict[str, Any] = {}
-    exec(snippets[1], page_names)
+    exec(snippets[2], page_names)
     robot = Stub(page_names["policy"].spec)
     page_names["control_step"](robot, [0.5, 0.0, 0.0])
     assert robot.targets == pytest.approx(runner_of(exported).act(STANDING)["command"])
-    exec(snippets[2], page_names)
+    exec(snippets[3], page_names)
     env: Any = SimpleNamespace(temperatures=torch.ones(1, 2))
     recipe = recipe_of(env, page_names["motor_temperature"], {})
     assert recipe is not None

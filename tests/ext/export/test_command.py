@@ -24,8 +24,8 @@ from tests.trained_run import GAINS
 
 pytest.importorskip("onnxscript")
 
-PAGE = Path(__file__).parents[3] / "docs/export.md"
-SNIPPETS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+PAGE = Path(__file__).parents[3] / "docs/watching.md"
+SNIPPETS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8").partition("\n## Export\n")[2], re.DOTALL)
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_torchscript_is_loaded_as_the_page_has_it(run_folder: Path, monkeypatch:
         "qvel": torch.tensor([[0.1, -0.005]]),
         "qf": torch.zeros(1, 2),
     }
-    exec(SNIPPETS[-1], names)
+    exec(SNIPPETS[1], names)
     assert names["action"].tolist() == [[pytest.approx(-0.3)]]
     assert names["command"].tolist() == [[pytest.approx(-0.03)]]
     spec = json.loads(names["files"]["embodichain"])

@@ -189,7 +189,7 @@ def test_lerobots_own_loader_and_evaluation_take_it(tmp_path: Path) -> None:
 def test_docs_page_writes_the_folder_and_steps_it_without_a_hub(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = (CONFIGS.parent / "docs/export.md").read_text(encoding="utf-8")
+    page = (CONFIGS.parent / "docs/watching.md").read_text(encoding="utf-8")
     section = page.partition("## The task, for LeRobot's evaluation\n")[2].partition("\n## ")[0]
     (tmp_path / "configs").symlink_to(CONFIGS)
     monkeypatch.chdir(tmp_path)
