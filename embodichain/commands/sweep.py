@@ -27,7 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH=VALUES",
         help="a setting to search: low:high, low:high:log, or a,b,c; can be given several times",
     )
-    parser.add_argument("--trials", type=whole_number(), default=20, metavar="T", help="default: %(default)s")
+    parser.add_argument(
+        "--trials", type=whole_number(), metavar="T", help="default: 20; all combinations where all settings are lists"
+    )
     parser.add_argument(
         "--seeds", type=whole_number(), default=1, metavar="S", help="trainings of a trial (default: 1)"
     )
