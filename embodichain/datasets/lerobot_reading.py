@@ -6,6 +6,7 @@ Files hold one or more episodes; an episode's description names the files of its
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ import numpy as np
 
 from embodichain.datasets.lerobot_dataset import check_parquet
 from embodichain.utils.errors import ConfigError
-from embodichain.utils.files import read_text
+from embodichain.utils.files import read_bytes, read_text
 from embodichain.utils.video import VideoReader
 
 
@@ -144,5 +145,5 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
 def _read_table(path: Path) -> dict[str, Any]:
     from pyarrow import parquet  # noqa: PLC0415 (optional extra)
 
-    table: dict[str, Any] = parquet.ParquetFile(path).read().to_pydict()
+    table: dict[str, Any] = parquet.ParquetFile(io.BytesIO(read_bytes(path))).read().to_pydict()
     return table

@@ -6,6 +6,7 @@ import argparse
 import importlib
 import inspect
 import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
@@ -95,11 +96,11 @@ def _how_to_allow(modules: Sequence[str], folders: Sequence[Path] | None) -> str
     commands = ["embodichain trust FOLDER"] if folders is None else map(trust_command, folders)
     once = "".join(f"trust its folder once by '{command}', " for command in commands)
     prefixes = _common_packages(modules)
-    return f"{once}pass {_allowing(prefixes)}, or set EMBODICHAIN_ALLOW_IMPORT={','.join(prefixes)}"
+    return f"{once}pass {_allowing(prefixes)}, or set EMBODICHAIN_ALLOW_IMPORT={shlex.quote(','.join(prefixes))}"
 
 
 def _allowing(prefixes: Sequence[str]) -> str:
-    return " ".join(f"--allow-import {prefix}" for prefix in prefixes)
+    return " ".join(f"--allow-import {shlex.quote(prefix)}" for prefix in prefixes)
 
 
 def import_options(modules: Sequence[str]) -> str:

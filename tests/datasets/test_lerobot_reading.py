@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,15 @@ def test_lost_file_is_named(tmp_path: Path, lost: str) -> None:
     write(tmp_path, with_video=True)
     (tmp_path / lost).unlink()
     with pytest.raises(ConfigError, match=rf"is no whole LeRobot dataset: .*{Path(lost).name}"):
+        list(read_lerobot(tmp_path))
+
+
+@pytest.mark.parametrize("file", ["meta/info.json", "meta/episodes/chunk-000/file-000.parquet"])
+def test_pipe_in_place_of_a_file_is_refused(tmp_path: Path, file: str) -> None:
+    write(tmp_path)
+    (tmp_path / file).unlink()
+    os.mkfifo(tmp_path / file)
+    with pytest.raises(ConfigError, match="is no regular file"):  # and not waited for
         list(read_lerobot(tmp_path))
 
 

@@ -61,6 +61,7 @@ def test_fault_inside_the_users_module_is_shown_and_not_taken_for_a_missing_name
         (["my_lab.terms", "json", "my_lab.a2c"], "'my_lab.terms', 'my_lab.a2c' are not allowed to be imported"),
         (["my_lab.terms", "my_lab.a2c"], "--allow-import my_lab, or set EMBODICHAIN_ALLOW_IMPORT=my_lab"),
         (["a.b.c", "d", "a.b.e"], "--allow-import a.b --allow-import d, or set EMBODICHAIN_ALLOW_IMPORT=a.b,d"),
+        (["x; rm -r ~"], "--allow-import 'x; rm -r ~', or set EMBODICHAIN_ALLOW_IMPORT='x; rm -r ~'"),
     ],
 )
 def test_modules_that_are_not_allowed_are_refused_all_at_once(modules: list[str], message: str) -> None:

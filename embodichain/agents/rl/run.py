@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shlex
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -147,7 +148,7 @@ def _saved_text(trainer: Trainer) -> str:
     path = trainer.saver.whole()
     if path is None:
         return ""
-    return f"checkpoint saved: {path}; 'embodichain resume {path.parent.parent}' continues from there"
+    return f"checkpoint saved: {path}; 'embodichain resume {shlex.quote(str(path.parent.parent))}' continues from there"
 
 
 def _refill(folder: RunFolder, run: RunConfig, lock: RunLock) -> None:
