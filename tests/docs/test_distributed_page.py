@@ -1,4 +1,4 @@
-"""docs/gpu.md: its event may be called for all environments."""
+"""docs/distributed.md: its event may be called for all environments."""
 
 import re
 from pathlib import Path
@@ -10,11 +10,11 @@ import torch
 from embodichain.utils.random import CounterRandom
 from embodichain.utils.rows import changing_rows
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs/gpu.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs/distributed.md").read_text(encoding="utf-8")
 
 
 def test_event_of_the_page_changes_the_rows_of_a_mask() -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    _, code = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     names: dict[str, Any] = {}
     exec(code, names)
     event = names["randomize_height"]
