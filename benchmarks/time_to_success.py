@@ -45,8 +45,8 @@ from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.trainer.evaluation import Evaluation, Evaluator
 from embodichain.agents.rl.trainer.trainer import Trainer
+from embodichain.ext.report.statistics import compare_groups
 from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnv
-from embodichain.tools.statistics import compare_groups
 
 EVAL_SEED = 1_000_004
 EVAL_EPISODES = 200

@@ -41,22 +41,6 @@ COMMANDS: dict[str, Command] = {
         "embodichain.commands.play",
         "Play episodes with a saved policy, or with none: a video of them, or live in the browser.",
     ),
-    "report": Command(
-        "embodichain.commands.report",
-        "Write report.html into a run's folder: curves, reward terms, evaluations, videos, config. Runs end with one.",
-    ),
-    "compare": Command(
-        "embodichain.commands.compare",
-        "Compare trainings over seeds: interquartile means, intervals, a plot, a winner only where the data allow it.",
-    ),
-    "rewards": Command(
-        "embodichain.commands.rewards",
-        "Analyse a run's reward: each term's size, share of the variance and correlation with success.",
-    ),
-    "sweep": Command(
-        "embodichain.commands.sweep",
-        "Search for hyperparameters: train with many settings in separate processes, print the best (Optuna).",
-    ),
     "new": Command(
         "embodichain.commands.new",
         "Write a new task from templates: a package with a class, configs and tests, which learns as it is.",

@@ -52,8 +52,8 @@ def _no_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     # Not imported here: not every test needs what it imports.
     run_folder = sys.modules.get("embodichain.agents.rl.run_folder")
     if run_folder is not None and request.node.get_closest_marker("draws") is None:
-        for name in ("draw_learning_curve", "write_report"):
-            monkeypatch.setattr(run_folder, name, lambda *_: None)
+        monkeypatch.setattr(run_folder, "draw_learning_curve", lambda *_: None)
+        monkeypatch.setattr(run_folder, "load_all", lambda _: {})
 
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

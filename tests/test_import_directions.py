@@ -84,15 +84,13 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
     ),
     # Faces that the documented imports find.
     ("rl utils", ["agents.rl.utils"], ["root", "utils", "rl", "rl algo", "rl trainer"]),
-    # Reads what is in a run's folder and builds nothing, so that the entry may write a report at a training's end.
-    ("report", ["tools.report", "=tools"], ["root", "utils", "rl", "rl *"]),
     # What knows both worlds: the files of the learner that are in none of its rooms.
     (
         "build",
         ["agents.rl"],
         [
             *("root", "utils", "datasets", "lab", "registry", "sim*", "managers", "envs", "tasks", "gym *", "wrappers"),
-            *("rl", "rl *", "report"),
+            *("rl", "rl *"),
         ],
     ),
     # The learner under its newer name.
@@ -354,7 +352,6 @@ def plant(root: Path, files: dict[str, str]) -> dict[str, list[Import]]:
         ("agents/rl/algo/a.py", "from embodichain.tools.play import x", "may not import layer 'tools'"),
         ("agents/rl/utils/a.py", "from embodichain.agents.rl import build", "may not import layer 'build'"),
         ("agents/rl/train.py", "from embodichain.tools.play import x", "layer 'build' may not import layer 'tools'"),
-        ("tools/report/a.py", "from embodichain.agents.rl import build", "layer 'report' may not import layer 'build'"),
         ("elsewhere/a.py", "", "is in no layer of the table"),
     ],
 )

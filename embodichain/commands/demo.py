@@ -9,7 +9,6 @@ from typing import Any
 from embodichain.agents.rl.run_folder import print_summary
 from embodichain.agents.rl.train import train_as_command
 from embodichain.commands.train import EXIT_CODES  # noqa: F401 (the help text reads it)
-from embodichain.tools.report.page import REPORT
 from embodichain.utils import logger
 
 EXAMPLES = ("", "trainer.seed=3")
@@ -45,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _show(summary: dict[str, Any]) -> None:
     print_summary(summary)
-    report = (Path(summary["run_folder"]) / REPORT).absolute().as_uri()
+    report = (Path(summary["run_folder"]) / "report.html").absolute().as_uri()
     video = None if summary["video"] is None else Path(summary["video"]).absolute().as_uri()
     seen = "" if video is None else f"\n  {video}"
     print(f"\nto see, in a browser\n  {report}{seen}\n{_NEXT}")

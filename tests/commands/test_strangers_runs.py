@@ -11,7 +11,7 @@ import pytest
 
 from embodichain.agents.rl.checkpoint.file import load_checkpoint, save_checkpoint
 from embodichain.cli import main
-from tests.tools.report.runs import write_run
+from tests.agents.rl.runs import write_run
 
 READERS = [
     ["report", "RUN"],

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,11 @@ from embodichain.agents.rl.metrics.loggers import LoggedRun, begin_loggers
 from embodichain.agents.rl.metrics.metrics_file import rewind_metrics
 from embodichain.agents.rl.metrics.sinks import JsonLinesSink, RunLog, TensorBoardSink
 from embodichain.agents.rl.run_config import RunConfig
+from embodichain.agents.rl.run_data import read_summary
 from embodichain.agents.rl.trainer.evaluation import AT_END, RecordsVideos
 from embodichain.agents.rl.trainer.trainer import Trainer
-from embodichain.tools.report.page import REPORT, write_report
-from embodichain.tools.report.run_data import read_summary
 from embodichain.utils import ConfigError, logger
+from embodichain.utils.doors import REPORTS, load_all
 from embodichain.utils.files import remove_unfinished, write_json
 from embodichain.utils.machine import describe_machine, format_megabytes
 from embodichain.utils.printing import format_finite
@@ -248,7 +249,7 @@ def _last_files(folder: RunFolder, title: str) -> list[tuple[str, Callable[[], o
     return [
         (folder.learning_curve.name, lambda: draw_learning_curve(folder.metrics, folder.learning_curve, title)),
         ("machine.json", lambda: write_json(folder.path / "machine.json", describe_machine(), indent=2)),
-        (REPORT, lambda: write_report(folder.path)),
+        *((name, partial(write, folder.path)) for name, write in load_all(REPORTS).items()),
     ]
 
 
@@ -320,6 +321,6 @@ def _summary_rows(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
     no_video = "nothing was recorded" if summary["episodes"] else "nothing was evaluated"
     for name, why_not in (("checkpoint", ""), ("video", f": {no_video}"), ("learning_curve", "")):
         yield name.replace("_", " "), str(summary[name] or f"none{why_not}")
-    for name, file in (("summary", "summary.json"), ("report", REPORT)):
+    for name, file in (("summary", "summary.json"), ("report", "report.html")):
         path = Path(summary["run_folder"]) / file
         yield name, str(path if path.exists() else "none")

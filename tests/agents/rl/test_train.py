@@ -632,7 +632,8 @@ def test_picture_and_summary_that_cannot_be_written_are_a_warning(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         write_json(path, *args, **kwargs)
 
-    for name in ("draw_learning_curve", "write_json", "write_report"):
+    monkeypatch.setattr(run_folder_module, "load_all", lambda _: {"report.html": fail})
+    for name in ("draw_learning_curve", "write_json"):
         monkeypatch.setattr(run_folder_module, name, fail)
     assert run_main("trainer.enable_eval=false") == 0
     printed = capsys.readouterr()
@@ -651,7 +652,7 @@ def test_report_that_cannot_be_made_is_a_warning_and_the_summary_is_there(
     def fail(*args: object) -> None:
         raise ConfigError("no iteration has been logged yet")
 
-    monkeypatch.setattr(run_folder_module, "write_report", fail)
+    monkeypatch.setattr(run_folder_module, "load_all", lambda _: {"report.html": fail})
     assert run_main("trainer.enable_eval=false") == 0
     printed = capsys.readouterr()
     assert printed.err == "[WARNING] report.html could not be written: no iteration has been logged yet\n"

@@ -6,7 +6,7 @@ import argparse
 
 from embodichain.agents.rl.config.arguments import add_training_device, all_overrides
 from embodichain.commands.arguments import CONFIG_HELP, add_json, output_folder, print_result, whole_number
-from embodichain.tools.sweep import format_sweep, sweep
+from embodichain.ext.report.sweep import format_sweep, sweep
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
 
 EXAMPLES = (

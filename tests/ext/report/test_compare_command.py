@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from embodichain.cli import main
-from tests.tools.report.runs import write_run
+from tests.agents.rl.runs import write_run
 
 
 @pytest.fixture(autouse=True)

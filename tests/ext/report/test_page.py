@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from embodichain.tools.report.page import differences_from_defaults, reward_shares, write_report
-from embodichain.tools.report.run_data import read_run
+from embodichain.agents.rl.run_data import read_run
+from embodichain.ext.report.page import differences_from_defaults, reward_shares, write_report
 from embodichain.utils import ConfigError
-from tests.tools.report.runs import write_run
+from tests.agents.rl.runs import write_run
 
 TERMS = [
     {"rewards/reach": 0.3, "rewards/cost": -0.1 * (i + 1), "metrics/height": 0.2, "charts/episode_length_avg_100": i}

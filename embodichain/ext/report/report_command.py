@@ -6,7 +6,7 @@ import argparse
 
 from embodichain.agents.rl.checkpoint.saved_run import find_run_folder
 from embodichain.commands.arguments import add_run
-from embodichain.tools.report.page import write_report
+from embodichain.ext.report.page import write_report
 from embodichain.utils import ConfigError
 
 EXAMPLES = ("latest", "outputs/push_cube_ppo_20260101_120000")

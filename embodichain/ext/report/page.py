@@ -17,9 +17,9 @@ import numpy as np
 from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
 from embodichain.agents.rl.models.registry import get_policy_cfg_class
+from embodichain.agents.rl.run_data import RunData, read_run
 from embodichain.agents.rl.trainer.evaluation import wilson_interval
-from embodichain.tools.report.charts import COLOURS, Series, line_chart, number
-from embodichain.tools.report.run_data import RunData, read_run
+from embodichain.ext.report.charts import COLOURS, Series, line_chart, number
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import MISSING
 from embodichain.utils.files import write_atomically

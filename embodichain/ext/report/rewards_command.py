@@ -13,7 +13,7 @@ from embodichain.commands.arguments import (
     print_result,
     whole_number,
 )
-from embodichain.tools.rewards import analyse_reward, format_terms
+from embodichain.ext.report.rewards import analyse_reward, format_terms
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
 
 EXAMPLES = (

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from embodichain.tools.report.charts import COLOURS, Series, line_chart, number
+from embodichain.ext.report.charts import COLOURS, Series, line_chart, number
 
 
 def test_numbers_are_short() -> None:

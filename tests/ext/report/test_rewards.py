@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from embodichain.tools.report.run_data import read_run
-from embodichain.tools.rewards import OTHER, misleading_terms, rescore, term_facts
-from tests.tools.report.runs import write_run
+from embodichain.agents.rl.run_data import read_run
+from embodichain.ext.report.rewards import OTHER, misleading_terms, rescore, term_facts
+from tests.agents.rl.runs import write_run
 
 # Four episodes: returns 0, 2, 4, 6, of which `near` pays all differences and `cost` none.
 NEAR, COST = np.array([1.0, 3.0, 5.0, 7.0]), np.full(4, -1.0)

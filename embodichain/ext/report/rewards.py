@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
+from embodichain.agents.rl.run_data import RunData, read_run
 from embodichain.lab.gym.envs.managers.cfg import RewardCfg
 from embodichain.tools.evaluate import play_episodes
-from embodichain.tools.report.run_data import RunData, read_run
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import reason_of, unknown_name
 from embodichain.utils.files import write_atomically

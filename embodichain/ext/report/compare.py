@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from embodichain.agents.rl.checkpoint.saved_run import find_run_folder
-from embodichain.tools.report.charts import Series, line_chart
-from embodichain.tools.report.page import cards, document, table
-from embodichain.tools.report.run_data import NoMetricsError, RunData, read_run
-from embodichain.tools.statistics import Scores, bootstrap_interval, compare_groups, interquartile_mean
+from embodichain.agents.rl.run_data import NoMetricsError, RunData, read_run
+from embodichain.ext.report.charts import Series, line_chart
+from embodichain.ext.report.page import cards, document, table
+from embodichain.ext.report.statistics import Scores, bootstrap_interval, compare_groups, interquartile_mean
 from embodichain.utils import ConfigError
 from embodichain.utils.plain_data import leaves_by_path
 

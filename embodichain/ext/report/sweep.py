@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from embodichain.agents.rl.run_config import RunConfig, load_run_config
-from embodichain.tools.compare import final_score
-from embodichain.tools.report.run_data import read_run
-from embodichain.tools.statistics import interquartile_mean
+from embodichain.agents.rl.run_data import read_run
+from embodichain.ext.report.compare import final_score
+from embodichain.ext.report.statistics import interquartile_mean
 from embodichain.utils import ConfigError
 from embodichain.utils.extras import install_extra
 from embodichain.utils.parent import child_variables

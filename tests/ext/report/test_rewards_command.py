@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from embodichain.cli import main
-from embodichain.tools import rewards
+from embodichain.ext.report import rewards
 
 
 def result(capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from embodichain.commands.arguments import add_json, output_file_with, print_result, writing
-from embodichain.tools.compare import compare_runs, format_comparison, make_page
+from embodichain.ext.report.compare import compare_runs, format_comparison, make_page
 
 EXAMPLES = (
     "outputs/cart_pole_*",

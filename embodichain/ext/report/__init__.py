@@ -1,0 +1,20 @@
+"""Reports of runs, comparisons, sweeps; see the README of this folder."""
+
+from embodichain.commands import Command
+
+REPORT = Command(
+    "embodichain.ext.report.report_command",
+    "Write report.html into a run's folder: curves, reward terms, evaluations, videos, config. Runs end with one.",
+)
+COMPARE = Command(
+    "embodichain.ext.report.compare_command",
+    "Compare trainings over seeds: interquartile means, intervals, a plot, a winner only where the data allow it.",
+)
+REWARDS = Command(
+    "embodichain.ext.report.rewards_command",
+    "Analyse a run's reward: each term's size, share of the variance and correlation with success.",
+)
+SWEEP = Command(
+    "embodichain.ext.report.sweep_command",
+    "Search for hyperparameters: train with many settings in separate processes, print the best (Optuna).",
+)

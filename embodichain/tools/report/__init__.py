@@ -1,1 +1,0 @@
-"""A run's report, from its folder. Nothing is simulated here."""
