@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from embodichain.cli import main
+from embodichain.ext.report import sweep
 from embodichain.ext.report.sweep import Parameter, TrialFailedError, read_parameter, score
-from embodichain.tools import sweep
 from embodichain.utils import ConfigError
 from tests.agents.rl.fakes import tiny_config, write_config
 
