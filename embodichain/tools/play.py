@@ -22,13 +22,13 @@ from embodichain.agents.rl.gymnasium_checks import with_scene
 from embodichain.agents.rl.metrics.panel import EvaluationLog
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.run_config import TaskCfg, load_run_config
+from embodichain.agents.rl.trainer import viewer
 from embodichain.agents.rl.trainer.evaluation import Evaluator
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers import EventCfg, Functor
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnvCfg
 from embodichain.tools.agents import AGENTS
-from embodichain.tools.live import play_live
 from embodichain.tools.open_run import evaluated, open_run
 from embodichain.tools.record import check_is_free, recorded, write_into
 from embodichain.tools.view import Camera, OwnCamera, SceneCamera, config_camera
@@ -66,7 +66,7 @@ def play_in_browser(played: Played, episodes: int | None) -> None:
     """Play until Ctrl-C, or for ``episodes``."""
     with _stage(played, lambda cfg: with_scene(cfg, "--viewer")) as (env, policy, _, _):
         assert isinstance(env, EmbodiedEnv)
-        play_live(env, policy.eval(), torch.device(played.device), played.seed + _SEED_OFFSET, episodes)
+        viewer.play_live(env, policy.eval(), torch.device(played.device), played.seed + _SEED_OFFSET, episodes)
 
 
 def play_video(

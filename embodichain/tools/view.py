@@ -12,6 +12,7 @@ import torch
 
 from embodichain.agents.rl.gymnasium_checks import with_scene
 from embodichain.agents.rl.run_config import RunConfig, TaskCfg
+from embodichain.agents.rl.trainer import viewer
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.record import followed, record_camera_data
 from embodichain.lab.gym.envs.tasks.rl import build_env
@@ -21,7 +22,6 @@ from embodichain.lab.sim.objects import Robot, SceneBody
 from embodichain.lab.sim.rendering.renderer import CameraPose, Renderer
 from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
 from embodichain.tools.agents import HandAgent, action_numbers
-from embodichain.tools.live import play_live
 from embodichain.tools.validate import read_config
 from embodichain.utils.configclass import replace
 from embodichain.utils.observations import entry_columns, entry_spaces
@@ -71,7 +71,7 @@ def render_scene(env: EmbodiedEnv, view: dict[str, object], size: tuple[int, int
 
 def show_scene(env: EmbodiedEnv, seed: int) -> None:
     """Show the scene in the browser, with a slider for each number of the action, until Ctrl-C."""
-    play_live(env, HandAgent(env), torch.device("cpu"), seed)
+    viewer.play_live(env, HandAgent(env), torch.device("cpu"), seed)
 
 
 def config_camera(configs: Iterable[TaskCfg | None]) -> dict[str, object]:

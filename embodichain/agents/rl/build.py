@@ -21,9 +21,10 @@ from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.models import Policy, build_policy
 from embodichain.agents.rl.run_config import RunConfig, TaskCfg
 from embodichain.agents.rl.run_folder import RunFolder, begin_writing, writing_into
+from embodichain.agents.rl.trainer import viewer as viewers
 from embodichain.agents.rl.trainer.init_from import init_policy
 from embodichain.agents.rl.trainer.trainer import Trainer
-from embodichain.agents.rl.trainer.viewer import BrowserViewer, Viewer, check_viewer_is_installed
+from embodichain.agents.rl.trainer.viewer import Viewer, check_viewer_is_installed
 from embodichain.agents.rl.vec_env import mirror_map_of
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import build_env
@@ -181,7 +182,7 @@ def build_trainer(
         viewer = Viewer()
         if cfg.viewer and process_group.is_main:
             assert isinstance(env, EmbodiedEnv)  # the config refuses a viewer of environments in another process
-            viewer = BrowserViewer(partial(LiveScene, backend=env.sim.backend, appearance=env.sim.appearance))
+            viewer = viewers.BrowserViewer(partial(LiveScene, backend=env.sim.backend, appearance=env.sim.appearance))
             undo.callback(viewer.close)
         trainer = Trainer(
             policy=policy,

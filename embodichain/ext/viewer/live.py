@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from embodichain.agents.rl.models import Policy, policy_input
-from embodichain.agents.rl.trainer.viewer import (
+from embodichain.ext.viewer.training import (
     close_server,
     metrics_html,
     open_server,

@@ -18,11 +18,11 @@ import torch
 from embodichain.agents.rl.gymnasium_checks import with_scene
 from embodichain.agents.rl.models import policy_input
 from embodichain.cli import main
+from embodichain.ext.viewer import live
+from embodichain.ext.viewer.live import LiveTask
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import build_env
-from embodichain.tools import live
 from embodichain.tools.agents import HandAgent, ZeroAgent
-from embodichain.tools.live import LiveTask
 from embodichain.tools.validate import read_config
 from embodichain.utils.configclass import replace
 from embodichain.utils.extras import install_extra

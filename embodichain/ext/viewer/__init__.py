@@ -1,0 +1,1 @@
+"""Trainings and tasks in the browser, by viser; see the README of this folder."""
