@@ -37,16 +37,13 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from embodichain.agents.rl.algo import SAC
-from embodichain.agents.rl.build import build_envs, build_learner
-from embodichain.agents.rl.demonstrations.load import load_demonstrations
+from embodichain.agents.rl.build import build_envs, build_learner, provide
 from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.trainer.evaluation import Evaluation, Evaluator
 from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.ext.report.statistics import compare_groups
-from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnv
 
 EVAL_SEED = 1_000_004
 EVAL_EPISODES = 200
@@ -80,9 +77,7 @@ def train(config: str, overrides: list[str], seed: int, steps: int, every: int) 
     with TemporaryDirectory() as folder:
         evaluator = TimedEvaluator(eval_env, EVAL_EPISODES, EVAL_SEED, torch.device("cpu"), Path(folder))
         evaluator.excluded = time.process_time()
-        if isinstance(algorithm, SAC) and algorithm.cfg.demonstrations is not None:
-            assert not isinstance(env, GymnasiumEnv)
-            algorithm.use_demonstrations(load_demonstrations(run, Path(folder), env, policy.obs_keys, False))
+        provide(algorithm, run, env, Path(folder))
         trainer = Trainer(
             policy,
             env,

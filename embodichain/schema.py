@@ -32,7 +32,6 @@ from embodichain.lab.gym.envs.managers.params import read_signature
 from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids
 from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnvCfg
 from embodichain.lab.gym.wrappers.gymnasium_env.cfg import GYMNASIUM_KEYS, PREFIX
-from embodichain.tools.cloning.config import BCCfg
 from embodichain.utils.configclass import is_required
 from embodichain.utils.docs import argument_docs, field_docs, first_line
 from embodichain.utils.module_utils import find_function_from_modules, public_names
@@ -117,13 +116,7 @@ def _gymnasium(defs: Json) -> Json:
     return schema
 
 
-def bc_schema() -> Json:
-    """Return the schema of the config of behaviour cloning."""
-    defs: Json = {}
-    return _file("Behaviour cloning config", _of(BCCfg, defs), defs)
-
-
-SCHEMAS: dict[str, Callable[[], Json]] = {"train": train_schema, "env": env_schema, "bc": bc_schema}
+SCHEMAS: dict[str, Callable[[], Json]] = {"train": train_schema, "env": env_schema}
 """By kind of file."""
 
 

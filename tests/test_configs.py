@@ -30,7 +30,6 @@ from tests.agents.rl.fakes import tiny_config, write_config
 from tests.shipped import REPOSITORY, TRAIN_CONFIGS, env_config_of
 
 ENV_CONFIGS = sorted(REPOSITORY.glob("configs/**/gym_config*.json"))
-BC_CONFIGS = sorted(REPOSITORY.glob("configs/**/bc_config*.json"))
 # A run of seconds at the sizes of the documents, without videos: those are tested elsewhere.
 TINY = [
     "trainer.num_envs=2",
@@ -42,9 +41,9 @@ TINY = [
     "algorithm.cfg.batch_size=8",
 ]
 TINY_REPLAY = ["algorithm.cfg.learning_starts=8", "algorithm.cfg.replay_capacity=100"]
-# Its model is another command's, and chooses two actions at a time.
+# It begins from another command's run, and chooses two actions at a time.
 TINY_VLA = [
-    "policy.vla_config.model_path=null",
+    "policy.init_from=null",
     "policy.vla_config.model_config.chunk_length=2",
     "policy.vla_config.model_config.width=20",
     "algorithm.cfg.batch_size=4",
@@ -56,7 +55,8 @@ def tiny(path: Path) -> list[str]:
     data = load_json(path)
     cfg = data["algorithm"]["cfg"]
     groups = ["algorithm.cfg.group_size=2"] if "group_size" in cfg else []
-    replay = TINY_REPLAY if data["algorithm"]["name"] == "sac" else ["algorithm.cfg.n_epochs=1"]
+    of_algorithm = {"sac": TINY_REPLAY, "bc": ["algorithm.cfg.updates_per_iteration=1"]}
+    replay = of_algorithm.get(data["algorithm"]["name"], ["algorithm.cfg.n_epochs=1"])
     shown = ["algorithm.cfg.num_demonstrations=2"] if "demonstrations" in cfg else []
     return [*TINY, *replay, *shown, *groups, *(TINY_VLA if data["policy"]["name"] == "vla" else [])]
 
@@ -70,9 +70,9 @@ def in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(REPOSITORY)
 
 
-def test_there_are_configs_of_three_kinds_and_of_no_other() -> None:
+def test_there_are_configs_of_two_kinds_and_of_no_other() -> None:
     assert {path.name for path in REPOSITORY.glob("configs/agents/**/*.json")} == {
-        path.name for path in [*TRAIN_CONFIGS, *ENV_CONFIGS, *BC_CONFIGS]
+        path.name for path in [*TRAIN_CONFIGS, *ENV_CONFIGS]
     }
     for folder in ("push_cube", "basic/cart_pole", "reach", "open_drawer", "pick_cube"):
         for name in ("gym_config.json", "train_config.json", "train_config_quickstart.json"):

@@ -301,7 +301,7 @@ def test_no_core_module_imports_an_extension(package: dict[str, list[Import]]) -
     found = [
         str(each)
         for module, imports in package.items()
-        if not module.startswith(("embodichain.ext", "embodichain.tools.cloning", "embodichain.ext.export"))
+        if not module.startswith(("embodichain.ext", "embodichain.ext.export"))
         for each in imports
         if each.target.startswith("embodichain.ext")
     ]

@@ -25,8 +25,7 @@ SHIPPED = sorted(REPOSITORY.glob("configs/agents/**/*.json"))
 
 
 def kind_of(path: Path) -> str:
-    kinds = {"train_config": "train", "bc_config": "bc"}
-    return next((kind for start, kind in kinds.items() if path.name.startswith(start)), "env")
+    return "train" if path.name.startswith("train_config") else "env"
 
 
 def errors(kind: str, data: Any) -> list[str]:

@@ -15,7 +15,6 @@ from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
 from embodichain.utils import ConfigError
 from embodichain.utils.machine import describe_machine
-from embodichain.utils.shipped import TASK_CONFIGS
 from tests.agents.rl.fakes import CART_POLE_ENV, tiny_config, write_config
 
 
@@ -77,16 +76,6 @@ def test_name_of_a_task_without_a_config_is_told_how_it_is_trained(
 ) -> None:
     assert main([command, name]) == 2
     assert capsys.readouterr().err == f"error: '{name}': {problem}\n"
-
-
-@pytest.mark.parametrize("command", ["train", "validate", "view"])
-def test_config_of_a_cloning_is_one_line_that_names_its_command(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = TASK_CONFIGS / "pick_cube/bc_config.json"
-    assert main([command, str(path)]) == 2
-    expected = f"error: {path}: is the config of a behaviour cloning, for embodichain bc {path}\n"
-    assert capsys.readouterr().err == expected
 
 
 def test_listed_command_trains_a_task_without_a_config_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,11 +6,13 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import torch
 
 from embodichain.agents.rl import buffer, collector
-from embodichain.agents.rl.algo import PPO, SAC, BaseAlgorithm, build_algo
+from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
 from embodichain.agents.rl.build_checks import check_built_policy, check_rollouts
 from embodichain.agents.rl.checkpoint.content import loading
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun
@@ -118,8 +120,7 @@ def build_learner(
 
     Raises:
         ConfigError: the policy does not fit the environment; its chunks or sequences do not fit the rollouts; the
-            rollouts do not fit the memory; a user's policy lacks something; ``policy.init_from`` cannot be loaded; or
-            symmetry is asked for, which the environment does not declare or the policy does not allow.
+            rollouts do not fit the memory; a user's policy lacks something; or ``policy.init_from`` cannot be loaded.
     """
     with torch_threads(1):  # so that the first parameters do not depend on the number of processors
         policy = build_env_policy(run, env, device)
@@ -129,9 +130,24 @@ def build_learner(
     is_shared = get_process_group().world_size > 1
     algorithm = build_algo(run.algorithm_name, run.algorithm, policy, device, distributed=is_shared)
     check_rollouts(run, env, algorithm)
-    if isinstance(algorithm, PPO) and algorithm.cfg.symmetry is not None:
-        algorithm.use_mirror_map(mirror_map_of(env))
     return policy, algorithm
+
+
+def provide(algorithm: BaseAlgorithm, run: RunConfig, env: TaskEnv, folder: Path, is_resumed: bool = False) -> None:
+    """Give an algorithm what it ``needs`` before the training.
+
+    Args:
+        folder: of the run, for what is recorded; see ``load_demonstrations``.
+
+    Raises:
+        ConfigError: there is none, or it does not fit.
+    """
+    given: dict[str, Callable[[], Any]] = {
+        "mirror_map": lambda: mirror_map_of(env),
+        "demonstrations": lambda: load_demonstrations(run, folder, env, algorithm, is_resumed),
+    }
+    for name in algorithm.needs:
+        getattr(algorithm, f"use_{name}")(given[name]())
 
 
 def build_trainer(
@@ -156,8 +172,8 @@ def build_trainer(
         more_sets: from ``build_env_sets``.
 
     Raises:
-        ConfigError: the folder cannot be written, the demonstrations cannot be used, or the checkpoint does not hold
-            this training's state.
+        ConfigError: the folder cannot be written, what the algorithm needs is not there, or the checkpoint does not
+            hold this training's state.
     """
     cfg, process_group = run.trainer, get_process_group()
     env.write_into(folder.path, allowed_writes)
@@ -170,7 +186,7 @@ def build_trainer(
         log = RunLog()
         undo.callback(log.close)
         background = None
-        if (collection := cfg.collection()) is not None:
+        if algorithm.learns_from != "demonstrations" and (collection := cfg.collection()) is not None:
             background = collector.AsyncCollector(
                 [env, *more_sets],
                 policy,
@@ -205,11 +221,7 @@ def build_trainer(
             collector=background,
             viewer=viewer,
         )
-        if isinstance(algorithm, SAC) and algorithm.cfg.demonstrations is not None:
-            assert isinstance(env, EmbodiedEnv)  # the config refuses others
-            algorithm.use_demonstrations(
-                load_demonstrations(run, folder.path, env, policy.obs_keys, resume is not None)
-            )
+        provide(algorithm, run, env, folder.path, resume is not None)
         if resume is not None:
             with loading(resume.checkpoint):
                 trainer.load_state_dict(resume.content)

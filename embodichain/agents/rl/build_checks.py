@@ -27,7 +27,8 @@ def check_built_policy(run: RunConfig, env: EmbodiedEnv | GymnasiumEnv, policy: 
     Raises:
         ConfigError: it does not, or a user's policy lacks something.
     """
-    raise_problems(chunk_problems(run.trainer.buffer_size, policy.chunk_length))
+    if get_algo_class(run.algorithm_name).learns_from != "demonstrations":
+        raise_problems(chunk_problems(run.trainer.buffer_size, policy.chunk_length))
     check_policy(
         policy,
         env.flattened_observation_space,
@@ -55,6 +56,8 @@ def check_rollouts(run: RunConfig, env: EmbodiedEnv | GymnasiumEnv, algorithm: B
     Raises:
         ConfigError: they do not.
     """
+    if algorithm.learns_from == "demonstrations":
+        return
     policy, num_steps = algorithm.policy, run.trainer.buffer_size
     num_decisions = num_steps // policy.chunk_length
     rollout = allocate_for(

@@ -109,11 +109,11 @@ class NanGuard:
         self._was_diverging = False
         self._had_outliers = False
 
-    def end_iteration(self, rollout: TensorDict, metrics: Mapping[str, float], step: int) -> dict[str, float]:
+    def end_iteration(self, rollout: TensorDict | None, metrics: Mapping[str, float], step: int) -> dict[str, float]:
         """Check an iteration.
 
         Args:
-            rollout: [N, T+1]
+            rollout: [N, T+1]; None: nothing was collected.
             metrics: the iteration's, which name the reward term that is not finite.
             step: environment steps so far.
 
@@ -124,7 +124,7 @@ class NanGuard:
             NonFiniteError: there were no gradient steps for too long, or the parameters are not finite.
         """
         self.check_outliers(step)
-        num_diverged = self._check_physics(rollout, step)
+        num_diverged = 0 if rollout is None else self._check_physics(rollout, step)
         counts = self._algorithm.take_step_counts()
         asked, skipped = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0)
         if not parameters_are_finite(self._policy):
@@ -158,11 +158,11 @@ class NanGuard:
         self._had_outliers = found is not None
 
     def _check_steps(
-        self, rollout: TensorDict, metrics: Mapping[str, float], step: int, asked: int, skipped: int
+        self, rollout: TensorDict | None, metrics: Mapping[str, float], step: int, asked: int, skipped: int
     ) -> None:
         """Warn when gradient steps begin to be skipped, or a replay buffer stores what will skip later ones."""
         stores = self._algorithm.learns_from == "replay"
-        spoils = stores and find_origin(rollout) is not None
+        spoils = stores and rollout is not None and find_origin(rollout) is not None
         if (skipped and not self._was_skipping) or (spoils and not self._was_spoiling):
             origin = _describe_origin(rollout, metrics)
             later = "; the replay buffer has it now, and the steps that draw it will be skipped, too"
@@ -204,9 +204,9 @@ def _reason(has_stepped: bool, metrics: Mapping[str, float]) -> str:
     return f"gradients were finite and the steps too large: the learning rate{of} is too high"
 
 
-def _describe_origin(rollout: TensorDict, metrics: Mapping[str, float]) -> str:
+def _describe_origin(rollout: TensorDict | None, metrics: Mapping[str, float]) -> str:
     """Return the non-finite fields of a rollout for a warning; "" if all are finite."""
-    origin = find_origin(rollout)
+    origin = None if rollout is None else find_origin(rollout)
     if origin is None:
         return ""
     terms = [name for name, value in metrics.items() if name.startswith("rewards/") and not math.isfinite(value)]

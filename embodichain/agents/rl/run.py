@@ -114,7 +114,7 @@ def run_training(
                     at_end.callback(_save_profile, profiler)
                 logger.speak_as(process_group.rank, is_started=True)
                 with _rescuing(trainer, stop):
-                    trainer.train(cfg.iterations * cfg.buffer_size * env.num_envs * process_group.world_size)
+                    trainer.train(cfg.iterations * trainer.steps_per_iteration)
     except BaseException:
         if new_folder is not None:
             new_folder.remove_without_results()

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks that configs name)
-from embodichain.agents.rl.algo import BaseAlgorithmCfg
+from embodichain.agents.rl.algo import BaseAlgorithm, BaseAlgorithmCfg
 from embodichain.agents.rl.algo.registry import algorithm_data, get_algo_class
-from embodichain.agents.rl.algo.sac import EXPERT
+from embodichain.agents.rl.buffer import EXPERT
 from embodichain.agents.rl.config.named import find_named_file
 from embodichain.agents.rl.config.overrides import (
     apply_overrides,
@@ -23,7 +23,7 @@ from embodichain.agents.rl.config.overrides import (
     split_overrides,
     without_unknown_terms,
 )
-from embodichain.agents.rl.config.trainer_cfg import EventsCfg, TrainCfg, TrainerCfg, is_cloning_config, is_env_config
+from embodichain.agents.rl.config.trainer_cfg import EventsCfg, TrainCfg, TrainerCfg, is_env_config
 from embodichain.agents.rl.gymnasium_checks import gymnasium_problems
 from embodichain.agents.rl.metrics.loggers import FoundLogger, find_loggers
 from embodichain.agents.rl.models import PolicyCfg
@@ -105,8 +105,6 @@ def load_run_config(
             found.refuse_other_products(data)
     if is_env_config(data):
         raise ConfigError(f"{name}: is an environment's config; needed is the training config that names it")
-    if is_cloning_config(data):
-        raise ConfigError(f"{name}: is the config of a behaviour cloning, for embodichain bc {name}")
     return _load(data, folder, overrides, allowed_imports)
 
 
@@ -173,14 +171,15 @@ def _load(data: dict[str, Any], folder: Path, overrides: Sequence[str], allowed_
     problems += trainer.problems()
     policy: PolicyBlock | None = None
     algorithm: Any = None
+    algo_class: type[BaseAlgorithm] | None = None
     env: ParsedEnv | ParsedGymnasiumEnv | None = None
     if train is not None and "policy" not in wrong:
         with collected(problems):
             policy = parse_policy_block(train.policy, allowed_imports)
     if train is not None and not {"algorithm", "algorithm.name"} & wrong.keys():
         with collected(problems, "algorithm.name: "):
-            cfg_class = get_algo_class(train.algorithm.name).cfg_class
-            algorithm, more = parse(cfg_class, train.algorithm.cfg, "algorithm.cfg")
+            algo_class = get_algo_class(train.algorithm.name)
+            algorithm, more = parse(algo_class.cfg_class, train.algorithm.cfg, "algorithm.cfg")
             wrong |= more
             if policy is not None:
                 problems += _pair_problems(train.algorithm.name, policy)
@@ -202,7 +201,8 @@ def _load(data: dict[str, Any], folder: Path, overrides: Sequence[str], allowed_
     events = {kind: find(terms, place=f"trainer.events.{kind}") for kind, terms in vars(trainer.events).items()}
     wrong |= _misplaced(wrong, own, algorithm)
     problems += [f"{path}: {problem}" for path, problem in wrong.items()]
-    problems += _size_problems(algorithm, trainer, policy, env, wrong)
+    if algo_class is None or algo_class.learns_from != "demonstrations":
+        problems += _size_problems(algorithm, trainer, policy, env, wrong)
     problems += _expert_problems(algorithm, file)
     problems = name_overrides(converted.in_users_words(problems), own)
     raise_problems(as_typed(problems, overrides))

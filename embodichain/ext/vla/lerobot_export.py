@@ -11,10 +11,12 @@ import torch
 
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
 from embodichain.agents.rl.models import SmolVLA, VLAPolicy, VLAPolicyCfg
+from embodichain.agents.rl.models.block import space_size
 from embodichain.commands.arguments import checked_path, output_folder
+from embodichain.ext.vla.gaussian_vla import STATE
 from embodichain.ext.vla.lerobot.features import find_entries
-from embodichain.ext.vla.lerobot.folder import LeRobotFolder, build_lerobot_model
-from embodichain.ext.vla.lerobot.writing import write_lerobot_folder
+from embodichain.ext.vla.lerobot.folder import LeRobotFolder, build_lerobot_model, for_robot
+from embodichain.ext.vla.lerobot.writing import write_lerobot_folder, write_statistics
 from embodichain.ext.vla.loading import read_model_path
 from embodichain.ext.vla.policy import without_adapters
 from embodichain.tools.open_run import OpenRun, open_run
@@ -58,6 +60,8 @@ def export_lerobot(
         shapes = {entry: spaces[entry].shape for entry in entries.values()}
         try:
             files = write_lerobot_folder(folder, model, source, entries, shapes)
+            if not torch.equal(model.state_mean, source.processors.state.mean):  # demonstrations were imitated since
+                write_statistics(folder, model)
             largest = _compare(model, folder, entries, steps)
         except ParityError:
             shutil.rmtree(folder)
@@ -79,6 +83,8 @@ def _source(saved: SavedRun, opened: OpenRun) -> tuple[LeRobotFolder, dict[str, 
             f"--format {NAME}: {saved.folder}: only for a policy that began from LeRobot's SmolVLA, whose folder is "
             "policy.vla_config.model_path"
         )
+    observed, action_space = entry_spaces(opened.env.single_observation_space), opened.env.single_action_space
+    source = for_robot(source, observed[STATE].shape[0], space_size(action_space))
     return source, find_entries(source.cfg, block.vla_config.features)
 
 

@@ -174,11 +174,11 @@ def read_model_path(model_path: str | Path, place: str = MODEL_PATH) -> StoredMo
     if hub is None or path.suffix in (".pt", ".safetensors"):
         raise ConfigError(
             f"{place}: no such folder or file: {path.absolute()}. A model is a folder with {_CONFIG} and {_WEIGHTS} "
-            "(as `embodichain bc` writes), a .pt file, or a hub repository as owner/name@revision"
+            "(as save_vla_model writes), a .pt file, or a hub repository as owner/name@revision"
         )
     if hub["revision"] is None:
         raise ConfigError(
-            f"{place}: no such folder: {path.absolute()}. `embodichain bc` writes one; if '{model_path}' is "
+            f"{place}: no such folder: {path.absolute()}. If '{model_path}' is "
             f"meant as a hub repository, name its revision, so that it stays the same: {model_path}@<commit or tag>"
         )
     return _read_folder(download(hub["repo"], hub["revision"], _FILES, place), place)

@@ -22,10 +22,10 @@ from torch import nn
 from embodichain.agents.rl.models.block import PolicySpaces
 from embodichain.agents.rl.models.policy import Policy
 from embodichain.agents.rl.models.registry import TypedPolicy
-from embodichain.ext.vla.gaussian_vla import GaussianVLA, GaussianVLACfg
+from embodichain.ext.vla.gaussian_vla import STATE, GaussianVLA, GaussianVLACfg
 from embodichain.ext.vla.lerobot.features import check_entries, find_entries
 from embodichain.ext.vla.lerobot.files import read_object
-from embodichain.ext.vla.lerobot.folder import LeRobotFolder, build_lerobot_model
+from embodichain.ext.vla.lerobot.folder import LeRobotFolder, build_lerobot_model, for_robot
 from embodichain.ext.vla.loading import (
     MODEL_PATH,
     StoredModel,
@@ -66,7 +66,7 @@ class VLAConfig:
     """The ``vla_config`` of a ``vla`` policy."""
 
     model_path: str | None = None
-    """Weights: a folder as ``embodichain bc`` writes, a ``.pt`` file, a folder of LeRobot's SmolVLA, or a hub
+    """Weights: a folder as ``save_vla_model`` writes, a ``.pt`` file, a folder of LeRobot's SmolVLA, or a hub
     repository ``owner/name@revision``; null: random initial weights."""
     model_class: str = "embodichain.agents.rl.models.TinyVLA"
     """Dotted path of the model's class."""
@@ -88,6 +88,9 @@ class VLAPolicyCfg:
     """Action size; inferred from the environment, and checked against it when given."""
     vla_config: VLAConfig = field(default_factory=VLAConfig)
     """The model."""
+    init_from: str | None = None
+    """Begin a training with the parameters and statistics of a run, such as a behaviour cloning's: its folder, without
+    date and time the latest of this name, ``<folder>/best`` or a checkpoint's file. Resuming does not read it again."""
 
 
 class VLAPolicy(Policy):
@@ -141,6 +144,26 @@ class VLAPolicy(Policy):
             log_prob, entropy = log_prob.sum((1, 2)), entropy.sum((1, 2))
         out = {"sample_log_prob": log_prob, "entropy": entropy, "value": value}
         return TensorDict({name: _shaped(value, td) for name, value in out.items()}, batch_size=td.batch_size)
+
+    @property
+    def imitation_length(self) -> int:
+        """Number of consecutive actions of ``imitation_loss``: a model may predict more than it executes."""
+        return int(getattr(self.model, "imitation_length", self.chunk_length))
+
+    def fit_inputs(self, frames: TensorDict) -> None:
+        """Fit the model's statistics of states and actions, if it has any, to demonstrations."""
+        if hasattr(self.model, "fit_inputs"):
+            self.model.fit_inputs(frames["entries"]["state"])
+        if hasattr(self.model, "fit_actions"):
+            self.model.fit_actions(frames["action"])
+
+    def imitation_loss(self, td: TensorDict) -> torch.Tensor:
+        """Return the model's own ``imitation_loss(obs, actions)`` or the negative log-likelihood, [B, H, A']."""
+        action = td["action"] if td["action"].dim() > 2 else td["action"].unsqueeze(1)
+        own_loss = getattr(self.model, "imitation_loss", None)
+        obs = _rows(td)
+        loss: torch.Tensor = -self.model.evaluate_actions(obs, action)[0] if own_loss is None else own_loss(obs, action)
+        return loss
 
     def reference(self) -> Policy:
         """Return a frozen copy; with adapters, this policy without them, which needs no memory."""
@@ -216,9 +239,12 @@ def build_stored_policy(
     cls = find_vla_class(vla.model_class)
     if isinstance(stored, LeRobotFolder):
         check_lerobot_class(cls, stored)
+        observed = entry_spaces(space)
+        if STATE in observed:
+            stored = for_robot(stored, observed[STATE].shape[0], given.action_dim)
         entries = find_entries(stored.cfg, vla.features)
         place = f"{stored.place}: {stored.path}"
-        check_entries(stored.cfg, entries, entry_spaces(space), given.action_dim, place)
+        check_entries(stored.cfg, entries, observed, given.action_dim, place)
         model, config = build_lerobot_model(stored, entries, vla.model_config, device)
         return _around(model, config, vla, space)
     if vla.features:

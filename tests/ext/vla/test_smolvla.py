@@ -13,13 +13,12 @@ from tensordict import TensorDict
 from torch import nn
 from torch.nn import functional as F
 
+from embodichain.agents.rl.algo import BC, BCCfg
+from embodichain.agents.rl.buffer import Demonstrations
 from embodichain.agents.rl.models import SmolVLA, VLAPolicy, build_policy
 from embodichain.ext.vla.loading import load_vla_model, save_vla_model
 from embodichain.ext.vla.policy import LoRACfg, add_lora
 from embodichain.ext.vla.smolvla_layers import fitted_pixels
-from embodichain.tools.cloning.cloning import Cloning, cloning_loss
-from embodichain.tools.cloning.config import BCCfg
-from embodichain.tools.cloning.demonstrations import Demonstrations
 from embodichain.utils import ConfigError
 
 LAYERS = {"intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -219,10 +218,12 @@ def test_two_ways_to_do_it_are_both_learned() -> None:
     net = tiny(chunk_length=1, action_dim=1, train_vlm=True)
     policy = VLAPolicy(net, SIZES)
     entries = TensorDict({k: v[:1].expand(2, *v.shape[1:]) for k, v in observation().items()}, batch_size=[2])
-    both = Demonstrations(entries, torch.tensor([[-0.8], [0.8]]), torch.tensor([1, 1]), 1)
-    cfg = BCCfg("train_config.json", steps=300, batch_size=64, learning_rate=3e-3)
-    Cloning(policy, both, cfg).run(lambda step, loss: None)
-    assert cloning_loss(policy, both, torch.tensor([0, 1])).item() < 1.5  # 1 + 0.64 with velocity 0
+    steps = TensorDict({"entries": entries, "action": torch.tensor([[-0.8], [0.8]])}, batch_size=[2])
+    bc = BC(BCCfg(updates_per_iteration=300, batch_size=64, learning_rate=3e-3), policy)
+    bc.use_demonstrations(Demonstrations([TensorDict.stack((step, step)).unsqueeze(0) for step in steps], 2))
+    bc.update_share = 1.0
+    bc.update(TensorDict())
+    assert bc.loss(torch.tensor([0, 1])).item() < 1.5  # 1 + 0.64 with velocity 0
     with torch.no_grad():
         prefix = net._see({k: v[:1].expand(200, *v.shape[1:]) for k, v in observation().items()})
         ends = net._carry(torch.randn(200, 1, 1), prefix).flatten()

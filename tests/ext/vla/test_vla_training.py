@@ -30,7 +30,8 @@ def write_config(folder: Path, **trainer: Any) -> Path:
     data = load_json(SHIPPED / "train_config.json")
     sizes = {"num_envs": 2, "buffer_size": 12, "iterations": 2, "enable_eval": False, "device": "cpu"}
     data["trainer"] |= {"gym_config": str(SHIPPED / "gym_config.json"), **sizes, **trainer}
-    data["policy"]["vla_config"] |= {"model_path": None, "model_config": TINY}
+    data["policy"] |= {"init_from": None}
+    data["policy"]["vla_config"] |= {"model_config": TINY}
     data["trainer"]["events"]["eval"]["record_camera"]["params"] |= {"resolution": [64, 48], "max_frames": 4}
     data["algorithm"]["cfg"]["batch_size"] = 4
     path = folder / "train.json"

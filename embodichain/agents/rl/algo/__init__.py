@@ -2,6 +2,7 @@
 
 from embodichain.agents.rl.algo.advantages import compute_gae, explained_variance, normalize_advantages
 from embodichain.agents.rl.algo.base import BaseAlgorithm, BaseAlgorithmCfg
+from embodichain.agents.rl.algo.bc import BC, BCCfg
 from embodichain.agents.rl.algo.grpo import GRPO, GRPOCfg
 from embodichain.agents.rl.algo.on_policy import AlgorithmCfg, OnPolicyAlgorithm, clipped_surrogate
 from embodichain.agents.rl.algo.optim import MetricMeans, gradient_step
@@ -11,10 +12,12 @@ from embodichain.agents.rl.algo.sac import SAC, SACCfg
 from embodichain.agents.rl.algo.symmetry import SymmetryCfg
 
 __all__ = [
+    "BC",
     "GRPO",
     "PPO",
     "SAC",
     "AlgorithmCfg",
+    "BCCfg",
     "BaseAlgorithm",
     "BaseAlgorithmCfg",
     "GRPOCfg",

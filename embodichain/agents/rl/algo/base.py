@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -57,9 +57,12 @@ class BaseAlgorithm(ABC):
         ConfigError: it cannot improve policies of this class.
     """
 
-    learns_from: ClassVar[Literal["rollouts", "replay"]] = "rollouts"
-    """Whether each update learns from the latest rollout alone, or from samples of a replay buffer, to which it adds
-    the rollout."""
+    learns_from: ClassVar[Literal["rollouts", "replay", "demonstrations"]] = "rollouts"
+    """Whether each update learns from the latest rollout alone, from samples of a replay buffer, to which it adds the
+    rollout, or from demonstrations: nothing is collected then, and ``update`` gets an empty rollout."""
+    needs: Sequence[str] = ()
+    """Names of what it is given before the training, each by a method ``use_<name>``: ``"demonstrations"``
+    (``buffer.Demonstrations``) and ``"mirror_map"`` (the environment's)."""
     policy_class: ClassVar[type[Any]] = Policy
     """The class of the policies that it improves; others are refused."""
     cfg_class: ClassVar[type[Any]] = BaseAlgorithmCfg
@@ -77,6 +80,8 @@ class BaseAlgorithm(ABC):
     """The policy to improve."""
     progress: float = 0.0
     """Finished share of the training, [0, 1); the trainer sets it before each update."""
+    update_share: float = 0.0
+    """Share of the training that one update is; the trainer sets it, too."""
 
     def __init__(self, cfg: Any, policy: Policy) -> None:
         self.check_policy_class(type(policy))
@@ -174,6 +179,10 @@ class BaseAlgorithm(ABC):
         Raises:
             ConfigError: it does not fit the memory.
         """
+
+    def steps_of_update(self, rollout_steps: int) -> int:
+        """Return the steps that an update learns from in each process: by default those of a rollout."""
+        return rollout_steps
 
     def stores(self) -> Mapping[str, ReplayBuffer]:
         """Return the replay buffers by name.

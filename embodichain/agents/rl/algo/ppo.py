@@ -182,6 +182,8 @@ class PPO(OnPolicyAlgorithm):
         self._adapts = cfg.lr_schedule == "adaptive"
         self._warmup_left = cfg.critic_warmup
         self.optimizer = self.make_optimizer(self.parameters, self._adapts)
+        if cfg.symmetry is not None:
+            self.needs = ("mirror_map",)
         self.return_scale = ReturnScale().to(self.device) if cfg.normalize_returns else None
         if cfg.kl_coef > 0:
             self.reference = policy.reference()

@@ -18,13 +18,10 @@ from embodichain.agents.rl.algo.advantages import ReturnScale
 from embodichain.agents.rl.algo.base import BaseAlgorithm, BaseAlgorithmCfg
 from embodichain.agents.rl.algo.optim import MetricMeans, gradient_step
 from embodichain.agents.rl.algo.registry import register_algo
-from embodichain.agents.rl.buffer import Demonstrations, ReplayBuffer, check_share
+from embodichain.agents.rl.buffer import Demonstrations, ReplayBuffer, check_digest, check_share
 from embodichain.agents.rl.models import Policy, SoftActorCritic
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.profiling import section
-
-EXPERT = "expert"
-"""Names the task's scripted expert where a dataset's folder could stand."""
 
 
 @configclass
@@ -177,6 +174,7 @@ class SAC(BaseAlgorithm):
         self._num_demonstrated = 0  # transitions of a batch
         if cfg.demonstrations is not None:
             self._num_demonstrated = check_share(cfg.demonstration_share, cfg.batch_size)
+            self.needs = ("demonstrations",)
         self._demonstrations: ReplayBuffer | None = None
         self._demonstrations_digest: str | None = None
         self._num_updates = 0  # of the critics
@@ -193,7 +191,7 @@ class SAC(BaseAlgorithm):
         """
         self._demonstrations = demonstrations.to_buffer(self.device)
         self._demonstrations_digest = demonstrations.digest()
-        self.policy.update_normalizer(demonstrations.obs().to(self.device))
+        self.policy.update_normalizer(demonstrations.frames()["obs"].to(self.device))
 
     def prepare(self, rollout: TensorDict) -> None:
         """Allocate the replay buffer; see ``BaseAlgorithm.prepare``."""
@@ -253,10 +251,7 @@ class SAC(BaseAlgorithm):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load what ``state_dict`` returned; ConfigError if it is of other demonstrations."""
-        if state["demonstrations"] != self._demonstrations_digest:
-            raise ConfigError(
-                f"algorithm.cfg.demonstrations: {self.cfg.demonstrations}: are not those that the run has learned from"
-            )
+        check_digest(state["demonstrations"], self._demonstrations_digest, self.cfg.demonstrations)
         super().load_state_dict(state)
         self._num_updates, self._owed = state["num_updates"], state["owed"]
 

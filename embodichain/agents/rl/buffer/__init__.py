@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from embodichain.agents.rl.buffer.batches import check_sequences, iterate_minibatches, learning_batch
-from embodichain.agents.rl.buffer.demonstrations import Demonstrations, check_share
+from embodichain.agents.rl.buffer.demonstrations import EXPERT, Demonstrations, check_digest, check_share
 from embodichain.agents.rl.buffer.layout import (
     ROLLOUT_FIELDS,
     RolloutField,
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from embodichain.ext.asynchronous.vla_buffer import VLABuffer as VLABuffer
 
 __all__ = [
+    "EXPERT",
     "ROLLOUT_FIELDS",
     "BufferClosedError",
     "Demonstrations",
@@ -28,6 +29,7 @@ __all__ = [
     "RolloutOrigin",
     "VLABuffer",
     "allocate_rollout",
+    "check_digest",
     "check_rollout",
     "check_sequences",
     "check_share",

@@ -17,15 +17,18 @@ from embodichain.agents.rl.buffer.replay import ReplayBuffer
 from embodichain.utils import ConfigError
 from embodichain.utils.machine import check_memory
 
+EXPERT = "expert"
+"""Names the task's scripted expert where a dataset's folder could stand."""
+
 
 @dataclass(frozen=True)
 class Demonstrations:
     """Episodes, each as a rollout of one environment.
 
     Attributes:
-        episodes: rollouts [1, T+1] of any T >= 1, with ``obs``, ``entries`` if the policy reads any, ``action``,
-            ``reward`` and ``terminated``. Slot T is the observation after the last step; if that step terminated the
-            episode, it is not read.
+        episodes: rollouts [1, T+1] of any T >= 1, with what the policy reads of ``obs`` and ``entries``, ``action``
+            and, to learn from rewards, ``reward`` and ``terminated``. Slot T is the observation after the last step; if
+            that step terminated the episode, it is not read.
         num_succeeded: episodes that ended with success.
     """
 
@@ -37,17 +40,19 @@ class Demonstrations:
         """M."""
         return sum(_num_steps(episode) for episode in self.episodes)
 
-    def obs(self) -> torch.Tensor:
-        """Return the observations of all steps, [M, O]."""
-        return torch.cat([episode["obs"][0, :-1] for episode in self.episodes])
+    def frames(self) -> TensorDict:
+        """Return all steps, [M], with ``left``, the number of steps to the end of the episode, this one included."""
+        steps = TensorDict.cat([episode[0, :-1] for episode in self.episodes])
+        steps["left"] = torch.cat([torch.arange(_num_steps(episode), 0, -1) for episode in self.episodes])
+        return steps
 
     def describe(self) -> str:
         """Return a line for the log."""
+        line = f"{len(self.episodes)} episodes of {self.num_steps:,} steps"
+        if "reward" not in self.episodes[0].keys():  # noqa: SIM118 (a TensorDict, not a dict)
+            return line
         rewards = torch.cat([episode["reward"][0, :-1] for episode in self.episodes])
-        return (
-            f"{len(self.episodes)} episodes of {self.num_steps:,} steps, {self.num_succeeded} with success, rewards "
-            f"from {rewards.min():.4g} to {rewards.max():.4g}"
-        )
+        return f"{line}, {self.num_succeeded} with success, rewards from {rewards.min():.4g} to {rewards.max():.4g}"
 
     def digest(self) -> str:
         """Return the SHA-256 of all numbers."""
@@ -65,7 +70,7 @@ class Demonstrations:
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Demonstrations:
         """Return what :meth:`to_data` was called for."""
-        episodes = [TensorDict(fields, batch_size=fields["reward"].shape) for fields in data["episodes"]]
+        episodes = [TensorDict(fields, batch_size=fields["action"].shape[:2]) for fields in data["episodes"]]
         return cls(episodes, data["num_succeeded"])
 
     def to_buffer(self, device: torch.device) -> ReplayBuffer:
@@ -98,6 +103,12 @@ def check_share(share: float, batch_size: int) -> int:
             "least one must be of demonstrations, and one of the replay buffer"
         )
     return count
+
+
+def check_digest(saved: str | None, own: str | None, source: str | None) -> None:
+    """Check that a checkpoint's run has learned from the same demonstrations; ConfigError: it has not."""
+    if saved != own:
+        raise ConfigError(f"algorithm.cfg.demonstrations: {source}: are not those that the run has learned from")
 
 
 def _num_steps(episode: TensorDict) -> int:

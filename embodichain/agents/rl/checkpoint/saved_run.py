@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,8 +51,9 @@ def find_run(target: str) -> SavedRun:
     """Find a run and a checkpoint of it.
 
     Args:
-        target: a run's folder, for its latest checkpoint; ``<folder>/best``, for the best one; a checkpoint's file; or
-            ``latest`` or ``best`` (also ``latest/best``), of the run in ``outputs`` that saved last.
+        target: a run's folder, for its latest checkpoint; ``<folder>/best``, for the best one; a checkpoint's file;
+            a folder's name without date and time, for the run of that name that saved last; or ``latest`` or ``best``
+            (also ``latest/best``), of the run in ``outputs`` that saved last.
 
     Raises:
         ConfigError: there is none, it cannot be read, or its folder has links that lead out of it.
@@ -112,7 +114,9 @@ def _read_target(target: str, exp_name: str | None = None) -> tuple[Path, bool]:
     is_best = _asks_for_best(path)
     if _is_of_last_run(path):
         return last_run(exp_name), is_best
-    return (path.parent if is_best else path), is_best
+    path = path.parent if is_best else path
+    runs = _saved_runs(path.parent, path.name)
+    return (max(runs, key=runs.__getitem__) if runs and not path.exists() else path), is_best
 
 
 def _asks_for_best(path: Path) -> bool:
@@ -174,9 +178,14 @@ def last_run(exp_name: str | None = None) -> Path:
     Raises:
         ConfigError: none has a checkpoint.
     """
-    pattern = "*" if exp_name is None else f"{exp_name}_" + "[0-9]" * 8 + "_" + "[0-9]" * 6
-    saved = {path.parent.parent: path.stat().st_mtime for path in Path("outputs").glob(f"{pattern}/checkpoints/*.pt")}
+    saved = _saved_runs(Path("outputs"), exp_name)
     if not saved:
         which = "" if exp_name is None else f" of '{exp_name}'"
         raise ConfigError(f"no run{which} in {Path('outputs').absolute()} has a checkpoint")
     return max(saved, key=saved.__getitem__)
+
+
+def _saved_runs(outputs: Path, exp_name: str | None) -> dict[Path, float]:
+    """Return the runs in a folder, of any or one ``exp_name``, with the time of their last save, s."""
+    pattern = "*" if exp_name is None else f"{glob.escape(exp_name)}_" + "[0-9]" * 8 + "_" + "[0-9]" * 6
+    return {path.parent.parent: path.stat().st_mtime for path in outputs.glob(f"{pattern}/checkpoints/*.pt")}

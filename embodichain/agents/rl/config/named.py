@@ -13,9 +13,6 @@ from embodichain.utils.errors import nearest
 from embodichain.utils.shipped import ROOT, TASK_CONFIGS, shipped_path
 from embodichain.utils.utility import CONFIG_SUFFIXES, load_config_file
 
-TRAIN, BC = "train", "bc_config"
-"""How the names of training configs begin, and of those for behaviour cloning."""
-
 _MAIN = "train_config"
 _FIRST = ("quickstart", _MAIN)  # the variants that a task's name alone means, if there
 
@@ -30,7 +27,7 @@ class ShippedConfig:
         env_id: the task that it trains.
         algorithm: its algorithm's name.
         is_first: whether the task's name alone means it.
-        starts_from_clone: whether its policy starts from the model that ``embodichain bc`` writes.
+        starts_from_clone: whether its policy starts from the run of ``embodichain bc``.
     """
 
     path: Path
@@ -51,30 +48,29 @@ class ShippedConfig:
         return self.task if self.is_first else f"{self.task}/{self.variant}"
 
 
-def find_config(target: str | Path, kind: str = TRAIN) -> Path:
+def find_config(target: str | Path) -> Path:
     """Return the config file that a user names.
 
     Args:
         target: its path, from the working directory or else from where the shipped ones begin; a folder with one such
             file; or a shipped one's name: that of its folder, alone or with variant or algorithm (``push_cube/grpo``),
             or with the id of an environment in place of the folder.
-        kind: ``TRAIN`` or ``BC``.
 
     Raises:
         ConfigError: there is none, or a folder has several.
     """
     path = Path(target)
     if (shipped := shipped_path(path)) != path:
-        return _announced(shipped) if shipped.is_file() else find_config(shipped, kind)
-    if path.is_dir() and (files := _files(path, kind)):
+        return _announced(shipped) if shipped.is_file() else find_config(shipped)
+    if path.is_dir() and (files := _files(path)):
         return _announced(_only(files, path))
     if path.suffix in CONFIG_SUFFIXES or (path.exists() and not path.is_dir()):
         return path  # its reader says what is wrong with it
-    names = _names(kind)
+    names = _names()
     if str(target) in names:
         return _announced(names[str(target)])
     if path.is_dir():
-        raise ConfigError(f"{path}: a folder without a file {kind}*.json or .yaml")
+        raise ConfigError(f"{path}: a folder without a file train*.json or .yaml")
     tasks = ", ".join(sorted({found.parent.name for found in names.values()}))
     raise ConfigError(
         f"'{target}': no such file or folder, and no shipped config of this name.{nearest(str(target), names)} "
@@ -85,7 +81,7 @@ def find_config(target: str | Path, kind: str = TRAIN) -> Path:
 def names_config(target: str) -> bool:
     """Return whether a user's words name a config's file, or a shipped training config."""
     path = Path(target)
-    return (path.suffix.lower() in CONFIG_SUFFIXES and path.is_file()) or target in _names(TRAIN)
+    return (path.suffix.lower() in CONFIG_SUFFIXES and path.is_file()) or target in _names()
 
 
 def find_named_file(name: str, folder: Path, place: str) -> Path:
@@ -118,10 +114,8 @@ def shipped_configs() -> Sequence[ShippedConfig]:
 
 
 @cache
-def _names(kind: str) -> dict[str, Path]:
-    """Return the paths of the shipped configs of a kind (``TRAIN``, ``BC``), by all their names."""
-    if kind == BC:
-        return {path.parent.name: path for path in TASK_CONFIGS.rglob(f"{BC}*.json")}
+def _names() -> dict[str, Path]:
+    """Return the paths of the shipped training configs, by all their names."""
     names: dict[str, Path] = {}
     for config in shipped_configs():
         for task in (config.task, config.path.parent.relative_to(TASK_CONFIGS).as_posix(), config.env_id):
@@ -150,12 +144,12 @@ def _read(path: Path, variant: str, is_first: bool) -> ShippedConfig:
     data = load_config_file(path)
     env: dict[str, Any] | str = data["trainer"]["gym_config"]
     env_id = (load_config_file(ROOT / env) if isinstance(env, str) else env)["id"]
-    starts_from_clone = "model_path" in data["policy"].get("vla_config", {})
+    starts_from_clone = data["policy"].get("init_from") is not None
     return ShippedConfig(path, variant, env_id, data["algorithm"]["name"], is_first, starts_from_clone)
 
 
-def _files(folder: Path, kind: str) -> list[Path]:
-    return sorted(path for path in folder.glob(f"{kind}*") if path.suffix in CONFIG_SUFFIXES)
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("train*") if path.suffix in CONFIG_SUFFIXES)
 
 
 def _only(files: Sequence[Path], folder: Path) -> Path:

@@ -208,11 +208,6 @@ class TrainCfg:
 _BLOCKS = frozenset({"trainer", "runtime", "policy", "algorithm"})  # by which a training config is known
 
 
-def is_cloning_config(data: dict[str, Any]) -> bool:
-    """Return whether a config file's content is of a behaviour cloning, which names a training config."""
-    return "train_config" in data and _BLOCKS.isdisjoint(data)
-
-
 def is_env_config(data: dict[str, Any]) -> bool:
     """Return whether a config file's content is an environment's, rather than a training's."""
     return "id" in data and _BLOCKS.isdisjoint(data)

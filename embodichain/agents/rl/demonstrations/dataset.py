@@ -25,6 +25,7 @@ from embodichain.datasets.lerobot_reading import LeRobotEpisode, read_info, read
 from embodichain.datasets.task_record import task_record
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import placed
+from embodichain.utils.instructions import encode_instructions
 from embodichain.utils.observations import column_names, entry_spaces
 
 PLACE = "algorithm.cfg.demonstrations"
@@ -33,6 +34,7 @@ _OBS, _ACTION, _REWARD, _SUCCESS = "observation.environment_state", "action", "n
 _JOINTS = "observation.state"
 # Mark the frames in which a person acted: in LeRobot's HIL-SERL, and in its recordings with corrections (DAgger).
 _INTERVENTIONS = ("complementary_info.is_intervention", "intervention")
+_VECTORS = ("state", "instruction")  # entries of VLA policies that are no images
 _TOLERANCE = 1e-5  # of the action limits
 
 
@@ -43,6 +45,9 @@ class Task:
     Attributes:
         joint_names: of the robot; None where ``observation.state`` is something else.
         config: of the environment, as plain data with every default.
+        reads_obs: the policy reads the flat observation. Otherwise the dataset may be another environment's, with the
+            same entries.
+        imitates: actions alone are learned from, and no rewards.
     """
 
     observation_space: spaces.Dict
@@ -50,6 +55,8 @@ class Task:
     success_terminates: bool
     joint_names: list[str] | None
     config: Mapping[str, Any]
+    reads_obs: bool = True
+    imitates: bool = False
 
 
 def read_demonstrations(
@@ -80,7 +87,7 @@ def read_demonstrations(
         if first is None:
             raise ConfigError(f"{path}: has no episodes")
         # Before the features: where it is of another task, these differ as well.
-        has_record = _check_record(path, first, task.config)
+        has_record = not task.reads_obs or _check_record(path, first, task.config)
         reader = _Reader(path, features, task, keys)
         if not has_record:
             logger.log_warning(
@@ -132,10 +139,11 @@ class _Reader:
 
     def __init__(self, path: str, features: Mapping[str, Any], task: Task, keys: Sequence[str]) -> None:
         self._path = path
-        self._terminates = task.success_terminates
         space = task.action_space
         self._low, self._high = torch.from_numpy(space.low), torch.from_numpy(space.high)
-        self._images = {key: f"observation.images.{_camera_of(key)}" for key in keys}
+        self._task = task
+        self._images = {key: f"observation.images.{_camera_of(key)}" for key in keys if key not in _VECTORS}
+        self._vectors = [key for key in keys if key in _VECTORS]
         self.mark = next((name for name in _INTERVENTIONS if name in features), None)
         self._check_features(features, task)
 
@@ -145,22 +153,26 @@ class _Reader:
         frames = self._frames(episode, place)
         count = len(frames)
         is_success = frames["success"]
-        terminated = is_success & self._terminates
+        terminated = is_success & self._task.success_terminates
         terminated[:-1] = False
         for first, end in _series(frames["marked"]):
             # The rows up to ``last`` have an observation behind them, or need none.
             last = min(end, count - 1)
             rows = torch.arange(first, last + 1)
-            if end == count and terminated[-1]:
+            if end == count and (terminated[-1] or self._task.imitates):
                 rows = torch.cat((rows, rows[-1:]))
             if len(rows) < 2:
                 continue
             rollout = frames[rows].exclude("success", "marked")
-            rollout["terminated"] = terminated[rows]
+            if not self._task.imitates:
+                rollout["terminated"] = terminated[rows]
             yield rollout.unsqueeze(0), bool(is_success[rows[-2]])
 
     def _check_features(self, features: Mapping[str, Any], task: Task) -> None:
-        for name in (_OBS, _ACTION, _REWARD, _SUCCESS, *self._images.values()):
+        obs = (_OBS,) if task.reads_obs else ()
+        rewards = () if task.imitates else (_REWARD, _SUCCESS)
+        joints = (_JOINTS,) if "state" in self._vectors else ()
+        for name in (*obs, _ACTION, *rewards, *joints, *self._images.values()):
             if name not in features:
                 hint = " (LeRobotRecorder writes it with environment_state)" if name == _OBS else ""
                 raise ConfigError(f"{self._path}: has no feature '{name}'{hint}; it has {', '.join(features)}")
@@ -169,7 +181,8 @@ class _Reader:
             raise ConfigError(
                 f"{self._path}: is of another robot: its joints are {joints}, this one's {task.joint_names}"
             )
-        self._check_columns(features[_OBS].get("names"), column_names(task.observation_space))
+        if task.reads_obs:
+            self._check_columns(features[_OBS].get("names"), column_names(task.observation_space))
         known = entry_spaces(task.observation_space)
         for key, name in self._images.items():
             shape, wanted = list(features[name]["shape"]), list(known[key].shape)
@@ -189,27 +202,34 @@ class _Reader:
 
     def _frames(self, episode: LeRobotEpisode, place: str) -> TensorDict:
         """Return the checked frames of an episode, [F]."""
-        numbers = {
-            "obs": (_OBS, self._num_columns),
-            "action": (_ACTION, len(self._low)),
-            "reward": (_REWARD, 1),
-            "success": (_SUCCESS, 1),
-        }
+        task = self._task
+        numbers = {"action": (_ACTION, len(self._low))}
+        if task.reads_obs:
+            numbers["obs"] = (_OBS, self._num_columns)
+        if not task.imitates:
+            numbers |= {"reward": (_REWARD, 1), "success": (_SUCCESS, 1)}
         if self.mark is not None:
             numbers["marked"] = (self.mark, 1)
+        if "state" in self._vectors:
+            numbers["state"] = (_JOINTS, entry_spaces(task.observation_space)["state"].shape[0])
         found = {key: _rows(episode, name, size, place) for key, (name, size) in numbers.items()}
         check_finite(found, place, {key: name for key, (name, _) in numbers.items()})
-        self._check_limits(found["action"], place)
-        count = len(found["obs"])
+        if task.reads_obs:
+            self._check_limits(found["action"], place)
+        count = len(found["action"])
+        entries = {key: torch.from_numpy(episode.frames[name].copy()) for key, name in self._images.items()}
+        if "state" in found:
+            entries["state"] = found.pop("state")
+        if "instruction" in self._vectors:
+            entries["instruction"] = encode_instructions([episode.task]).repeat(count, 1)
+        marked, is_success = (found.pop(key, None) for key in ("marked", "success"))
         frames = TensorDict(found, batch_size=[count])
-        frames["reward"] = found["reward"].squeeze(1)
-        frames["success"] = found["success"].squeeze(1) > 0.5
-        frames["marked"] = (
-            torch.ones(count, dtype=torch.bool) if self.mark is None else found["marked"].squeeze(1) > 0.5
-        )
-        if self._images:
-            images = {key: torch.from_numpy(episode.frames[name]) for key, name in self._images.items()}
-            frames["entries"] = TensorDict(images, batch_size=[count])
+        if not task.imitates:
+            frames["reward"] = found["reward"].squeeze(1)
+        for key, flags, default in (("marked", marked, True), ("success", is_success, False)):
+            frames[key] = torch.full((count,), default) if flags is None else flags.squeeze(1) > 0.5
+        if entries:
+            frames["entries"] = TensorDict(entries, batch_size=[count])
         return frames
 
     def _check_limits(self, action: Tensor, place: str) -> None:

@@ -30,6 +30,7 @@ from embodichain.agents.rl.models.distributions import (
     bounded,
     evaluate_gaussian,
     sample_gaussian,
+    with_raw_action,
 )
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
 from embodichain.agents.rl.models.policy import Policy
@@ -115,6 +116,10 @@ class GaussianPolicy(Policy):
         """Merge observations [..., O] into the running statistics; without ``normalize_obs`` it does nothing."""
         if isinstance(self.normalizer, RunningNormalizer):
             self.normalizer.update(obs)
+
+    def imitation_loss(self, td: TensorDict) -> torch.Tensor:
+        """Return the loss of demonstrated actions; see ``Policy.imitation_loss``."""
+        return super().imitation_loss(with_raw_action(td, self.squash))
 
     @torch.no_grad()
     def diagnostics(self) -> dict[str, torch.Tensor]:

@@ -91,8 +91,9 @@ class PolicyCfg:
     obs_groups: ObsGroupsCfg = ObsGroupsCfg()
     """Entries of the flat observation that each network reads; by default all."""
     init_from: str | None = None
-    """Begin a training with the parameters and input statistics of a run: its folder, ``<folder>/best`` or a
-    checkpoint's file. Policies without a critic load the actor alone. Resuming does not read it again."""
+    """Begin a training with the parameters and input statistics of a run: its folder, without date and time the latest
+    of this name, ``<folder>/best`` or a checkpoint's file. Policies without a critic load the actor alone. Resuming
+    does not read it again."""
 
     @field_validator("log_std_range")
     @classmethod

@@ -82,6 +82,13 @@ def evaluate_gaussian(
     return {"sample_log_prob": log_prob, "entropy": entropy, "mean": mean, "log_std": log_std}
 
 
+def with_raw_action(td: TensorDict, squash: LinearScale | None) -> TensorDict:
+    """Return what ``evaluate_gaussian`` needs of actions [..., A] or [..., H, A] that another one chose."""
+    if squash is None:
+        return td
+    return td.copy().set("raw_action", squash.inverse(td["action"]).flatten(td.batch_dims))
+
+
 def _log_prob(
     raw: torch.Tensor, mean: torch.Tensor, log_std: torch.Tensor, squash: LinearScale | None, chunk_length: int
 ) -> torch.Tensor:

@@ -212,6 +212,28 @@ class Policy(nn.Module, ABC):
             td: has the ``action`` to evaluate and the ``evaluation_fields``; it is not changed.
         """
 
+    @property
+    def imitation_length(self) -> int:
+        """Number of consecutive actions that ``imitation_loss`` gets."""
+        return self.chunk_length
+
+    def fit_inputs(self, frames: TensorDict) -> None:
+        """Fit the input statistics to demonstrations: frames [M] with ``obs``, ``entries`` and ``action``."""
+        self.update_normalizer(frames["obs"])
+
+    def imitation_loss(self, td: TensorDict) -> torch.Tensor:
+        """Return the loss of demonstrated actions, with gradients: their negative log-likelihood, nats a number.
+
+        Args:
+            td: the input of ``evaluate_actions``, with ``action`` [..., A] or, if ``imitation_length`` is H > 1,
+                [..., H, A].
+
+        Returns:
+            [...], or [..., H, A'].
+        """
+        numbers = 1 if self.chunk_length > 1 else td["action"].shape[-1]
+        return -action_log_prob(self.evaluate_actions(td)) / numbers
+
     @torch.no_grad()
     def get_action(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
         """Call ``forward`` without gradients."""

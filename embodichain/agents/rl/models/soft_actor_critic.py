@@ -24,7 +24,13 @@ from embodichain.agents.rl.models.block import (
     run_network,
 )
 from embodichain.agents.rl.models.cnn import ImageEncoder, ImageEncoderCfg
-from embodichain.agents.rl.models.distributions import TanhSquash, bounded, evaluate_gaussian, sample_gaussian
+from embodichain.agents.rl.models.distributions import (
+    TanhSquash,
+    bounded,
+    evaluate_gaussian,
+    sample_gaussian,
+    with_raw_action,
+)
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
 from embodichain.agents.rl.models.policy import Policy
 from embodichain.utils import ConfigError, configclass
@@ -140,6 +146,10 @@ class SoftActorCritic(Policy):
     def evaluate_actions(self, td: TensorDict) -> TensorDict:
         """Return the actions' log-probability and entropy; see ``Policy.evaluate_actions``. There is no ``value``."""
         return TensorDict(evaluate_gaussian(td, *self._distribution(td), self.squash), batch_size=td.batch_size)
+
+    def imitation_loss(self, td: TensorDict) -> torch.Tensor:
+        """Return the loss of demonstrated actions; see ``Policy.imitation_loss``."""
+        return super().imitation_loss(with_raw_action(td, self.squash))
 
     def encode(self, td: TensorDict) -> TensorDict:
         """Return ``forward``'s input with the networks' own, ``encoded`` [..., O + F]; ``td`` is not changed.

@@ -1,4 +1,4 @@
-"""``policy.init_from``: a training starts with the policy of another run, or of a behaviour cloning."""
+"""``policy.init_from``: a training starts with the policy of another run, such as a behaviour cloning's."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from embodichain.agents.rl.checkpoint.cloned import find_cloned_policy
 from embodichain.agents.rl.checkpoint.saved_run import find_run
 from embodichain.agents.rl.distributed import get_process_group
-from embodichain.agents.rl.models import Policy, PolicyCfg, get_registered_policy_names, load_policy_state
+from embodichain.agents.rl.models import Policy, get_registered_policy_names, load_policy_state
 from embodichain.agents.rl.models.registry import PolicyBlock, get_policy_cfg_class
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import placed
@@ -22,7 +21,7 @@ _MEANING = ("encoder", "actor", "critic", "squash", "scale_actions", "chunk_leng
 
 
 def init_policy(policy: Policy, cfg: PolicyBlock) -> None:
-    """Load the parameters and input statistics of the run, or cloning, that ``init_from`` of the block names, if any.
+    """Load the parameters and input statistics of the run that ``init_from`` of the block names, if any.
 
     A policy without a critic skips the critic's. Rank 0 reads. The block of a user's policy is not read.
 
@@ -30,13 +29,11 @@ def init_policy(policy: Policy, cfg: PolicyBlock) -> None:
         ConfigError: the checkpoint cannot be read; parameters do not fit, each being named; or the run's policy used
             them in another way.
     """
-    if not isinstance(cfg, PolicyCfg) or cfg.init_from is None:
+    target: str | None = getattr(cfg, "init_from", None)
+    if target is None:
         return
-    target = cfg.init_from
 
     def read() -> tuple[str, dict[str, Any], dict[str, Any]]:
-        if (cloned := find_cloned_policy(target)) is not None:
-            return cloned
         run = find_run(target)
         return str(run.checkpoint), run.content["policy"], run.content["config"].get("policy", {})
 

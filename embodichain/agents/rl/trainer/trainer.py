@@ -66,7 +66,8 @@ class Trainer:
         config: the resolved config, which the checkpoints keep.
         evaluator: None without ``eval_env`` or ``eval_freq``.
         saver: writes the checkpoints.
-        global_step: environment steps so far, over all environments.
+        global_step: environment steps so far, over all environments; of behaviour cloning the frames learned from.
+        steps_per_iteration: of ``global_step``.
         train_seconds: time spent collecting and updating so far, s.
         last_evaluation: None before the first one.
     """
@@ -167,7 +168,9 @@ class Trainer:
         )
         space = getattr(env, "single_observation_space", None)
         self._nan_guard = NanGuard(policy, algorithm, cfg.max_skipped_updates, space)
-        self._steps_per_iteration = buffer_size * env.num_envs * self._process_group.world_size
+        world_size = self._process_group.world_size
+        self.steps_per_iteration = algorithm.steps_of_update(buffer_size * env.num_envs) * world_size
+        self._collects = algorithm.learns_from != "demonstrations"
         self._num_decisions = buffer_size // policy.chunk_length
         if algorithm.learns_from == "replay":
             algorithm.prepare(self.collector.allocate(self._num_decisions))
@@ -185,7 +188,8 @@ class Trainer:
         Raises:
             UnsavedTrainingError: the last checkpoint cannot be written. For any other there is a warning.
         """
-        iterations = -(-total_timesteps // self._steps_per_iteration)
+        iterations = -(-total_timesteps // self.steps_per_iteration)
+        self.algorithm.update_share = 1 / max(1, iterations)
         with self._training(iterations) as progress:  # a failed print does not end it
             while self._iteration < iterations:
                 self.algorithm.progress = self._iteration / iterations
@@ -281,11 +285,12 @@ class Trainer:
         with printing_may_fail(), script, torch_threads(1):
             progress = make_progress(iterations, self._iteration, self._process_group.is_main, self.config)
             try:
-                if self._iteration == 0 and self.policy.has_normalizer:
+                if self._iteration == 0 and self.policy.has_normalizer and self._collects:
                     self._warm_up()
                 self.saver.finished = freeze(self.state_dict())
                 self.collector.reset_every_rollout = self.algorithm.reset_every_rollout
-                self.collector.start()
+                if self._collects:
+                    self.collector.start()
                 yield progress
             finally:
                 progress.close()
@@ -303,15 +308,15 @@ class Trainer:
         if self.algorithm.reset_every_rollout:
             self._stats.drop_unfinished()
         start = self._clock()
-        rollout = self._collect(self._num_decisions)
+        rollout = self._collect(self._num_decisions) if self._collects else None
         collected = self._clock()
         losses = self._update(rollout)
         updated = self._clock()
-        statistics = self._stats.finish_rollout(rollout, knows_success(self.env))
+        statistics = {} if rollout is None else self._stats.finish_rollout(rollout, knows_success(self.env))
         end = self._clock()
         self._iteration += 1
-        num_steps = self._steps_per_iteration
-        if self.policy.chunk_length > 1:  # not all that were chosen are executed
+        num_steps = self.steps_per_iteration
+        if rollout is not None and self.policy.chunk_length > 1:  # not all that were chosen are executed
             num_steps = int(self._process_group.sum(torch.tensor(num_env_steps(rollout))))
         self.global_step += num_steps
         self.train_seconds += end - start
@@ -337,12 +342,13 @@ class Trainer:
             return self.collector.collect(num_steps)
 
     @section("update")
-    def _update(self, rollout: TensorDict) -> dict[str, float]:
+    def _update(self, rollout: TensorDict | None) -> dict[str, float]:
         """Improve the policy and then its input statistics; return the losses, means over the ranks."""
         with update_threads(self.policy, self._threads), update_precision(self.cfg.precision, self.algorithm.device):
-            losses = logged_numbers(self.algorithm, self.algorithm.update(rollout))
-        losses["clipped_actions"] = clipped_share(rollout["action"][:, :-1], self.env.action_space)
-        self.policy.update_normalizer(rollout["obs"][:, :-1])
+            losses = logged_numbers(self.algorithm, self.algorithm.update(TensorDict() if rollout is None else rollout))
+        if rollout is not None:
+            losses["clipped_actions"] = clipped_share(rollout["action"][:, :-1], self.env.action_space)
+            self.policy.update_normalizer(rollout["obs"][:, :-1])
         losses = mean_over_ranks(losses, self._process_group)
         check_in_step(self.policy, self._process_group)
         return losses

@@ -25,7 +25,7 @@ from embodichain.ext.vla.lerobot.processors import Processors, Statistics, read_
 from embodichain.ext.vla.lerobot.vlm import read_tokenizer, read_vlm_config
 from embodichain.ext.vla.smolvla import SmolVLA
 from embodichain.ext.vla.smolvla_config import PLACE as MODEL_CONFIG
-from embodichain.ext.vla.statistics import Normalization, divisor
+from embodichain.ext.vla.statistics import Normalization, divisor, shift_of
 from embodichain.ext.vla.weights import load_weights
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import unknown_name
@@ -87,16 +87,24 @@ def read_lerobot_folder(path: Path, config: Mapping[str, Any], place: str) -> Le
     return LeRobotFolder(path, config, cfg, processors, vlm, tokenizer, place)
 
 
-def for_other_robot(folder: LeRobotFolder, state_dim: int, action_dim: int) -> LeRobotFolder:
-    """Return the policy of a folder for states and actions of other sizes or statistics.
+def for_robot(folder: LeRobotFolder, state_dim: int, action_dim: int) -> LeRobotFolder:
+    """Return the policy of a folder for a robot's states and actions, whose sizes or statistics it may not have.
 
-    Its weights do not depend on either: states and actions are filled up to a fixed size. The statistics are initial
-    ones, of the kinds that its processors ask for.
+    Its weights do not depend on either: states and actions are filled up to a fixed size. The statistics are then
+    those that normalise nothing, of the kinds that its processors ask for, until demonstrations are imitated.
 
     Raises:
         ConfigError: states or actions are larger than that size.
     """
-    cfg = folder.cfg
+    cfg, processors = folder.cfg, folder.processors
+    sizes = cfg.input_features[STATE].shape, cfg.output_features[ACTION].shape
+    kinds = processors.state.kind, processors.action.kind
+    if (sizes, kinds) == (([state_dim], [action_dim]), (processors.state_kind, processors.action_kind)):
+        return folder
+    logger.log_warning(
+        f"{folder.place}: {folder.path}: has no statistics of this robot's states and actions: nothing is normalised "
+        "until a behaviour cloning fits them"
+    )
     for name, size, most, key in (
         (STATE, state_dim, cfg.max_state_dim, "max_state_dim"),
         (ACTION, action_dim, cfg.max_action_dim, "max_action_dim"),
@@ -111,9 +119,9 @@ def for_other_robot(folder: LeRobotFolder, state_dim: int, action_dim: int) -> L
         "output_features": _resized(folder.config["output_features"], ACTION, action_dim),
     }
     processors = replace(
-        folder.processors,
-        state=_initial(folder.processors.state_kind, state_dim),
-        action=_initial(folder.processors.action_kind, action_dim),
+        processors,
+        state=_initial(processors.state_kind, state_dim),
+        action=_initial(processors.action_kind, action_dim),
     )
     place = f"{folder.place}: {folder.path / 'config.json'}"
     return replace(folder, config=config, cfg=read_config(config, place), processors=processors)
@@ -124,7 +132,7 @@ def _resized(features: Mapping[str, Any], name: str, size: int) -> dict[str, Any
 
 
 def _initial(kind: Normalization, size: int) -> Statistics:
-    return Statistics(kind, torch.zeros(size), torch.ones(size))
+    return Statistics(kind, torch.full((size,), shift_of(kind)), torch.ones(size))
 
 
 def build_lerobot_model(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from embodichain.agents.rl.config.named import BC, find_config, find_named_file, quickstart_of, shipped_configs
+from embodichain.agents.rl.config.named import find_config, find_named_file, quickstart_of, shipped_configs
 from embodichain.utils import ConfigError
 from embodichain.utils.shipped import TASK_CONFIGS
 
@@ -60,12 +60,6 @@ def test_path_of_the_documentation_is_the_shipped_file_where_the_working_directo
 
 def test_every_shipped_config_is_found_by_its_own_name() -> None:
     assert {find_config(config.name) for config in shipped_configs()} == set(TASK_CONFIGS.rglob("train_config*.json"))
-
-
-def test_config_for_cloning_has_its_tasks_name_too() -> None:
-    assert find_config("push_colored_cube", BC) == TASK_CONFIGS / "push_colored_cube/bc_config.json"
-    with pytest.raises(ConfigError, match=r"no shipped config of this name\. Shipped: .*push_colored_cube; "):
-        find_config("reach", BC)
 
 
 def test_path_is_itself_and_comes_before_a_name(capsys: pytest.CaptureFixture[str]) -> None:

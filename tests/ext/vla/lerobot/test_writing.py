@@ -12,7 +12,7 @@ from embodichain.ext.vla.lerobot.features import find_entries
 from embodichain.ext.vla.lerobot.folder import (
     LeRobotFolder,
     build_lerobot_model,
-    for_other_robot,
+    for_robot,
 )
 from embodichain.ext.vla.lerobot.writing import write_lerobot_folder, write_statistics
 from embodichain.ext.vla.loading import read_model_path
@@ -81,7 +81,7 @@ def test_fitted_statistics_are_read_back(
         change_json(folder / name, ask_for_it)
     source = read_model_path(folder)
     assert isinstance(source, LeRobotFolder)
-    source = for_other_robot(source, 9, 2)
+    source = for_robot(source, 9, 2)
     entries = find_entries(source.cfg, ENTRIES)
     model = build_lerobot_model(source, entries, {}, "cpu")[0]
     model.fit_inputs(expected["state"])

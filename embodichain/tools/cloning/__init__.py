@@ -1,1 +1,0 @@
-"""Behaviour cloning: a policy imitates demonstrations, before reinforcement learning improves it."""
