@@ -47,9 +47,10 @@ from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.trainer.evaluation import Evaluation, Evaluator
 from embodichain.agents.rl.trainer.trainer import Trainer
+from embodichain.ext.gymnasium.cfg import GymnasiumEnvCfg
+from embodichain.ext.gymnasium.gymnasium_env import GymnasiumEnv
+from embodichain.ext.gymnasium.ids import PREFIX
 from embodichain.ext.report.statistics import Comparison, compare_groups
-from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnv, GymnasiumEnvCfg
-from embodichain.lab.gym.wrappers.gymnasium_env.cfg import PREFIX
 
 TASKS = ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5")
 LEARNERS = ("ours", "sb3")

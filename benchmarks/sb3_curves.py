@@ -78,7 +78,7 @@ def train_ours(run: RunConfig, env: Any, curve: Curve) -> None:
 def train_sb3(run: RunConfig, env: Any, curve: Curve) -> None:
     """Train with Stable-Baselines3's PPO at the same hyperparameters."""
     from benchmarks import sb3_learners  # noqa: PLC0415 (only this half of the comparison needs it)
-    from embodichain.lab.gym.wrappers.sb3 import SB3VecEnv  # noqa: PLC0415
+    from embodichain.ext.gymnasium.sb3 import SB3VecEnv  # noqa: PLC0415
 
     cfg, policy = run.trainer, run.resolved["policy"]
     venv = sb3_learners.normalized(SB3VecEnv(env), policy)

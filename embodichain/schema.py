@@ -23,6 +23,7 @@ from embodichain.agents.rl.config.trainer_cfg import TrainCfg
 from embodichain.agents.rl.models import get_registered_policy_names
 from embodichain.agents.rl.models.registry import get_policy_cfg_class
 from embodichain.lab.gym.config.env_config import ENV_KEYS, TERM_BLOCKS, TOP_KEYS, EnvFileCfg
+from embodichain.lab.gym.env_sources import EnvSource, env_sources
 from embodichain.lab.gym.envs import EmbodiedEnvCfg, SceneEnv
 from embodichain.lab.gym.envs.managers import ActionTerm, Functor
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, ObservationCfg
@@ -30,8 +31,6 @@ from embodichain.lab.gym.envs.managers.checks import leading_arguments
 from embodichain.lab.gym.envs.managers.modules import BLOCK_MODULES
 from embodichain.lab.gym.envs.managers.params import read_signature
 from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids
-from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnvCfg
-from embodichain.lab.gym.wrappers.gymnasium_env.cfg import GYMNASIUM_KEYS, PREFIX
 from embodichain.utils.configclass import is_required
 from embodichain.utils.docs import argument_docs, field_docs, first_line
 from embodichain.utils.module_utils import find_function_from_modules, public_names
@@ -87,15 +86,24 @@ def env_schema() -> Json:
         "properties": env,
         "additionalProperties": False,
     }
-    gymnasium = _gymnasium(defs)
-    own = {name: gymnasium["properties"][name] for name in GYMNASIUM_KEYS if name not in TOP_KEYS}
+    foreign = {source: _foreign(source, defs) for source in env_sources()}
+    own = {name: schema["properties"][name] for source, schema in foreign.items() for name in source.keys}
+    own = {name: value for name, value in own.items() if name not in TOP_KEYS}
     root = {
         "type": "object",
         "properties": {name: known[name] for name in TOP_KEYS} | own,
         "additionalProperties": False,
         "required": ["id"],
-        "if": {"properties": {"id": {"pattern": f"^{PREFIX}"}}, "required": ["id"]},
-        "then": {"$ref": _REFS.format(model=GymnasiumEnvCfg.__name__)},
+        "if": _id_begins_with("|".join(source.prefix for source in foreign)),
+        "then": {
+            "allOf": [
+                {
+                    "if": _id_begins_with(source.prefix),
+                    "then": {"$ref": _REFS.format(model=source.cfg_class.__name__)},
+                }
+                for source in foreign
+            ]
+        },
         "else": {
             "properties": dict.fromkeys(own, False),
             # The scene of a file has its actuators, and no robot of a config.
@@ -106,13 +114,17 @@ def env_schema() -> Json:
     return _file("Environment config", root, defs)
 
 
-def _gymnasium(defs: Json) -> Json:
-    """Return the schema of a Gymnasium environment's config, which is added to ``defs``, too."""
-    schema = _of(GymnasiumEnvCfg, defs)
-    schema["properties"] = {name: schema["properties"][name] for name in GYMNASIUM_KEYS}
+def _id_begins_with(prefix: str) -> Json:
+    return {"properties": {"id": {"pattern": f"^({prefix})"}}, "required": ["id"]}
+
+
+def _foreign(source: EnvSource, defs: Json) -> Json:
+    """Return the schema of the config of another library's environments, which is added to ``defs``, too."""
+    schema = _of(source.cfg_class, defs)
+    schema["properties"] = {name: schema["properties"][name] for name in source.keys}
     schema["properties"]["$schema"] = _EDITOR_KEY
     schema["additionalProperties"] = False
-    defs[GymnasiumEnvCfg.__name__] = schema
+    defs[source.cfg_class.__name__] = schema
     return schema
 
 

@@ -17,8 +17,8 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import VecNormalize
 
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks)
+from embodichain.ext.gymnasium.sb3 import SB3VecEnv
 from embodichain.lab.gym.utils.registration import make
-from embodichain.lab.gym.wrappers.sb3 import SB3VecEnv
 
 
 def train(steps: int, seed: int) -> tuple[PPO, VecNormalize]:

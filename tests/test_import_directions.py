@@ -43,6 +43,7 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
     ("sim", ["lab.sim"], ["root", "lab", "utils", "sim *"]),
     ("lab", ["=lab", "=lab.gym"], []),
     ("registry", ["lab.gym.registry"], ["root", "lab", "utils"]),
+    ("gym sources", ["lab.gym.env_sources"], ["utils", "managers"]),
     # The environments: terms and managers, then the environment that runs them, then its config file, then the tasks.
     ("managers", ["lab.gym.envs.managers"], ["root", "lab", "utils", "datasets", "sim*"]),
     (
@@ -53,11 +54,10 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
     ("envs", ["lab.gym.envs"], ["root", "lab", "utils", "registry", "sim*", "managers"]),
     ("gym config", ["lab.gym.config"], ["root", "lab", "utils", "registry", "sim*", "managers", "envs", "gym utils"]),
     ("gym utils", ["lab.gym.utils"], ["root", "lab", "utils", "registry", "sim*", "managers", "envs", "gym config"]),
-    # What other libraries want of our environments, and Gymnasium's as ours.
     (
         "wrappers",
         ["lab.gym.wrappers"],
-        ["root", "lab", "utils", "registry", "gym utils", "managers", "envs", "sim backend"],
+        ["root", "lab", "utils", "registry", "gym utils", "managers", "envs"],
     ),
     # The learner, which knows the environments by the VecEnv protocol alone.
     ("rl", ["=agents", "=agents.rl", "agents.rl.vec_env"], ["root", "utils"]),

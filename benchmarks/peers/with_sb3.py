@@ -8,8 +8,8 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from benchmarks.peers.clock import Clock
 from benchmarks.peers.setting import Setting
+from embodichain.ext.gymnasium.sb3 import SB3VecEnv
 from embodichain.lab.gym.envs import EmbodiedEnv
-from embodichain.lab.gym.wrappers.sb3 import SB3VecEnv
 
 
 def train(setting: Setting, env: EmbodiedEnv, clock: Clock, iterations: int) -> None:

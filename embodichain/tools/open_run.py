@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 import torch
 
-from embodichain.agents.rl.build import TaskEnv, build_env_policy, build_task
+from embodichain.agents.rl.build import build_env_policy, build_task
 from embodichain.agents.rl.checkpoint.content import loading
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun
 from embodichain.agents.rl.models import Policy, load_policy_state
-from embodichain.agents.rl.run_config import RunConfig, TaskCfg, load_checkpoint_config
+from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config
+from embodichain.agents.rl.task_env import TaskEnv
+from embodichain.lab.gym.env_sources import TaskCfg
 from embodichain.utils import ConfigError
 from embodichain.utils.device import resolve_device
 

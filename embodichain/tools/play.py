@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from embodichain.agents.rl.build import TaskEnv, build_task
+from embodichain.agents.rl.build import build_task
 from embodichain.agents.rl.checkpoint.saved_run import (
     SavedRun,
     check_is_no_config,
@@ -18,16 +18,15 @@ from embodichain.agents.rl.checkpoint.saved_run import (
     find_run_folder,
     names_run,
 )
-from embodichain.agents.rl.gymnasium_checks import with_scene
 from embodichain.agents.rl.metrics.panel import EvaluationLog
 from embodichain.agents.rl.models import Policy
-from embodichain.agents.rl.run_config import TaskCfg, load_run_config
+from embodichain.agents.rl.run_config import load_run_config
+from embodichain.agents.rl.task_env import TaskEnv, scene_env, with_scene
 from embodichain.agents.rl.trainer import viewer
 from embodichain.agents.rl.trainer.evaluation import Evaluator
-from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.env_sources import TaskCfg
 from embodichain.lab.gym.envs.managers import EventCfg, Functor
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
-from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnvCfg
 from embodichain.tools.agents import AGENTS
 from embodichain.tools.open_run import evaluated, open_run
 from embodichain.tools.record import check_is_free, recorded, write_into
@@ -65,8 +64,9 @@ class Played(NamedTuple):
 def play_in_browser(played: Played, episodes: int | None) -> None:
     """Play until Ctrl-C, or for ``episodes``."""
     with _stage(played, lambda cfg: with_scene(cfg, "--viewer")) as (env, policy, _, _):
-        assert isinstance(env, EmbodiedEnv)
-        viewer.play_live(env, policy.eval(), torch.device(played.device), played.seed + _SEED_OFFSET, episodes)
+        scene = scene_env(env)
+        assert scene is not None
+        viewer.play_live(scene, policy.eval(), torch.device(played.device), played.seed + _SEED_OFFSET, episodes)
 
 
 def play_video(
@@ -76,7 +76,7 @@ def play_video(
 
     Args:
         out: the video; None: in the run's folder.
-        size: width and height, pixels, both even; None: 640 x 480, or as a Gymnasium environment renders.
+        size: width and height, pixels, both even; None: 640 x 480, or as another library's environment renders.
         record: folder for a LeRobot dataset of the episodes.
 
     Returns:
@@ -88,7 +88,7 @@ def play_video(
     """
     if record is not None:
         check_is_free(record)
-    stage, seed = _stage(played, lambda cfg: recorded(_with_images(cfg), record)), played.seed
+    stage, seed = _stage(played, lambda cfg: recorded(cfg.with_images(), record)), played.seed
     with stage as (env, policy, view, default), closing(_camera(env, view, size, seed)) as camera:
         path = out or default
         write_into(env, record)
@@ -109,13 +109,13 @@ def _film(evaluator: Evaluator, policy: Policy, camera: Camera, video: VideoWrit
         num_frames += 1
 
     def on_step() -> None:
-        if not isinstance(env, EmbodiedEnv):
-            show()
         total, ended, _ = evaluator.progress()
         log.update(total, ended, num_frames)
 
-    if isinstance(env, EmbodiedEnv):
-        env.add_events({"play": EventCfg(_film_with(show), mode="interval", interval_step=1)})
+    if (scene := scene_env(env)) is not None:
+        scene.add_events({"play": EventCfg(_film_with(show), mode="interval", interval_step=1)})
+    else:
+        env.show_states(show)  # type: ignore[attr-defined]
     evaluator.run(policy, "", on_step=on_step)
 
 
@@ -134,16 +134,12 @@ def _film_with(show: Callable[[], None]) -> type[Functor]:
     return Film
 
 
-def _with_images(cfg: TaskCfg) -> TaskCfg:
-    return cfg.with_images() if isinstance(cfg, GymnasiumEnvCfg) else cfg
-
-
 def _camera(env: TaskEnv, view: dict[str, object], size: tuple[int, int] | None, seed: int) -> Camera:
     """Return what makes the images of an environment; raises as :func:`play_video`."""
-    if isinstance(env, EmbodiedEnv):
-        return SceneCamera(env, view, size or _SIZE)
+    if (scene := scene_env(env)) is not None:
+        return SceneCamera(scene, view, size or _SIZE)
     if size is not None:
-        raise ConfigError(f"--size: '{env.cfg.id}' has its own size: set it by its kwargs, if it takes one")
+        raise ConfigError(f"--size: {type(env).__name__} has its own size: set it by its kwargs, if it takes one")
     return OwnCamera(env, seed)
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from embodichain.agents.rl.build import TaskEnv
-from embodichain.agents.rl.gymnasium_checks import with_scene
-from embodichain.agents.rl.run_config import TaskCfg
+from embodichain.agents.rl.task_env import TaskEnv, with_scene
+from embodichain.lab.gym.env_sources import TaskCfg
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.cfg import DatasetCfg
 from embodichain.lab.gym.envs.managers.datasets import LeRobotRecorder
@@ -34,7 +33,7 @@ def recorded(cfg: TaskCfg, folder: Path | None) -> TaskCfg:
     The dataset has ``observation.environment_state``. See :func:`write_into`.
 
     Raises:
-        ConfigError: it is a Gymnasium environment.
+        ConfigError: it is an environment of another library.
     """
     if folder is None:
         return cfg

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from embodichain.agents.rl.build import TaskEnv
 from embodichain.agents.rl.models import Policy, policy_input
+from embodichain.agents.rl.task_env import TaskEnv
 from embodichain.agents.rl.vec_env import step_with
 from embodichain.lab.gym.envs.managers.measurements import Measurement
 from embodichain.utils.errors import CommandFailedError

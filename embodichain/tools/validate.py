@@ -12,15 +12,14 @@ import torch
 from embodichain.agents.rl.build import build_env_policy
 from embodichain.agents.rl.config.overrides import apply_overrides
 from embodichain.agents.rl.config.trainer_cfg import is_env_config
-from embodichain.agents.rl.run_config import RunConfig, TaskCfg, load_run_config
+from embodichain.agents.rl.run_config import RunConfig, load_run_config
+from embodichain.agents.rl.task_env import scene_cfg
 from embodichain.agents.rl.train_source import find_train_config
 from embodichain.lab.gym.config.converters import Converted, Unchanged, convert_environment
 from embodichain.lab.gym.config.env_config import config_to_cfg
+from embodichain.lab.gym.env_sources import TaskCfg, find_source
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.gym.registry import get_env_spec
-from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnvCfg
-from embodichain.lab.gym.wrappers.gymnasium_env.parsing import gymnasium_cfg
-from embodichain.lab.gym.wrappers.gymnasium_env.registry import is_gymnasium_id
 from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
@@ -50,7 +49,8 @@ def read_config(
         return load_run_config(path, [*on_device, *overrides], allowed_imports)
     problems: list[str] = []
     converted: Converted = Unchanged(data)
-    if not is_gymnasium_id(data["id"]):
+    source = find_source(data["id"])
+    if source is None:
         with placed(f"{path}: "):
             converted = convert_environment(data, problems)  # before the overrides, which have our paths
             raise_problems(problems)
@@ -58,8 +58,10 @@ def read_config(
     apply_overrides(data, overrides, problems)
     raise_problems(problems)
     with placed(f"{path}: "):
-        if is_gymnasium_id(data["id"]):
-            return data["id"], gymnasium_cfg(data, allowed_imports)
+        if source is not None:
+            parsed = source.parse(data, allowed_imports)
+            raise_problems(parsed.problems)
+            return data["id"], parsed.cfg
         spec = get_env_spec(data["id"])
         with collected(problems):
             return spec.env_id, config_to_cfg(
@@ -71,8 +73,8 @@ def read_config(
 def try_config(config: RunConfig | tuple[str, TaskCfg]) -> str:
     """Build a few environments of what :func:`read_config` returned on the CPU, make a step, and build the policy.
 
-    What only the compiled scene, or a term's first call, shows to be wrong is found here. A Gymnasium environment may
-    be a real robot, and a VLA's weights are large: neither is built.
+    What only the compiled scene, or a term's first call, shows to be wrong is found here. Another library's environment
+    may be a real robot, and a VLA's weights are large: neither is built.
 
     Returns:
         What was tried, for the user.
@@ -81,9 +83,10 @@ def try_config(config: RunConfig | tuple[str, TaskCfg]) -> str:
         ConfigError: the config does not fit the scene, a term returns something else than it must, or the policy does
             not fit the environment.
     """
-    env_id, cfg = (config.env_id, config.env) if isinstance(config, RunConfig) else config
-    if isinstance(cfg, GymnasiumEnvCfg):
-        return "not built: it is an environment of Gymnasium"
+    env_id, any_cfg = (config.env_id, config.env) if isinstance(config, RunConfig) else config
+    cfg = scene_cfg(any_cfg)
+    if cfg is None:
+        return "not built: it is an environment of another library"
     on_cpu = replace(cfg.sim_cfg, sim_device="cpu")
     # Not one: [N] and a single number would look alike.
     num_envs = min(cfg.num_envs, _NUM_ENVS)
@@ -104,9 +107,10 @@ def try_config(config: RunConfig | tuple[str, TaskCfg]) -> str:
 def format_config(config: RunConfig | tuple[str, TaskCfg]) -> str:
     """Return a one-line summary of what :func:`read_config` returned."""
     if not isinstance(config, RunConfig):
-        env_id, cfg = config
-        if isinstance(cfg, GymnasiumEnvCfg):
-            return f"{env_id}: {cfg.num_envs} environments, vectorization '{cfg.vectorization}'"
+        env_id, any_cfg = config
+        cfg = scene_cfg(any_cfg)
+        if cfg is None:
+            return f"{env_id}: {any_cfg.num_envs} environments"
         kinds = {"observation": cfg.observations, "reward": cfg.rewards, "event": cfg.events, "action": cfg.actions}
         counts = ", ".join(f"{len(cast(Sized, terms))} {kind}" for kind, terms in kinds.items())
         return f"{env_id} with terms: {counts}"

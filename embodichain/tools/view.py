@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
-from embodichain.agents.rl.gymnasium_checks import with_scene
-from embodichain.agents.rl.run_config import RunConfig, TaskCfg
+from embodichain.agents.rl.run_config import RunConfig
+from embodichain.agents.rl.task_env import scene_cfg, with_scene
 from embodichain.agents.rl.trainer import viewer
-from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
+from embodichain.lab.gym.env_sources import TaskCfg
+from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.record import followed, record_camera_data
 from embodichain.lab.gym.envs.tasks.rl import build_env
-from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnv
-from embodichain.lab.gym.wrappers.gymnasium_env.recording import NoImageError, even_sized
 from embodichain.lab.sim.objects import Robot, SceneBody
 from embodichain.lab.sim.rendering.renderer import CameraPose, Renderer
 from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
 from embodichain.tools.agents import HandAgent, action_numbers
 from embodichain.tools.validate import read_config
 from embodichain.utils.configclass import replace
+from embodichain.utils.errors import CommandFailedError
 from embodichain.utils.observations import entry_columns, entry_spaces
 
 _DIRECTION = np.array([-1.0, 1.0, 0.8]) / 2.64**0.5  # from what is seen to the camera
@@ -76,8 +76,8 @@ def show_scene(env: EmbodiedEnv, seed: int) -> None:
 
 def config_camera(configs: Iterable[TaskCfg | None]) -> dict[str, object]:
     """Return the parameters of the first recording event in some configs, or an empty dictionary."""
-    for cfg in configs:
-        for event in cfg.events.values() if isinstance(cfg, EmbodiedEnvCfg) else ():
+    for cfg in [own for cfg in configs if cfg is not None and (own := scene_cfg(cfg)) is not None]:
+        for event in cfg.events.values():
             if isinstance(event.func, type) and issubclass(event.func, record_camera_data):
                 return dict(event.params)
     return {}
@@ -102,7 +102,7 @@ class Camera(Protocol):
 
 
 class OwnCamera:
-    """The images that a Gymnasium environment renders, of the first of them.
+    """The images that another library's environments render, of the first of them.
 
     Args:
         seed: of the reset that the first image needs.
@@ -111,18 +111,19 @@ class OwnCamera:
         RenderingUnavailableError: it cannot render; the message says why.
     """
 
-    def __init__(self, env: GymnasiumEnv, seed: int) -> None:
+    def __init__(self, env: Any, seed: int) -> None:
         self._env = env
         env.reset(seed=seed)
         try:
             height, width, _ = self.render().shape
-        except NoImageError as error:
+        except CommandFailedError as error:
             raise RenderingUnavailableError(str(error)) from error
         self.size, self.fps = (width, height), env.render_fps
 
     def render(self) -> np.ndarray:
         """Return an image of the current state."""
-        return even_sized(self._env.first_image())
+        image: np.ndarray = self._env.first_image()
+        return image
 
     def close(self) -> None:
         """Nothing is to be released: the environment has what it needs."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import re
 import shlex
 import sys
 from pathlib import Path
@@ -12,8 +10,6 @@ from pathlib import Path
 import pytest
 
 from embodichain.cli import main
-from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnvCfg
-from embodichain.lab.gym.wrappers.gymnasium_env.cfg import GYMNASIUM_KEYS
 from embodichain.utils.utility import load_json
 from tests.pages import commands_of, files_of, write_files
 
@@ -45,14 +41,3 @@ def test_commands_run(command: str) -> None:
 
 def test_there_are_two_commands() -> None:
     assert len(COMMANDS) == 2
-
-
-def test_table_has_the_keys_with_their_defaults() -> None:
-    rows = re.findall(
-        r"^\| `(\w+)` \| (.*?) \| ", PAGE[PAGE.index("### The config") :].partition("###")[2], re.MULTILINE
-    )
-    table = dict(rows[: len(GYMNASIUM_KEYS)])
-    assert tuple(table) == GYMNASIUM_KEYS
-    defaults = {field.name: field.default for field in dataclasses.fields(GymnasiumEnvCfg)}
-    assert table["num_envs"] == str(defaults["num_envs"])
-    assert table["vectorization"] == f"`{defaults['vectorization']}`"

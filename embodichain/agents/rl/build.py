@@ -21,22 +21,19 @@ from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.distributed.placement import Placement
 from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.models import Policy, build_policy
-from embodichain.agents.rl.run_config import RunConfig, TaskCfg
+from embodichain.agents.rl.run_config import RunConfig
 from embodichain.agents.rl.run_folder import RunFolder, begin_writing, writing_into
+from embodichain.agents.rl.task_env import TaskEnv, scene_env, with_scene
 from embodichain.agents.rl.trainer import viewer as viewers
 from embodichain.agents.rl.trainer.init_from import init_policy
 from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.agents.rl.trainer.viewer import Viewer, check_viewer_is_installed
 from embodichain.agents.rl.vec_env import mirror_map_of
-from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.env_sources import TaskCfg, find_source
 from embodichain.lab.gym.envs.tasks.rl import build_env
-from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnv, GymnasiumEnvCfg
 from embodichain.lab.sim.rendering.live_scene import LiveScene
 from embodichain.utils.configclass import replace
 from embodichain.utils.threads import torch_threads
-
-TaskEnv = EmbodiedEnv | GymnasiumEnv
-"""Environments of a training."""
 
 
 def for_rank(run: RunConfig, placement: Placement, num_threads: int, device: torch.device) -> RunConfig:
@@ -60,12 +57,14 @@ def for_rank(run: RunConfig, placement: Placement, num_threads: int, device: tor
 
 
 def build_task(env_id: str, cfg: TaskCfg) -> TaskEnv:
-    """Build an environment of ours, or Gymnasium's.
+    """Build environments of ours, or of another library.
 
     Raises:
         ConfigError: the config does not fit the environment.
     """
-    return GymnasiumEnv(cfg) if isinstance(cfg, GymnasiumEnvCfg) else build_env(env_id, cfg)
+    source = find_source(env_id)
+    env: TaskEnv = build_env(env_id, with_scene(cfg, env_id)) if source is None else source.build(cfg)
+    return env
 
 
 def build_envs(run: RunConfig) -> tuple[TaskEnv, TaskEnv | None]:
@@ -196,9 +195,10 @@ def build_trainer(
                 max_staleness=collection.max_staleness,
             )
         viewer = Viewer()
-        if cfg.viewer and process_group.is_main:
-            assert isinstance(env, EmbodiedEnv)  # the config refuses a viewer of environments in another process
-            viewer = viewers.BrowserViewer(partial(LiveScene, backend=env.sim.backend, appearance=env.sim.appearance))
+        if cfg.viewer and process_group.is_main and (scene := scene_env(env)) is not None:
+            viewer = viewers.BrowserViewer(
+                partial(LiveScene, backend=scene.sim.backend, appearance=scene.sim.appearance)
+            )
             undo.callback(viewer.close)
         trainer = Trainer(
             policy=policy,

@@ -11,18 +11,17 @@ from embodichain.agents.rl.models import Policy, check_policy
 from embodichain.agents.rl.models.block import space_size
 from embodichain.agents.rl.models.policy import allocate_for
 from embodichain.agents.rl.run_config import RunConfig, chunk_problems
-from embodichain.lab.gym.envs import EmbodiedEnv
-from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnv, GymnasiumEnvCfg
+from embodichain.agents.rl.task_env import TaskEnv, scene_cfg
 from embodichain.utils import logger
 from embodichain.utils.errors import raise_problems
 from embodichain.utils.machine import check_memory
 from embodichain.utils.observations import IMAGE_DIMS, entry_spaces, zero_entries
 
 
-def check_built_policy(run: RunConfig, env: EmbodiedEnv | GymnasiumEnv, policy: Policy, device: torch.device) -> None:
+def check_built_policy(run: RunConfig, env: TaskEnv, policy: Policy, device: torch.device) -> None:
     """Check that a policy fits its environment and the rollouts' length, and that the memory suffices to train it.
 
-    A Gymnasium environment's image that no network reads is a warning.
+    Another library's image that no network reads is a warning.
 
     Raises:
         ConfigError: it does not, or a user's policy lacks something.
@@ -37,7 +36,7 @@ def check_built_policy(run: RunConfig, env: EmbodiedEnv | GymnasiumEnv, policy: 
         observation_space=env.single_observation_space,
         evaluated=get_algo_class(run.algorithm_name).reads_evaluated,
     )
-    if isinstance(run.env, GymnasiumEnvCfg):  # ours have cameras for other purposes, too
+    if scene_cfg(run.env) is None:  # ours have cameras for other purposes, too
         entries = entry_spaces(env.single_observation_space)
         for name in (
             name for name, box in entries.items() if len(box.shape) == IMAGE_DIMS and name not in policy.obs_keys
@@ -50,7 +49,7 @@ def check_built_policy(run: RunConfig, env: EmbodiedEnv | GymnasiumEnv, policy: 
     check_memory("policy", what, 2 * sum(values.nbytes for values in trained), device)
 
 
-def check_rollouts(run: RunConfig, env: EmbodiedEnv | GymnasiumEnv, algorithm: BaseAlgorithm) -> None:
+def check_rollouts(run: RunConfig, env: TaskEnv, algorithm: BaseAlgorithm) -> None:
     """Check that the rollouts for an algorithm fit the memory of its device, and its policy's sequences fit them.
 
     Raises:

@@ -9,8 +9,8 @@ from typing import Any
 
 from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config
+from embodichain.lab.gym.env_sources import env_sources
 from embodichain.lab.gym.envs import EmbodiedEnvCfg
-from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnvCfg
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import changeable
 from embodichain.utils.errors import placed
@@ -19,7 +19,7 @@ from embodichain.utils.utility import load_config_file
 MAY_CHANGE = (
     *changeable(TrainerCfg, "trainer"),
     *changeable(EmbodiedEnvCfg, "gym_config.env"),
-    *changeable(GymnasiumEnvCfg, "gym_config"),
+    *(path for source in env_sources() for path in changeable(source.cfg_class, "gym_config")),
 )
 """Paths in ``RunConfig.resolved`` of the settings that are ``MayChange`` in their config classes."""
 _RECORDERS = ("record_camera_data", "record_camera_data_async")  # events without influence on the training
@@ -73,7 +73,7 @@ def changes_of_env_file(
 
 
 def _without_recorders(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a resolved config without what records in the training, and a Gymnasium environment's ``render_mode``."""
+    """Return a resolved config without what records in the training, and another library's ``render_mode``."""
     plain: dict[str, Any] = json.loads(json.dumps(config))
     for events in (_block(plain, "trainer", "events", "train"), _block(plain, "gym_config", "env", "events")):
         for name in [name for name, event in events.items() if event["func"] in _RECORDERS]:

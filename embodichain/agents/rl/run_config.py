@@ -24,7 +24,6 @@ from embodichain.agents.rl.config.overrides import (
     without_unknown_terms,
 )
 from embodichain.agents.rl.config.trainer_cfg import EventsCfg, TrainCfg, TrainerCfg, is_env_config
-from embodichain.agents.rl.gymnasium_checks import gymnasium_problems
 from embodichain.agents.rl.metrics.loggers import FoundLogger, find_loggers
 from embodichain.agents.rl.models import PolicyCfg
 from embodichain.agents.rl.models.registry import (
@@ -35,17 +34,15 @@ from embodichain.agents.rl.models.registry import (
     policy_data,
 )
 from embodichain.agents.rl.sim_device import choose_sim_device
+from embodichain.agents.rl.task_env import scene_problems
 from embodichain.agents.rl.train_source import TrainSource, read_source
 from embodichain.lab.gym.config.converters import Converted, InlineEnv, Unchanged, convert_environment, converter
 from embodichain.lab.gym.config.env_config import TERM_BLOCKS, TOP_KEYS, ParsedEnv, parse_env, terms_to_cfg
-from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
+from embodichain.lab.gym.env_sources import ParsedTask, TaskCfg, env_sources, find_source
+from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.managers.scene_names import SceneNames
 from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids
-from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnvCfg
-from embodichain.lab.gym.wrappers.gymnasium_env.cfg import GYMNASIUM_KEYS, PREFIX
-from embodichain.lab.gym.wrappers.gymnasium_env.parsing import ParsedGymnasiumEnv, parse_gymnasium
-from embodichain.lab.gym.wrappers.gymnasium_env.registry import is_gymnasium_id, is_unprefixed
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import replace, to_dict
 from embodichain.utils.device import resolve_device
@@ -54,9 +51,6 @@ from embodichain.utils.module_utils import import_allowed_modules
 from embodichain.utils.plain_data import as_json, check_plain
 from embodichain.utils.utility import load_config_file
 from embodichain.utils.validation import parse
-
-TaskCfg = EmbodiedEnvCfg | GymnasiumEnvCfg
-"""The config of an environment to learn in."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +153,9 @@ def _load(data: dict[str, Any], folder: Path, overrides: Sequence[str], allowed_
 
     Each part is parsed without its wrong values, so that an error in one place hides none in another.
     """
-    own, env_overrides = split_overrides(overrides, {*TOP_KEYS, *GYMNASIUM_KEYS})
+    own, env_overrides = split_overrides(
+        overrides, {*TOP_KEYS, *(key for source in env_sources() for key in source.keys)}
+    )
     problems: list[str] = []
     record = data.pop("gym_config") if isinstance(data.get("gym_config"), dict) else None
     converted = _convert(data, problems, own)
@@ -172,7 +168,7 @@ def _load(data: dict[str, Any], folder: Path, overrides: Sequence[str], allowed_
     policy: PolicyBlock | None = None
     algorithm: Any = None
     algo_class: type[BaseAlgorithm] | None = None
-    env: ParsedEnv | ParsedGymnasiumEnv | None = None
+    env: ParsedEnv | ParsedTask | None = None
     if train is not None and "policy" not in wrong:
         with collected(problems):
             policy = parse_policy_block(train.policy, allowed_imports)
@@ -188,9 +184,11 @@ def _load(data: dict[str, Any], folder: Path, overrides: Sequence[str], allowed_
             file = _read_env(trainer, folder)
     if file is not None:
         env = _parse_env(file, trainer, env_overrides, allowed_imports, problems)
-    if isinstance(env, ParsedGymnasiumEnv):
-        problems += gymnasium_problems(trainer, algorithm, env.cfg)
-    is_foreign = isinstance(env, ParsedGymnasiumEnv)
+    source = None if file is None else find_source(file.data.get("id"))
+    is_foreign = source is not None
+    if source is not None and env is not None:
+        problems += scene_problems(trainer, algorithm, env.cfg)
+        problems += source.problems_beside_updates(env.cfg) if trainer.collection() is not None else []
     if isinstance(policy, PolicyCfg) and policy.scale_actions is None:
         policy = replace(policy, scale_actions=is_foreign and not policy.squash)
     if getattr(algorithm, "normalize_returns", False) is None:
@@ -228,7 +226,7 @@ def _assemble(
     policy: PolicyBlock,
     algorithm: Any,
     env_id: str,
-    env: ParsedEnv | ParsedGymnasiumEnv,
+    env: ParsedEnv | ParsedTask,
     events: Mapping[str, dict[str, EventCfg]],
     loggers: list[FoundLogger],
 ) -> RunConfig:
@@ -320,18 +318,20 @@ def _parse_env(
     overrides: Sequence[str],
     allowed_imports: Sequence[str],
     problems: list[str],
-) -> ParsedEnv | ParsedGymnasiumEnv:
+) -> ParsedEnv | ParsedTask:
     """Return the environment's typed config without its wrong values, whose errors are added to ``problems``."""
     wrong: list[str] = []
-    if not is_gymnasium_id(file.data.get("id")):
+    source = find_source(file.data.get("id"))
+    if source is None:
         with placed(file.place):
             file.converted = convert_environment(file.data, wrong)  # before the overrides, which have our paths
         file.data = file.converted.data
     data = file.data
     apply_overrides(data, without_unknown_terms(data, overrides, TERM_BLOCKS, problems), problems)
-    env: ParsedEnv | ParsedGymnasiumEnv
-    if is_gymnasium_id(data.get("id")):
-        env, is_known = parse_gymnasium(data, allowed_imports), True
+    env: ParsedEnv | ParsedTask
+    source = find_source(data.get("id"))  # an override may have changed it
+    if source is not None:
+        env, is_known = source.parse(data, allowed_imports), True
     else:
         is_known = _check_id(data, wrong)
         # The rest of an unknown task's config is checked as a plain environment's.
@@ -343,7 +343,7 @@ def _parse_env(
     if trainer.enable_eval and env.time_limit is None and not is_wrong:
         wrong.append("max_episode_steps: evaluation needs a time limit, and neither config nor task gives one")
     problems += file.in_users_words(name_overrides(wrong, overrides))
-    if isinstance(env, ParsedGymnasiumEnv):
+    if not isinstance(env, ParsedEnv):
         return env
     sim_device = choose_sim_device(trainer, env.cfg, problems)
     return dataclasses.replace(env, cfg=replace(env.cfg, sim_cfg=replace(env.cfg.sim_cfg, sim_device=sim_device)))
@@ -363,8 +363,9 @@ def _check_id(data: Mapping[str, Any], problems: list[str]) -> bool:
         if not isinstance(data.get("id"), str):
             known = ", ".join(get_registered_env_ids())
             raise ConfigError(f"the name of an environment is needed, got {data.get('id')!r}. Known: {known}")
-        if is_unprefixed(data["id"]):
-            raise ConfigError(f"'{data['id']}' is Gymnasium's: write '{PREFIX}{data['id']}'")
+        for source in env_sources():
+            if (whole := source.suggested_id(data["id"])) is not None:
+                raise ConfigError(f"'{data['id']}' is another library's: write '{whole}'")
         get_env_spec(data["id"])
         return True
     return False
@@ -393,7 +394,7 @@ def _size_problems(
     algorithm: Any,
     trainer: TrainerCfg,
     policy: PolicyBlock | None,
-    env: ParsedEnv | ParsedGymnasiumEnv | None,
+    env: ParsedEnv | ParsedTask | None,
     wrong: Collection[str],
 ) -> list[str]:
     """Return the errors of the rollouts' size with the algorithm and the policy, without those of ``wrong`` keys."""

@@ -11,8 +11,8 @@ from typing import Any
 from embodichain.agents.rl.config.named import ShippedConfig, find_config, names_config
 from embodichain.agents.rl.config.trainer_cfg import TrainCfg
 from embodichain.lab.gym.config.env_config import TaskDefaults
+from embodichain.lab.gym.env_sources import find_source
 from embodichain.lab.gym.registry import EnvSpec, find_env_spec
-from embodichain.lab.gym.wrappers.gymnasium_env.registry import is_gymnasium_id
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import to_dict
 from embodichain.utils.errors import placed
@@ -38,7 +38,7 @@ def find_train_config(target: str | Path) -> Path:
     """
     name = str(target)
     if not Path(name).exists() and not names_config(name):
-        if is_gymnasium_id(name):
+        if find_source(name) is not None:
             raise ConfigError(
                 f"'{name}': no shipped config trains this environment: write it into the trainer.gym_config.id of a "
                 "training config (docs/gymnasium.md)"
@@ -54,7 +54,7 @@ def train_command(spec: EnvSpec | None, configs: Sequence[ShippedConfig]) -> str
     """Return the command that trains a task, of which there are these shipped configs; None where it needs another.
 
     Args:
-        spec: None: a Gymnasium environment, which is not registered with us.
+        spec: None: an environment of another library, which is not registered with us.
     """
     if configs:
         first = configs[0]

@@ -8,19 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from embodichain.agents.rl.build import TaskEnv
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
-from embodichain.agents.rl.run_config import TaskCfg
+from embodichain.agents.rl.task_env import TaskEnv, scene_cfg, scene_env
 from embodichain.commands.arguments import checked_path, output_file
 from embodichain.ext.export.formats import FORMATS, RUNNER
 from embodichain.ext.export.module import DeployedPolicy, actor_entries
 from embodichain.ext.export.parity import check_inputs, check_parity
+from embodichain.lab.gym.env_sources import TaskCfg
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap
 from embodichain.lab.gym.envs.managers.locomotion_actions import JointPositionTerm
 from embodichain.lab.gym.envs.managers.measurements import Measurement, Recipe
 from embodichain.lab.gym.envs.managers.sensor_models import observation_delay, observation_noise
-from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnvCfg
 from embodichain.tools.open_run import OpenRun, open_run
 from embodichain.tools.steps import ParityError, format_export, record_steps
 from embodichain.utils import ConfigError
@@ -105,32 +104,34 @@ def _companions(path: Path, spec: dict[str, object], file_format: str) -> list[P
 
 
 def action_terms(env: TaskEnv) -> dict[str, ActionTerm]:
-    """Return an environment's action terms by name; Gymnasium's have none."""
-    return dict(env.action_manager.terms) if isinstance(env, EmbodiedEnv) else {}
+    """Return an environment's action terms by name; those of other libraries have none."""
+    scene = scene_env(env)
+    return {} if scene is None else dict(scene.action_manager.terms)
 
 
 def without_sensor_models(cfg: TaskCfg) -> TaskCfg:
     """Return an environment's config without simulated noise and delays, of which a robot has its own."""
-    if isinstance(cfg, GymnasiumEnvCfg):
+    own = scene_cfg(cfg)
+    if own is None:
         return cfg
     models = (observation_noise, observation_delay)
-    observations = {name: term for name, term in cfg.observations.items() if term.func not in models}
+    observations = {name: term for name, term in own.observations.items() if term.func not in models}
     actions = {}
-    for name, term in cfg.actions.items():
+    for name, term in own.actions.items():
         is_delayed = term.func is JointPositionTerm and "delay" in term.params
         params = {key: value for key, value in term.params.items() if key != "delay"}
         actions[name] = replace(term, params=params) if is_delayed else term
-    return replace(cfg, observations=observations, actions=actions)
+    return replace(own, observations=observations, actions=actions)
 
 
 def input_recipes(opened: OpenRun, entries: Sequence[str]) -> dict[str, Recipe]:
     """Return how inputs follow from raw measurements, by name; those without a description are left out.
 
     A policy of chunks observes at decisions alone, where histories and clocks need each control step: it has none.
-    Nor has a Gymnasium environment, which does not say what its observation is made of.
+    Nor has another library's environment, which does not say what its observation is made of.
     """
-    env = opened.env
-    if opened.policy.chunk_length > 1 or not isinstance(env, EmbodiedEnv):
+    env = scene_env(opened.env)
+    if opened.policy.chunk_length > 1 or env is None:
         return {}
     found = {name: env.observation_manager.recipe(name) for name in entries}
     return {name: recipe for name, recipe in found.items() if recipe is not None}

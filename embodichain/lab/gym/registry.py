@@ -66,7 +66,7 @@ def register_env(
         gym.register(
             id=env_id,
             entry_point=f"{__name__}:make",
-            vector_entry_point="embodichain.lab.gym.wrappers.gymnasium_vector:make_vec",
+            vector_entry_point="embodichain.ext.gymnasium.vector_env:make_vec",
             kwargs={"env_id": env_id},
             disable_env_checker=True,
             order_enforce=False,

@@ -12,9 +12,9 @@ import torch
 from embodichain.agents.rl import build_checks
 from embodichain.agents.rl.build import build_envs, build_learner, build_trainer, for_rank
 from embodichain.agents.rl.distributed.placement import Placement
-from embodichain.agents.rl.gymnasium_checks import with_scene
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.run_folder import RunFolder
+from embodichain.agents.rl.task_env import with_scene
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
 from embodichain.utils import ConfigError, machine

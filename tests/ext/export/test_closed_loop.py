@@ -15,12 +15,12 @@ import pytest
 import torch
 
 from embodichain.agents.rl.checkpoint.saved_run import find_run
-from embodichain.agents.rl.gymnasium_checks import with_scene
 from embodichain.agents.rl.models import policy_input
-from embodichain.agents.rl.run_config import TaskCfg
+from embodichain.agents.rl.task_env import with_scene
 from embodichain.agents.rl.train import main
 from embodichain.ext.export.formats import load_runner
 from embodichain.ext.export.run import export_run, without_sensor_models
+from embodichain.lab.gym.env_sources import TaskCfg
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.locomotion_observations import last_action
 from embodichain.lab.gym.envs.managers.measurements import Recipe, deployed_as, recipe_of

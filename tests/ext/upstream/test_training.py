@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from embodichain.agents.rl.gymnasium_checks import with_scene
 from embodichain.agents.rl.run_config import load_checkpoint_config, load_run_config
+from embodichain.agents.rl.task_env import with_scene
 from embodichain.ext.upstream.training import modernise
 from embodichain.utils import ConfigError
 from tests.agents.rl.fakes import CART_POLE_ENV, tiny_config, write_config

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import torch
 
-from embodichain.agents.rl.gymnasium_checks import with_scene
 from embodichain.agents.rl.models import policy_input
+from embodichain.agents.rl.task_env import with_scene
 from embodichain.cli import main
 from embodichain.ext.viewer import live
 from embodichain.ext.viewer.live import LiveTask

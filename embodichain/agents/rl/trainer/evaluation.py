@@ -17,6 +17,7 @@ from embodichain.agents.rl.distributed.stop import stopping_together
 from embodichain.agents.rl.models import Policy, policy_input
 from embodichain.agents.rl.vec_env import VecEnv, knows_success, step_with
 from embodichain.utils.modes import keeping_modes
+from embodichain.utils.state import generators_state, load_generators_state
 from embodichain.utils.threads import torch_threads
 from embodichain.utils.video import Footage
 
@@ -264,6 +265,7 @@ class Evaluator:
             on_step: called after every step.
         """
         env, process_group, start = self.env, self._process_group or get_process_group(), time.perf_counter()
+        generators = generators_state()  # the training's draws depend on no evaluation
         try:
             if process_group.is_main:
                 env.start_recording(self._video_folder, label)
@@ -279,6 +281,7 @@ class Evaluator:
         finally:
             with process_group.busy():
                 videos = env.stop_recording() if process_group.is_main else []
+            load_generators_state(generators)
             self.footage += footage_of(env)
             self.seconds += time.perf_counter() - start
         success, returns, lengths, once = results.mean(dim=1).tolist()

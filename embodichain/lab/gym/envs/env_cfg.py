@@ -146,6 +146,10 @@ class EmbodiedEnvCfg(EnvCfg):
         }
         return replace(self, dataset={}, events=events)
 
+    def with_images(self) -> EmbodiedEnvCfg:
+        """Return the config itself: images can be made of any scene."""
+        return self
+
 
 def check_groups(cfg: EnvCfg) -> None:
     """Raise a ConfigError if the environments cannot be divided into groups of ``group_size``."""

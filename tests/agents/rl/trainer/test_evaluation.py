@@ -227,3 +227,19 @@ def test_cart_pole_is_judged_the_same_by_two_and_by_five_environments() -> None:
     # E = 7 is a multiple of neither; sums in another order may differ in the last bit
     for name in ("success_rate", "avg_reward", "avg_length"):
         assert getattr(results[0], name) == pytest.approx(getattr(results[1], name), rel=1e-6)
+
+
+def test_no_draw_of_the_training_depends_on_an_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    env, policy = ScriptedEnv(2), linear_policy()
+    step = env.step
+
+    def drawing(action: torch.Tensor) -> tuple:
+        torch.manual_seed(0)
+        return step(action)
+
+    monkeypatch.setattr(env, "step", drawing)
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    evaluate(env, 3, policy)
+    assert torch.equal(torch.rand(2), expected)

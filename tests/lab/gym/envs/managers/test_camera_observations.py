@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from embodichain.ext.gymnasium.vector_env import GymnasiumVectorEnv
 from embodichain.lab.gym.envs.managers.camera_observations import (
     ExteroceptionSource,
     compute_exteroception,
@@ -17,7 +18,6 @@ from embodichain.lab.gym.envs.managers.camera_observations import (
 )
 from embodichain.lab.gym.envs.managers.cfg import SceneEntityCfg
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
-from embodichain.lab.gym.wrappers import GymnasiumVectorEnv
 from embodichain.lab.sim.sensors import Camera
 from embodichain.utils.observations import flatten_dict_observation
 from tests.lab.scenes import BOX, CART, cart_cfg

@@ -10,10 +10,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from embodichain.lab.gym.wrappers.gymnasium_env.cfg import GymnasiumEnvCfg
-from embodichain.lab.gym.wrappers.gymnasium_env.env import GymnasiumEnv
+from embodichain.ext.gymnasium.cfg import GymnasiumEnvCfg
+from embodichain.ext.gymnasium.gymnasium_env import GymnasiumEnv
 
 # Episodes last 3 steps in env 0, 2 in env 1, 4 in env 2, 1 in env 3.
 LENGTHS = (3, 2, 4, 1)
@@ -56,10 +55,6 @@ class ScriptedEnv(gym.Env[Any, Any]):
         return np.array([1000.0 * self.number + 100.0 * self.episode + self.t, last])
 
 
-def _own_form(num_envs: int, mode: str) -> SyncVectorEnv:
-    return SyncVectorEnv([ScriptedEnv] * num_envs, autoreset_mode=AutoresetMode(mode))
-
-
 @contextmanager
 def registered(name: str = "Scripted-v0", entry_point: Any = ScriptedEnv, **kwargs: Any) -> Iterator[None]:
     """Register an environment with Gymnasium inside the block."""
@@ -71,11 +66,10 @@ def registered(name: str = "Scripted-v0", entry_point: Any = ScriptedEnv, **kwar
 
 
 @contextmanager
-def scripted(mode: str | None = None, num_envs: int = NUM_ENVS, **settings: Any) -> Iterator[GymnasiumEnv]:
-    """Yield scripted environments; with a ``mode``, by a vector form of their own that resets so."""
+def scripted(num_envs: int = NUM_ENVS, **settings: Any) -> Iterator[GymnasiumEnv]:
+    """Yield scripted environments."""
     ScriptedEnv.numbers = count()
-    with registered(vector_entry_point=_own_form):
-        own: dict[str, Any] = {} if mode is None else {"vectorization": "vector_entry_point", "kwargs": {"mode": mode}}
-        env = GymnasiumEnv(GymnasiumEnvCfg("gymnasium:Scripted-v0", num_envs=num_envs, **own, **settings))
+    with registered():
+        env = GymnasiumEnv(GymnasiumEnvCfg("gymnasium:Scripted-v0", num_envs=num_envs, **settings))
         yield env
         env.close()

@@ -8,17 +8,19 @@ from pathlib import Path
 import pytest
 
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers ours)
-from embodichain.lab.gym.wrappers.gymnasium_env.cfg import GymnasiumEnvCfg
-from embodichain.lab.gym.wrappers.gymnasium_env.env import GymnasiumEnv
-from embodichain.lab.gym.wrappers.gymnasium_env.registry import check_gymnasium_id, find_spec, is_gymnasium_id
+from embodichain.ext.gymnasium.cfg import GymnasiumEnvCfg
+from embodichain.ext.gymnasium.gymnasium_env import GymnasiumEnv
+from embodichain.ext.gymnasium.ids import check_gymnasium_id, find_spec
+from embodichain.ext.gymnasium.sources import ENVPOOL, GYMNASIUM
+from embodichain.lab.gym.env_sources import find_source
 from embodichain.utils import ConfigError
-from tests.lab.gym.wrappers.gymnasium_env.scripted import registered
+from tests.ext.gymnasium.scripted import registered
 
 
 def test_an_id_with_the_prefix_is_gymnasiums() -> None:
-    assert is_gymnasium_id("gymnasium:Pendulum-v1")
-    assert not is_gymnasium_id("PushCubeRL")
-    assert not is_gymnasium_id(3)
+    assert find_source("gymnasium:Pendulum-v1") is GYMNASIUM
+    assert find_source("envpool:HopperHop-v1") is ENVPOOL
+    assert find_source("PushCubeRL") is find_source(3) is None
     assert find_spec("gymnasium:Pendulum-v1").max_episode_steps == 200
 
 

@@ -11,8 +11,8 @@ import torch
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
+from embodichain.ext.gymnasium.vector_env import GymnasiumVectorEnv
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
-from embodichain.lab.gym.wrappers import GymnasiumVectorEnv
 from embodichain.utils.observations import flatten_dict_observation
 from tests.lab.scenes import cart_cfg
 

@@ -13,7 +13,7 @@ pytest.importorskip("stable_baselines3", reason="needs Stable-Baselines3")
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import VecMonitor, VecNormalize
 
-from embodichain.lab.gym.wrappers.sb3 import SB3VecEnv
+from embodichain.ext.gymnasium.sb3 import SB3VecEnv
 
 START = {"start": {"func": "randomize_robot_qpos", "mode": "reset", "params": {"qpos_range": [[-1, -0.1], [1, 0.1]]}}}
 STILL = np.zeros((3, 1), dtype=np.float32)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +16,18 @@ import torch
 from embodichain.agents.rl.algo import build_algo
 from embodichain.agents.rl.checkpoint.file import load_checkpoint
 from embodichain.agents.rl.collector import SyncCollector
-from embodichain.agents.rl.gymnasium_checks import with_scene
 from embodichain.agents.rl.models import build_policy
 from embodichain.agents.rl.run_config import load_checkpoint_config, load_run_config
+from embodichain.agents.rl.task_env import with_scene
 from embodichain.agents.rl.train import main, train_from_config
 from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.cli import main as command
-from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnv, GymnasiumEnvCfg
+from embodichain.ext.gymnasium.cfg import GymnasiumEnvCfg
+from embodichain.ext.gymnasium.gymnasium_env import GymnasiumEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
-from tests.agents.rl.fakes import NETWORK, assert_same, tiny_config, write_config
-from tests.lab.gym.wrappers.gymnasium_env.scripted import registered, scripted
+from tests.agents.rl.fakes import NETWORK, tiny_config, write_config
+from tests.ext.gymnasium.scripted import registered, scripted
 
 PENDULUM: dict[str, Any] = {"id": "gymnasium:Pendulum-v1", "kwargs": {"g": 9.0}, "max_episode_steps": 6}
 HOPPER = {"id": "gymnasium:Hopper-v5", "max_episode_steps": 6}
@@ -85,14 +84,7 @@ def test_only_evaluations_record_and_all_environments_get_the_kwargs() -> None:
         ({"env": {}}, "env: unknown key. Known: id, kwargs, num_envs, vectorization, max_episode_steps"),
         ({"num_envs": 0}, "num_envs: Input should be greater than 0, got 0"),
         ({"kwargs": 3}, "kwargs: Input should be an object, got 3"),
-        (
-            {"vectorization": "threads"},
-            "vectorization: Input should be 'sync', 'async' or 'vector_entry_point', got 'threads'",
-        ),
-        (
-            {"vectorization": "vector_entry_point"},
-            "vectorization: 'Pendulum-v1' has no vector form of its own; use 'sync' or 'async'",
-        ),
+        ({"vectorization": "threads"}, "vectorization: Input should be 'sync' or 'async', got 'threads'"),
         (
             {"kwargs": {"render_mode": "human"}},
             "kwargs.render_mode: must be 'rgb_array', for videos of evaluations, got 'human'",
@@ -110,7 +102,7 @@ def test_unknown_environments_are_one_line() -> None:
 
 def test_a_gymnasium_environment_without_the_prefix_is_named_with_it() -> None:
     lines = errors([], gym_config={"id": "Pendulum-v1"})
-    assert lines[0] == "trainer.gym_config.id: 'Pendulum-v1' is Gymnasium's: write 'gymnasium:Pendulum-v1'"
+    assert lines[0] == "trainer.gym_config.id: 'Pendulum-v1' is another library's: write 'gymnasium:Pendulum-v1'"
 
 
 def test_evaluation_needs_a_time_limit() -> None:
@@ -126,7 +118,7 @@ def test_evaluation_needs_a_time_limit() -> None:
 def test_what_needs_a_scene_is_refused(override: str) -> None:
     lines = [line for line in errors([override]) if "needs an environment with a scene" in line]
     assert len(lines) == 1
-    assert "'gymnasium:Pendulum-v1' is Gymnasium's" in lines[0]
+    assert "'gymnasium:Pendulum-v1' is another library's" in lines[0]
 
 
 def test_demonstrations_are_refused() -> None:
@@ -136,21 +128,12 @@ def test_demonstrations_are_refused() -> None:
     assert "needs an environment with a scene" in lines[0]
 
 
-def test_groups_need_environments_that_can_be_seeded() -> None:
-    with scripted("Disabled"):
-        own = {"id": "gymnasium:Scripted-v0", "vectorization": "vector_entry_point", "max_episode_steps": 3}
-        policy = {"name": "actor_only", "actor": NETWORK}
-        grpo = {"name": "grpo", "cfg": {"group_size": 2, "batch_size": 4}}
-        (line,) = errors([], gym_config=own, trainer__enable_eval=False, policy=policy, algorithm=grpo)
-    assert line.startswith("algorithm.cfg.group_size: the members of a group begin equal episodes")
-
-
 def test_tools_that_need_a_scene_say_so() -> None:
     run = load_run_config(write_config(Path(), config()))
     with pytest.raises(ConfigError) as caught:
         with_scene(run.env, "view")
     assert str(caught.value) == (
-        "view: needs an environment with a scene of EmbodiChain's, and 'gymnasium:Pendulum-v1' is Gymnasium's"
+        "view: needs an environment with a scene of EmbodiChain's, and 'gymnasium:Pendulum-v1' is another library's"
     )
 
 
@@ -248,46 +231,20 @@ def test_a_training_whose_environments_process_ends_is_one_line(capfd: pytest.Ca
     assert re.fullmatch("error: gymnasium:Mortal-v0: the process of environment [01] has ended with exit code 3", last)
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
-    """Return folders of uninterrupted trainings of 4 iterations, by the environment's name."""
-    folders = {}
-    with pytest.MonkeyPatch.context() as patch:
-        for name, task in {"pendulum": PENDULUM, "hopper": HOPPER}.items():
-            folder = tmp_path_factory.mktemp(name)
-            patch.chdir(folder)
-            train_from_config(write_config(folder, config(task)), overrides=["trainer.save_freq=1 it"])
-            (folders[name],) = folder.glob("outputs/*")
-        yield folders
-
-
-@pytest.mark.parametrize(("name", "vectorization"), [("pendulum", "sync"), ("hopper", "sync"), ("hopper", "async")])
-def test_a_resumed_training_is_bit_equal_to_the_uninterrupted_one(
-    name: str, vectorization: str, whole: dict[str, Path], tmp_path: Path
-) -> None:
-    run = tmp_path / "outputs" / whole[name].name
-    shutil.copytree(whole[name], run)
-    (at_half,) = run.glob("checkpoints/*_step_16.pt")
-    overrides = [f"trainer.gym_config.vectorization={vectorization}"]  # which decides nothing
-    train_from_config(None, overrides=overrides, resume=str(at_half))
-    ours, theirs = (load_checkpoint(next(f.glob("checkpoints/*_step_32.pt"))) for f in (run, whole[name]))
-    for part in ("policy", "algorithm", "generators", "statistics", "collector", "env"):
-        assert_same(ours[part], theirs[part], part)
-
-
-def test_new_episodes_begin_where_the_state_is_not_saved(capsys: pytest.CaptureFixture[str]) -> None:
-    with scripted("Disabled"):
-        own = {"id": "gymnasium:Scripted-v0", "vectorization": "vector_entry_point", "kwargs": {"mode": "Disabled"}}
-        path = write_config(Path(), config(own, trainer__enable_eval=False, trainer__num_envs=4))
-        train_from_config(path, overrides=["trainer.iterations=2"])
-        capsys.readouterr()
-        train_from_config(None, overrides=["trainer.iterations=3"], resume="latest")
+@pytest.mark.parametrize("vectorization", ["sync", "async"])
+def test_a_resumed_run_begins_new_episodes_and_says_so(vectorization: str, capsys: pytest.CaptureFixture[str]) -> None:
+    task = PENDULUM | {"vectorization": vectorization}
+    path = write_config(Path(), config(task, trainer__enable_eval=False))
+    train_from_config(path, overrides=["trainer.iterations=2", "trainer.save_freq=1 it"])
+    (run,) = Path("outputs").iterdir()
+    saved = load_checkpoint(next(run.glob("checkpoints/*_step_16.pt")))
+    capsys.readouterr()
+    train_from_config(None, overrides=["trainer.iterations=3"], resume="latest")
     said = [line for line in capsys.readouterr().err.splitlines() if "new episodes begin" in line]
     assert len(said) == 1
-    (run,) = Path("outputs").iterdir()
-    states = [load_checkpoint(next(run.glob(f"checkpoints/*_{step}.pt"))) for step in (32, 48)]
-    # Two iterations of 4 steps in 4 environments each; the policy continues, in new episodes.
-    assert torch.equal(states[1]["env"]["elapsed_steps"], torch.tensor([1, 0, 0, 0]))
+    now = load_checkpoint(next(run.glob("checkpoints/*_step_24.pt")))
+    # The resume begins the next episode, which 4 steps do not end.
+    assert torch.equal(now["env"]["random"]["episode"], saved["env"]["random"]["episode"] + 1)
 
 
 def test_the_resumed_environments_arguments_must_be_the_runs_own(capsys: pytest.CaptureFixture[str]) -> None:

@@ -63,20 +63,6 @@ class ObservationAdapter:
         return nested_observation(entries, torch.device("cpu"))
 
 
-def observation_problem(space: spaces.Space[Any], obs: Any) -> str:
-    """Return how the shapes of an observation differ from those of its supported space, "" if they do not."""
-    for name, leaf in _leaves(space, ()):
-        part = obs
-        for key in leaf.keys:
-            if not isinstance(part, Mapping) or key not in part:
-                return f"has no '{name}'"
-            part = part[key]
-        if np.shape(part) != leaf.space.shape:
-            of_entry = f" in '{name}'" if leaf.keys else ""
-            return f"has the shape {list(np.shape(part))}{of_entry}, and its space {list(leaf.space.shape)}"
-    return ""
-
-
 def has_images(space: spaces.Space[Any]) -> bool:
     """Return whether a supported observation space has an image."""
     return any(_is_image(leaf.space) for _, leaf in _leaves(space, ()))
@@ -131,9 +117,10 @@ def _shape_of(space: spaces.Box) -> tuple[int, ...]:
 
 
 def _our_box(space: spaces.Box) -> spaces.Box:
-    dtype = _dtype_of(space)
-    low, high = (bound.astype(dtype).reshape(_shape_of(space)) for bound in (space.low, space.high))
-    return spaces.Box(low, high, dtype=dtype)
+    if _is_image(space):
+        return space
+    # Bounds of numbers mean nothing to a learner; those of some libraries' are wrong.
+    return spaces.Box(-np.inf, np.inf, _shape_of(space), _dtype_of(space))
 
 
 def _nested(boxes: Mapping[str, spaces.Box]) -> spaces.Dict:

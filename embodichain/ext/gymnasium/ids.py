@@ -13,18 +13,13 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
 from embodichain.lab.gym.registry import find_env_spec
-from embodichain.lab.gym.wrappers.gymnasium_env.cfg import PREFIX
 from embodichain.utils import ConfigError
 from embodichain.utils.extras import install_command
-from embodichain.utils.module_search import folders_on_path
+from embodichain.utils.module_search import folders_on_path, import_folders
 from embodichain.utils.module_utils import import_allowed_modules
 
+PREFIX = "gymnasium:"
 _NEAR = 3  # names that a message has
-
-
-def is_gymnasium_id(env_id: object) -> bool:
-    """Return whether an environment config's id is of a Gymnasium environment."""
-    return isinstance(env_id, str) and env_id.startswith(PREFIX)
 
 
 def is_unprefixed(env_id: str) -> bool:
@@ -63,9 +58,15 @@ def find_spec(env_id: str) -> EnvSpec:
     return spec
 
 
-def named_modules(env_id: str) -> list[str]:
-    """Return the module that an environment's id names, if it names one."""
-    return [module for module in _parts(env_id)[:1] if module and is_gymnasium_id(env_id)]
+def entry_folders(env_id: str, spec: EnvSpec) -> list[str]:
+    """Return the folders of the imported modules that an id names and that have its class.
+
+    The user allowed them. The working directory is not among them for others, whose missing packages a file there would
+    replace.
+    """
+    entry = spec.entry_point
+    module = entry.partition(":")[0] if isinstance(entry, str) else str(getattr(entry, "__module__", ""))
+    return import_folders([_parts(env_id)[0], module])
 
 
 def with_python(message: str) -> str:

@@ -1,0 +1,97 @@
+"""EnvPool's environments as ones that our learner trains in: C++, stepped in threads. Legend: N envs."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from typing import Any
+
+import numpy as np
+from tensordict import TensorDict
+from typing_extensions import override
+
+from embodichain.ext.gymnasium.cfg import EnvPoolCfg
+from embodichain.ext.gymnasium.foreign_env import ForeignEnv, RawStep, check_num_envs, rendered
+from embodichain.utils import ConfigError
+from embodichain.utils.extras import install_extra
+
+_NO_METRICS = ("env_id", "players", "elapsed_step")
+
+
+class EnvPoolEnv(ForeignEnv):
+    """N environments of EnvPool.
+
+    Its seeds are those of the pool: a reset of all environments makes a new one, whose environment i draws all its
+    episodes from one seed.
+
+    Raises:
+        ConfigError: they cannot be built, or have spaces that are not supported.
+    """
+
+    def __init__(self, cfg: EnvPoolCfg) -> None:
+        check_num_envs(cfg)
+        self._envpool = import_envpool()
+        self._name = cfg.id.partition(":")[2]
+        self._settings: dict[str, Any] = {"num_envs": cfg.num_envs, "num_threads": cfg.num_threads, **cfg.kwargs}
+        if cfg.max_episode_steps is not None:
+            self._settings["max_episode_steps"] = cfg.max_episode_steps
+        self._pool: Any = None
+        pool = self._make([0] * cfg.num_envs)
+        super().__init__(cfg, pool.observation_space, pool.action_space)
+        pool.close()
+
+    @override
+    def close(self) -> None:
+        self._recorder.stop()
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+    def _make(self, seeds: list[int]) -> Any:
+        try:
+            pool = self._envpool.make(self._name, env_type="gymnasium", env_seed=seeds, **self._settings)
+            with warnings.catch_warnings(action="ignore"):  # of bounds that are not of the space's type
+                _ = pool.observation_space, pool.action_space  # made now, and kept
+            return pool
+        except (AssertionError, AttributeError, RuntimeError, TypeError, ValueError) as error:
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise ConfigError(f"envpool:{self._name}: cannot be built with {self._settings}: {reason}") from error
+
+    @override
+    def _reset_all(self, seeds: list[int]) -> Any:
+        if self._pool is not None:
+            self._pool.close()
+        self._pool = self._make(seeds)
+        return self._pool.reset()[0]
+
+    @override
+    def _reset_rows(self, rows: np.ndarray, seeds: list[int]) -> TensorDict:
+        return self._observe(self._pool.reset(options={"reset_mask": rows})[0])
+
+    @override
+    def _step(self, action: np.ndarray) -> RawStep:
+        raw, reward, terminated, truncated, info = self._pool.step(action)
+        numbers = {name: values for name, values in info.items() if name not in _NO_METRICS and _are_numbers(values)}
+        return raw, reward, terminated, truncated, numbers
+
+    @override
+    def _render(self) -> Any:
+        return rendered(lambda: self._pool.render(env_ids=0)[0])
+
+
+def import_envpool() -> Any:
+    """Import EnvPool.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    try:
+        return importlib.import_module("envpool")
+    except ImportError as error:
+        raise ConfigError(
+            f"id: EnvPool cannot be imported ({error}); to install it: {install_extra('envpool')}"
+        ) from error
+
+
+def _are_numbers(values: Any) -> bool:
+    return isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "biuf"

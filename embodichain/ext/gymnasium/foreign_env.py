@@ -1,0 +1,325 @@
+"""Environments of other libraries as ones that our learner trains in.
+
+Legend: N envs, T rollout steps, A action size.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium import spaces
+from tensordict import TensorDict
+from torch import Tensor
+
+from embodichain.ext.gymnasium.cfg import RENDER_MODE, ForeignEnvCfg
+from embodichain.ext.gymnasium.ids import with_python
+from embodichain.ext.gymnasium.info import InfoReader
+from embodichain.ext.gymnasium.recording import EpisodeRecorder, NoImageError
+from embodichain.ext.gymnasium.spaces import ActionAdapter, ObservationAdapter
+from embodichain.utils import ConfigError, logger
+from embodichain.utils.configclass import replace, to_dict
+from embodichain.utils.errors import placed
+from embodichain.utils.machine import check_memory
+from embodichain.utils.random import CounterRandom
+from embodichain.utils.video import Footage
+
+StepResult = tuple[TensorDict, Tensor, Tensor, Tensor, dict[str, Any]]
+"""Observation, reward [N], terminated [N], truncated [N], info."""
+RawStep = tuple[Any, np.ndarray, np.ndarray, np.ndarray, Mapping[str, Any]]
+"""A step as Gymnasium's vector environments return it; the infos as ``InfoReader`` reads them."""
+
+FILE_KEYS = ("id", "kwargs", "num_envs", "max_episode_steps", "vectorization")
+"""Keys of a config's file."""
+_MIN_BYTES = 5_000  # of an environment: its object and its spaces
+_SEED_BITS = 7, 24  # of the two draws that make a seed
+
+
+class ForeignEnv(ABC):
+    """N environments that step together, reset themselves and return tensors.
+
+    Every episode begins with its own seed: a function of the config's seed, the environment's global id and the
+    episode's number, and in an evaluation of the episode's number alone.
+
+    Args:
+        observation_space, action_space: of one environment.
+
+    Attributes:
+        cfg: the config.
+        random: the streams that the episodes' seeds are drawn from.
+        elapsed_steps: [N] int64.
+        step_dt: the time between two actions, s; None: not known.
+        render_fps: images a second of its videos.
+
+    Raises:
+        ConfigError: its spaces are not supported.
+    """
+
+    device = torch.device("cpu")
+    step_dt: float | None = None
+    render_fps = 30.0
+
+    def __init__(
+        self, cfg: ForeignEnvCfg, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
+    ) -> None:
+        self.cfg, self.num_envs = cfg, cfg.num_envs
+        self.random = CounterRandom(cfg.seed, cfg.num_envs, "cpu", cfg.first_env_id, cfg.group_size)
+        self.elapsed_steps = torch.zeros(cfg.num_envs, dtype=torch.int64)
+        self.current_rollout_step = 0
+        self._slots: Iterator[tuple[Tensor, ...]] = iter(())
+        self._obs: TensorDict | None = None  # that the next step starts from
+        self._infos = InfoReader(cfg.num_envs)
+        with placed(f"{cfg.id}: "):
+            self._observe = ObservationAdapter(observation_space)
+            self._act = ActionAdapter(action_space)
+        self.single_observation_space = self._observe.space
+        self.flattened_observation_space = self._observe.flat_space
+        self.single_action_space = self._act.space
+        self.action_space = gym.vector.utils.batch_space(self._act.space, self.num_envs)
+        self._on_state: Callable[[], None] = lambda: None
+        self._recorder = EpisodeRecorder(self.first_image)
+
+    @abstractmethod
+    def _reset_all(self, seeds: list[int]) -> Any:
+        """Begin new episodes everywhere; return the batched observation."""
+
+    @abstractmethod
+    def _reset_rows(self, rows: np.ndarray, seeds: list[int]) -> TensorDict:
+        """Begin new episodes in the environments of a mask [N] bool; return their observations [n].
+
+        Args:
+            seeds: [N], of which those of other environments mean nothing.
+        """
+
+    @abstractmethod
+    def _step(self, action: np.ndarray) -> RawStep:
+        """Advance every environment by an action [N, ...], without any reset."""
+
+    @abstractmethod
+    def _render(self) -> Any:
+        """Return an image [H, W, 3] uint8 of the first environment, or the reason why there is none."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release the environments' resources."""
+
+    def reset(
+        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[TensorDict, dict[str, Any]]:
+        """Begin new episodes; return ``(obs, info)`` of all environments.
+
+        Args:
+            seed: start the episodes' seeds again from this one.
+            options: as :meth:`~embodichain.lab.gym.envs.BaseEnv.reset` takes them.
+
+        Raises:
+            ConfigError: the episodes of a group's members begin differently.
+        """
+        options = options or {}
+        if seed is not None:
+            self.random.reseed(seed, options.get("enumerate_episodes", False), options.get("share", (0, 1)))
+        rows = torch.ones(self.num_envs, dtype=torch.bool)
+        if "reset_ids" in options:
+            rows = torch.zeros_like(rows).index_fill(0, torch.as_tensor(options["reset_ids"]), True)
+        if rows.all():
+            self.random.align_groups()
+            self._obs = self._observe(self._reset_all(self._next_seeds(rows)))
+            self._infos.begin()
+            if not self.random.enumerates_episodes:
+                self._check_groups(self._obs)
+        elif rows.any():
+            self._obs = self._with_new_episodes(self._present_obs(), rows)
+        self.elapsed_steps = self.elapsed_steps.masked_fill(rows, 0)
+        if rows[0]:
+            self._show_first_state()
+        return self._present_obs(), self._info({}, torch.zeros_like(rows))
+
+    def step(self, action: Tensor) -> StepResult:
+        """Advance every environment by one control step; see ``VecEnv.step``.
+
+        Args:
+            action: [N, A], clipped to the environment's bounds.
+
+        Raises:
+            RuntimeError: ``reset`` was never called.
+        """
+        self._present_obs()
+        raw, rewards, terminations, truncations, infos = self._step(self._act(action))
+        terminated, truncated = (torch.from_numpy(flags.astype(np.bool_)) for flags in (terminations, truncations))
+        done = terminated | truncated
+        obs = self._observe(raw)
+        self.elapsed_steps = self.elapsed_steps + 1
+        info = self._info(infos, terminated) | {"final_obs": obs}
+        self._show_state()
+        if done.any():
+            obs = self._with_new_episodes(obs, done)
+            self.elapsed_steps = self.elapsed_steps.masked_fill(done, 0)
+        self._obs = obs
+        if done[0]:
+            self._show_first_state()
+        reward = torch.from_numpy(rewards.astype(np.float32))
+        self._write_rollout(reward, done, terminated, truncated)
+        return obs, reward, terminated, truncated, info
+
+    def set_rollout_buffer(self, rollout: TensorDict) -> None:
+        """Write the next steps into a rollout [N, T+1]; see ``VecEnv.set_rollout_buffer``."""
+        names = ("reward", "done", "terminated", "truncated")
+        self._slots = zip(*(rollout[name].unbind(1) for name in names), strict=True)
+        self.current_rollout_step = 0
+        self._infos.begin()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the episodes' seeds as plain data, not copied."""
+        return {"random": self.random.state_dict(), "knows_success": self._infos.knows_success}
+
+    def load_state_dict(self, state: dict[str, Any]) -> bool:
+        """Load what :meth:`state_dict` returned.
+
+        Returns:
+            False: the episodes do not continue, which is logged, and ``reset`` begins the next ones.
+        """
+        self.random.load_state_dict(state["random"])
+        self._infos.knows_success = state["knows_success"]
+        logger.log_info(f"{self.cfg.id}: new episodes begin: the state of other libraries' environments is not saved")
+        return False
+
+    def number_envs(self, first_env_id: int, group_size: int) -> None:
+        """Change ``first_env_id`` and ``group_size``; call :meth:`reset` before the next step."""
+        self.cfg = replace(self.cfg, first_env_id=first_env_id, group_size=group_size)
+        self.random = CounterRandom(self.cfg.seed, self.num_envs, "cpu", first_env_id, group_size)
+        self._obs = None
+
+    def config_data(self) -> dict[str, Any]:
+        """Return the content of a config file from which these environments can be built again, and their ``seed``."""
+        return file_data(self.cfg) | {"seed": self.cfg.seed}
+
+    def terms_data(self, terms: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the configs of no terms, since the environments have none."""
+        assert not terms  # it takes no events
+        return {}
+
+    def knows_success(self) -> bool:
+        """Return whether an ``info`` has had ``is_success`` or ``success`` by now."""
+        return self._infos.knows_success
+
+    def write_into(self, folder: Path, allowed: Sequence[str | Path] = ()) -> None:  # noqa: B027
+        """Nothing is written but videos, whose folder :meth:`start_recording` is given."""
+
+    def start_recording(self, folder: Path, label: str) -> None:
+        """Write a video of the next episode of the first environment, if it renders ``rgb_array``."""
+        if self.cfg.records and self.cfg.kwargs.get("render_mode") == RENDER_MODE:
+            self._recorder.start(folder, label, self.render_fps)
+
+    def stop_recording(self) -> list[Path]:
+        """Finish the video and return its path, if there is one."""
+        return self._recorder.stop()
+
+    def recorded(self) -> Footage:
+        """Return what has been recorded since :meth:`start_recording`."""
+        return self._recorder.footage
+
+    def show_states(self, on_state: Callable[[], None]) -> None:
+        """Call a function at each state of the first environment, from an episode's first to its last."""
+        self._on_state = on_state
+
+    def first_image(self) -> np.ndarray:
+        """Return an image [H, W, 3] uint8 of the first environment, of an even size.
+
+        Raises:
+            NoImageError: it does not make one; the message says why.
+        """
+        image = self._render()
+        if isinstance(image, str):
+            raise NoImageError(f"{self.cfg.id}: {image}")
+        if not (isinstance(image, np.ndarray) and image.shape[2:] == (3,) and image.dtype == np.uint8):
+            got = f"{image.dtype} {list(image.shape)}" if isinstance(image, np.ndarray) else f"a {type(image).__name__}"
+            raise NoImageError(
+                f"{self.cfg.id}: its render() must return an array [height, width, 3] of uint8, got {got}"
+            )
+        height, width = (size - size % 2 for size in image.shape[:2])
+        return image[:height, :width]
+
+    def _show_state(self) -> None:
+        self._recorder.add_image()
+        self._on_state()
+
+    def _show_first_state(self) -> None:
+        self._recorder.begin_episode()
+        self._on_state()
+
+    def _present_obs(self) -> TensorDict:
+        if self._obs is None:
+            raise RuntimeError("call reset() before step()")
+        return self._obs
+
+    def _with_new_episodes(self, obs: TensorDict, rows: Tensor) -> TensorDict:
+        """Begin new episodes in the environments of a mask [N]; return the observation that the next step starts from.
+
+        Args:
+            obs: the present one, which is not changed.
+        """
+        obs = obs.clone()
+        obs[rows] = self._reset_rows(rows.numpy().copy(), self._next_seeds(rows))
+        return obs
+
+    def _next_seeds(self, rows: Tensor) -> list[int]:
+        """Begin the next episode in the environments of a mask [N]; return its seed, 0 of the others, [N]."""
+        ids = rows.nonzero().squeeze(1)
+        self.random.next_episode(ids)
+        with self.random.stream("episode"):
+            drawn = self.random.uniform(ids, 0.0, 1.0, len(_SEED_BITS)).double()
+        high, low = _SEED_BITS
+        seeds = torch.zeros(self.num_envs, dtype=torch.int64)
+        seeds[ids] = ((drawn[:, 0] * 2**high).long() << low) + (drawn[:, 1] * 2**low).long()
+        return seeds.tolist()
+
+    def _check_groups(self, obs: TensorDict) -> None:
+        """Raise a ConfigError if the episodes of a group's members begin with different observations [N]."""
+        size = self.cfg.group_size
+        for name in obs.keys(include_nested=True, leaves_only=True) if size > 1 else ():
+            rows = obs.get(name).flatten(1)
+            first = rows[::size].repeat_interleave(size, 0)
+            differs = (rows != first) & ~(rows.isnan() & first.isnan())
+            if differs.any():
+                i, column = differs.nonzero()[0].tolist()
+                path = name if isinstance(name, str) else "/".join(name)
+                raise ConfigError(
+                    f"algorithm.cfg.group_size: the episodes of a group must begin equal, and reset(seed=...) of "
+                    f"{self.cfg.id} returned {rows[i, column]:g} in environment {i} and {first[i, column]:g} in "
+                    f"environment {i // size * size}, number {column} of its '{path}': its reset must draw from the "
+                    "seed alone"
+                )
+
+    def _info(self, infos: Mapping[str, Any], terminated: Tensor) -> dict[str, Any]:
+        info = self._infos.read(infos)
+        return info | {"fail": terminated & ~info["success"], "elapsed_steps": self.elapsed_steps}
+
+    def _write_rollout(self, *values: Tensor) -> None:
+        slots = next(self._slots, None)
+        if slots is not None:
+            for slot, value in zip(slots, values, strict=True):
+                slot.copy_(value)
+            self.current_rollout_step += 1
+
+
+def rendered(render: Callable[[], Any]) -> Any:
+    """Return what a foreign ``render`` returns, or the reason why it fails."""
+    try:
+        return render()
+    except Exception as error:  # noqa: BLE001 (a training does not depend on its images)
+        return with_python(" ".join(str(error).split())) or f"its render() raised {type(error).__name__}"
+
+
+def check_num_envs(cfg: ForeignEnvCfg) -> None:
+    """Raise a ConfigError if the memory cannot hold the environments."""
+    check_memory("num_envs", f"{cfg.num_envs:,} environments", cfg.num_envs * _MIN_BYTES)
+
+
+def file_data(cfg: ForeignEnvCfg) -> dict[str, Any]:
+    """Return the content of a file that is parsed to the same config."""
+    return {key: value for key, value in to_dict(cfg).items() if key in FILE_KEYS and value is not None}

@@ -1,0 +1,218 @@
+"""Gymnasium's environments as ones that our learner trains in. Legend: N envs."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import traceback
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from multiprocessing.connection import wait
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.async_vector_env import AsyncState
+from tensordict import TensorDict
+from typing_extensions import override
+
+from embodichain.ext.gymnasium.cfg import RENDER_MODE, GymnasiumEnvCfg
+from embodichain.ext.gymnasium.foreign_env import ForeignEnv, RawStep, check_num_envs, rendered
+from embodichain.ext.gymnasium.ids import entry_folders, find_spec, with_python
+from embodichain.ext.gymnasium.info import numbers_of
+from embodichain.ext.gymnasium.isolation import ForeignGenerators
+from embodichain.ext.gymnasium.spaces import has_images
+from embodichain.lab.sim.backend.single_data import draw_without_shadows, is_model
+from embodichain.utils import ConfigError
+from embodichain.utils.errors import CommandFailedError
+from embodichain.utils.module_search import folders_on_path
+from embodichain.utils.parent import starting_workers
+from embodichain.utils.system import stop_signals, worker_start_method
+
+VectorEnv = Any
+"""A ``gymnasium.vector.VectorEnv``; that type lacks lists of seeds and the attributes of its two kinds."""
+
+_END_SECONDS = 5.0  # within which a process whose pipe is closed has ended
+_NORMALIZERS = {
+    "NormalizeObservation": "policy.normalize_obs normalises observations",
+    "NormalizeReward": "algorithm.cfg.normalize_returns normalises rewards",
+}
+# Constructors raise these for wrong arguments or missing packages.
+_CONSTRUCTOR_ERRORS = (
+    *(gym.error.Error, AssertionError, AttributeError, EOFError, ImportError, LookupError, OSError, TypeError),
+    ValueError,
+)
+
+
+class GymnasiumEnv(ForeignEnv):
+    """N environments of Gymnasium's registry, one after the other or each in a process of its own.
+
+    Raises:
+        ConfigError: they cannot be built, normalise by themselves, or have spaces that are not supported.
+    """
+
+    def __init__(self, cfg: GymnasiumEnvCfg) -> None:
+        check_num_envs(cfg)
+        # Processes of their own have their own generators.
+        self._generators = ForeignGenerators() if cfg.vectorization == "sync" else None
+        with self._isolated():
+            self._envs = _make(cfg)
+        try:
+            super().__init__(cfg, self._envs.single_observation_space, self._envs.single_action_space)
+        except BaseException:
+            self._envs.close()
+            raise
+        self.step_dt = self._envs.get_attr("control_period")[0]
+        self.render_fps = _positive(self._envs.metadata.get("render_fps")) or self.render_fps
+
+    @override
+    def close(self) -> None:
+        self._recorder.stop()
+        self._envs.close()
+
+    @override
+    def _reset_all(self, seeds: list[int]) -> Any:
+        if self._generators is not None:
+            self._generators.seed(seeds[0])
+        with self._isolated(), self._naming_ended():
+            return self._envs.reset(seed=seeds)[0]
+
+    @override
+    def _reset_rows(self, rows: np.ndarray, seeds: list[int]) -> TensorDict:
+        with self._isolated(), self._naming_ended():
+            return self._observe(self._envs.reset(seed=seeds, options={"reset_mask": rows})[0])[torch.from_numpy(rows)]
+
+    @override
+    def _step(self, action: np.ndarray) -> RawStep:
+        with self._isolated(), self._naming_ended():
+            return self._envs.step(action)
+
+    @override
+    def _render(self) -> Any:
+        if self._generators is None:
+            return self._envs.call("image")[0]
+        with self._generators:
+            return self._envs.envs[0].image()
+
+    def _isolated(self) -> AbstractContextManager[None]:
+        return self._generators or nullcontext()
+
+    @contextmanager
+    def _naming_ended(self) -> Iterator[None]:
+        """Name a process of an environment that has ended."""
+        try:
+            yield
+        except (EOFError, OSError) as error:
+            processes = getattr(self._envs, "processes", ())
+            ended = wait([process.sentinel for process in processes], _END_SECONDS)
+            for number, process in enumerate(processes):
+                # Gymnasium has removed the pipe where it raises an environment's own error.
+                if process.sentinel in ended and self._envs.parent_pipes[number] is not None:
+                    process.join()
+                    code = process.exitcode
+                    how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+                    for other in processes:
+                        other.kill()  # they ignore the signal that Gymnasium sends
+                    self._envs._state = AsyncState.DEFAULT  # nobody answers the pending call
+                    self._envs.close(terminate=True)
+                    message = f"{self.cfg.id}: the process of environment {number} has ended {how}"
+                    raise CommandFailedError(message) from error
+            raise
+
+
+class _Member(gym.Wrapper[Any, Any, Any, Any]):
+    """One of the environments; of its infos it passes on the numbers.
+
+    Args:
+        owner: process that makes the vector environment.
+
+    Raises:
+        ConfigError: a wrapper of Gymnasium's normalises. An evaluation would build its own, with other statistics.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], owner: int) -> None:
+        super().__init__(env)
+        while isinstance(env, gym.Wrapper):
+            name = type(env).__name__
+            if name in _NORMALIZERS and type(env).__module__.startswith("gymnasium."):
+                raise ConfigError(
+                    f"its wrapper {name} has running statistics of its own, which an evaluation does not share: remove "
+                    f"it; {_NORMALIZERS[name]}, with statistics that are saved and shared"
+                )
+            env = env.env
+        self._is_worker = os.getpid() != owner
+        if self._is_worker:
+            for number in stop_signals():
+                signal.signal(number, signal.SIG_IGN)  # the training ends the process
+        model = getattr(env, "model", None)
+        # Images that a policy sees stay as they are.
+        if self.env.render_mode == RENDER_MODE and is_model(model) and not has_images(self.env.observation_space):
+            draw_without_shadows(model)
+
+    @property
+    def control_period(self) -> float | None:
+        """The time between two actions, s: ``dt``, as MuJoCo's environments and others have it; None: not known."""
+        try:
+            return _positive(self.unwrapped.dt)  # type: ignore[attr-defined]
+        except Exception:  # noqa: BLE001 (a property of foreign code, which may not work before a reset)
+            return None
+
+    @override
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        if self._is_worker and seed is not None:  # all workers begin with the same global generators
+            random.seed(seed)
+            np.random.seed(seed)  # noqa: NPY002
+            torch.manual_seed(seed)
+        obs, _ = self.env.reset(seed=seed, options=options or None)
+        return obs, {}
+
+    def image(self) -> Any:
+        """Return an image, or the reason why there is none."""
+        return rendered(self.env.render)
+
+    @override
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        if not isinstance(reward, float):
+            reward = float(np.asarray(reward).item())
+        return obs, reward, terminated, truncated, dict(numbers_of(info))
+
+
+def _make(cfg: GymnasiumEnvCfg) -> VectorEnv:
+    """Build the vector environment, which resets nothing by itself."""
+    spec, kwargs = find_spec(cfg.id), dict(cfg.kwargs)
+    settings: dict[str, Any] = {"autoreset_mode": AutoresetMode.DISABLED, "copy": False}
+    if cfg.vectorization == "async":
+        settings["context"] = worker_start_method([__name__])
+    if cfg.max_episode_steps is not None:
+        kwargs["max_episode_steps"] = cfg.max_episode_steps
+    with _building(cfg), folders_on_path(entry_folders(cfg.id, spec)), starting_workers():
+        return gym.make_vec(
+            spec, cfg.num_envs, cfg.vectorization, settings, [partial(_Member, owner=os.getpid())], **kwargs
+        )
+
+
+@contextmanager
+def _building(cfg: GymnasiumEnvCfg) -> Iterator[None]:
+    """Turn the errors of a constructor with wrong arguments or missing packages into a ConfigError of one line."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{cfg.id}: {error}") from error
+    except _CONSTRUCTOR_ERRORS as error:
+        with_kwargs: Any = f" with the kwargs {cfg.kwargs}" if cfg.kwargs else ""
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        reason = with_python(" ".join(str(error).split())) or f"{last.filename}, line {last.lineno}"
+        if isinstance(error, TypeError) and "render_mode" in cfg.kwargs:
+            reason += "; images need an environment whose constructor takes render_mode"
+        raise ConfigError(f"{cfg.id}: cannot be built{with_kwargs}: {type(error).__name__}: {reason}") from error
+
+
+def _positive(value: Any) -> float | None:
+    """Return a finite number above 0 as it is, else None."""
+    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    return float(value) if is_number and 0.0 < value < np.inf else None

@@ -1,0 +1,100 @@
+"""The doors of these environments: the ids ``gymnasium:...`` and ``envpool:...``."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from embodichain.ext.gymnasium.cfg import RENDER_MODE, EnvPoolCfg, ForeignEnvCfg, GymnasiumEnvCfg
+from embodichain.ext.gymnasium.envpool_env import EnvPoolEnv, import_envpool
+from embodichain.ext.gymnasium.foreign_env import ForeignEnv, file_data
+from embodichain.ext.gymnasium.gymnasium_env import GymnasiumEnv
+from embodichain.ext.gymnasium.ids import PREFIX, check_gymnasium_id, is_unprefixed
+from embodichain.lab.gym.env_sources import EnvSource, ParsedTask
+from embodichain.utils import ConfigError
+from embodichain.utils.errors import collected, unknown_key
+from embodichain.utils.validation import parse
+
+
+class _ForeignSource(EnvSource):
+    """Environments whose config's file has the fields of ``cfg_class`` that are ``keys``."""
+
+    def parse(self, data: Mapping[str, Any], allowed_imports: Sequence[str]) -> ParsedTask:
+        """Turn a parsed config into a typed one and check it; see ``EnvSource.parse``."""
+        known = (*self.keys, "$schema")
+        problems = [f"{key}: {unknown_key(key, self.keys)}" for key in data if key not in known]
+        cfg, wrong = parse(self.cfg_class, {key: data[key] for key in self.keys if key in data}, "")
+        problems += [f"{path}: {problem}" for path, problem in wrong.items()]
+        cfg, limit = cfg or self.cfg_class(self.prefix), None
+        with collected(problems):
+            limit = self.registered_limit(cfg.id, allowed_imports)
+        mode = cfg.kwargs.get("render_mode", RENDER_MODE)
+        if mode != RENDER_MODE:
+            problems.append(f"kwargs.render_mode: must be '{RENDER_MODE}', for videos of evaluations, got {mode!r}")
+        return ParsedTask(cfg, cfg.max_episode_steps or limit, problems, file_data(cfg))
+
+    def registered_limit(self, env_id: str, allowed_imports: Sequence[str]) -> int | None:
+        """Return the registered time limit of an id's environment, steps; None if there is none.
+
+        Raises:
+            ConfigError: one line: there is no such environment, or its package is missing or not allowed.
+        """
+        raise NotImplementedError
+
+
+class GymnasiumSource(_ForeignSource):
+    """Gymnasium's registered environments; the package that an id names is imported."""
+
+    prefix = PREFIX
+    cfg_class = GymnasiumEnvCfg
+    keys = ("id", "kwargs", "num_envs", "vectorization", "max_episode_steps")
+
+    def registered_limit(self, env_id: str, allowed_imports: Sequence[str]) -> int | None:
+        """Return the registered time limit."""
+        return check_gymnasium_id(env_id, allowed_imports).max_episode_steps
+
+    def build(self, cfg: GymnasiumEnvCfg) -> ForeignEnv:
+        """Build the environments."""
+        return GymnasiumEnv(cfg)
+
+    def suggested_id(self, env_id: str) -> str | None:
+        """Return the id of an environment that was named without the prefix."""
+        return f"{PREFIX}{env_id}" if is_unprefixed(env_id) else None
+
+    def problems_beside_updates(self, cfg: ForeignEnvCfg) -> list[str]:
+        """Return the reason why environments of this process cannot step while another thread draws."""
+        if not isinstance(cfg, GymnasiumEnvCfg) or cfg.vectorization == "async":
+            return []
+        return [
+            "vectorization: asynchronous collection steps these environments beside the updates, whose random draws "
+            "they could change: use 'async', which gives each a process of its own"
+        ]
+
+
+class EnvPoolSource(_ForeignSource):
+    """EnvPool's environments, which bring their own MuJoCo."""
+
+    prefix = "envpool:"
+    cfg_class = EnvPoolCfg
+    keys = ("id", "kwargs", "num_envs", "max_episode_steps")
+
+    def registered_limit(self, env_id: str, allowed_imports: Sequence[str]) -> int | None:
+        """Return the registered time limit."""
+        envpool, name = import_envpool(), env_id.removeprefix(self.prefix)
+        known = envpool.list_all_envs()
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=3)
+            hint = f" Near: {', '.join(near)}." if near else ""
+            raise ConfigError(f"id: EnvPool has no environment '{name}'.{hint} envpool.list_all_envs() has all")
+        limit: int = envpool.make_spec(name).config.max_episode_steps
+        return limit if limit < _NO_LIMIT else None
+
+    def build(self, cfg: EnvPoolCfg) -> ForeignEnv:
+        """Build the environments."""
+        return EnvPoolEnv(cfg)
+
+
+_NO_LIMIT = 2**31 - 1  # EnvPool's
+GYMNASIUM = GymnasiumSource()
+ENVPOOL = EnvPoolSource()

@@ -1,0 +1,129 @@
+"""Environments of other libraries, by their ids: the door ``env_sources``."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, ClassVar, Protocol, Self
+
+import torch
+
+from embodichain.lab.gym.envs.managers.scene_names import SceneNames
+from embodichain.utils.doors import ENV_SOURCES, load_all
+
+
+class TaskCfg(Protocol):
+    """The config of N environments to learn in, of ours or of another library: a dataclass for ``replace``."""
+
+    @property
+    def num_envs(self) -> int:
+        """N."""
+
+    @property
+    def seed(self) -> int:
+        """Seed of the random streams."""
+
+    @property
+    def first_env_id(self) -> int:
+        """Global id of the first environment."""
+
+    @property
+    def group_size(self) -> int:
+        """Environments that begin equal episodes."""
+
+    @property
+    def max_episode_steps(self) -> int | None:
+        """Time limit, steps; None: the registered one, or none."""
+
+    def for_run(self, seed: int, num_envs: int, **simulation: Any) -> Self:
+        """Return the config of a run's environments; ``simulation`` has settings of a simulation of ours."""
+
+    def for_training(self, events: dict[str, Any], group_size: int) -> Self:
+        """Return the config with a training's further events, and with its algorithm's groups."""
+
+    def for_evaluation(self, events: dict[str, Any], num_envs: int) -> Self:
+        """Return the config with an evaluation's further events and number of environments."""
+
+    def for_process(self, num_envs: int, first_env_id: int, num_threads: int, device: torch.device) -> Self:
+        """Return the config of one of several processes."""
+
+    def without_records(self) -> Self:
+        """Return the config without what writes files."""
+
+    def with_images(self) -> Self:
+        """Return the config of environments of which images can be made."""
+
+
+@dataclass(frozen=True)
+class ParsedTask:
+    """The config of another library's environments, typed and checked.
+
+    Attributes:
+        cfg: the typed config, without wrong values.
+        time_limit: limit of episodes, steps; None if there is none.
+        problems: mistakes, a line each.
+        file_data: content of a file that is parsed to the same config.
+        names: names that terms may have in its scene, which is unknown.
+    """
+
+    cfg: TaskCfg
+    time_limit: int | None
+    problems: list[str]
+    file_data: dict[str, Any]
+    names: SceneNames = field(default_factory=lambda: SceneNames(None, None))
+
+    def data(self) -> dict[str, Any]:
+        """Return the content of a file that is parsed to the same config."""
+        return self.file_data
+
+
+class EnvSource(ABC):
+    """A library's environments, without a scene of ours. An entry point of ``env_sources`` names an instance."""
+
+    prefix: ClassVar[str]
+    """Beginning of its ids in configs: ``"gymnasium:"``."""
+    cfg_class: ClassVar[type[Any]]
+    """Config class, a ``TaskCfg`` that ``configclass`` decorates."""
+    keys: ClassVar[tuple[str, ...]]
+    """Keys of the config's file."""
+
+    def claims(self, env_id: object) -> bool:
+        """Return whether an id of a config is one of these environments."""
+        return isinstance(env_id, str) and env_id.startswith(self.prefix)
+
+    @abstractmethod
+    def parse(self, data: Mapping[str, Any], allowed_imports: Sequence[str]) -> ParsedTask:
+        """Turn a config's data, whose id is one of these, into a typed one and check it; nothing is built.
+
+        Args:
+            allowed_imports: prefixes of the modules that it may name.
+        """
+
+    @abstractmethod
+    def build(self, cfg: Any) -> Any:
+        """Build the environments of a config: a ``VecEnv`` that a training can write into and close.
+
+        Raises:
+            ConfigError: they cannot be built.
+        """
+
+    def suggested_id(self, env_id: str) -> str | None:
+        """Return the whole id of one of these environments that was named without the prefix, or None."""
+        return None
+
+    def problems_beside_updates(self, cfg: Any) -> list[str]:
+        """Return why the environments cannot step in a thread beside the updates, a line each."""
+        return []
+
+
+@cache
+def env_sources() -> tuple[EnvSource, ...]:
+    """Return all sources of environments but our own registry."""
+    return tuple(load_all(ENV_SOURCES).values())
+
+
+def find_source(env_id: object) -> EnvSource | None:
+    """Return the source of an environment; None: our own registry."""
+    return next((source for source in env_sources() if source.claims(env_id)), None)
