@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from embodichain.agents.rl import build_checks
-from embodichain.agents.rl.build import build_envs, build_learner, build_trainer, for_rank
+from embodichain.agents.rl.build import build_envs, build_learner, build_trainer, for_rank, provide
 from embodichain.agents.rl.distributed.placement import Placement
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.run_folder import RunFolder
@@ -140,13 +140,15 @@ def symmetric_learner(network: dict[str, Any], *overrides: str) -> Any:
     symmetry = {"algorithm__cfg__symmetry": {"mirror_loss_coef": 0.5}, "trainer__enable_eval": False}
     run = load_run_config(write_config(Path(), tiny_config(**network, **symmetry)), overrides)
     env, _ = build_envs(run)
-    return build_learner(run, env, torch.device("cpu"))[1]
+    algorithm = build_learner(run, env, torch.device("cpu"))[1]
+    provide(algorithm, run, env, Path())
+    return algorithm
 
 
 def test_learner_with_symmetry_gets_the_environments_mirror_map() -> None:
     algorithm = symmetric_learner({}, f"env.symmetry={json.dumps(SYMMETRY)}")
     assert algorithm.cfg.symmetry.mirror_loss_coef == 0.5
-    assert algorithm.mirror_map.obs.size == 6
+    assert algorithm.symmetry.mirror_map.obs.size == 6
 
 
 def test_symmetry_in_an_environment_that_declares_none_is_refused_before_the_run_begins() -> None:

@@ -6,10 +6,11 @@ from embodichain.agents.rl.algo.bc import BC, BCCfg
 from embodichain.agents.rl.algo.grpo import GRPO, GRPOCfg
 from embodichain.agents.rl.algo.on_policy import AlgorithmCfg, OnPolicyAlgorithm, clipped_surrogate
 from embodichain.agents.rl.algo.optim import MetricMeans, gradient_step
-from embodichain.agents.rl.algo.ppo import PPO, PPOCfg, gaussian_kl
+from embodichain.agents.rl.algo.ppo import PPO, PPOCfg
 from embodichain.agents.rl.algo.registry import build_algo, get_registered_algo_names, register_algo
 from embodichain.agents.rl.algo.sac import SAC, SACCfg
 from embodichain.agents.rl.algo.symmetry import SymmetryCfg
+from embodichain.agents.rl.models.distributions import gaussian_kl
 
 __all__ = [
     "BC",

@@ -1,6 +1,7 @@
 """Group relative policy optimization.
 
-Legend: N envs, T rollout steps, K members of a group, B minibatch, L sequence length.
+Legend: N envs, T rollout steps, G groups, K members of a group (N = G K; group g has the envs g K ... g K + K - 1),
+B minibatch, L sequence length.
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 from tensordict import TensorDict
 
-from embodichain.agents.rl.algo.advantages import alive_mask, discounted_returns, group_advantages
-from embodichain.agents.rl.algo.macro_steps import chunk_rewards, compare, count_rows, masked_mean
+from embodichain.agents.rl.algo.advantages import RELATIVE_SPREAD, discounted_returns
+from embodichain.agents.rl.algo.chunks import chunk_rewards, count_rows
+from embodichain.agents.rl.algo.older_policies import is_rounded, rounded_log_prob
 from embodichain.agents.rl.algo.on_policy import (
     AlgorithmCfg,
     OnPolicyAlgorithm,
     clipped_surrogate,
+    compare,
     k3,
+    masked_mean,
     mean_reference_kl,
-    rounded_log_prob,
 )
 from embodichain.agents.rl.algo.optim import MetricMeans, gradient_step
 from embodichain.agents.rl.algo.registry import register_algo
@@ -61,6 +64,38 @@ class GRPOCfg(AlgorithmCfg):
             f"algorithm.cfg.group_size: {num_envs} environments (trainer.num_envs) cannot be divided into groups of "
             f"{self.group_size}; the nearest multiple is {near}"
         ]
+
+
+def alive_mask(done: torch.Tensor) -> torch.Tensor:
+    """Return the mask of the steps up to each environment's first done one, inclusive: [N, T], like ``done``."""
+    ended = done.cumsum(dim=1)
+    return ended - done.to(ended.dtype) == 0
+
+
+@torch.no_grad()
+def group_advantages(returns: torch.Tensor, valid: torch.Tensor, group_size: int, eps: float) -> torch.Tensor:
+    """Return (R - mean) / (std + eps) over the members of a group that are alive at the same step: [N, T].
+
+    The group's mean takes the critic's place: Shao et al., "DeepSeekMath: Pushing the Limits of Mathematical Reasoning
+    in Open Language Models", 2024. The std is unbiased. The advantage is 0 if fewer than two members are alive, if all
+    have equal returns, and where ``valid`` is False. A return that is not finite makes the advantages of its group not
+    finite at its step.
+
+    Args:
+        returns: R, [N, T].
+        valid: [N, T] bool, the member is alive.
+        group_size: K.
+        eps: added to the std.
+    """
+    shape = (-1, group_size, returns.shape[1])
+    returns_, alive = returns.reshape(shape), valid.reshape(shape)  # [G, K, T]
+    count = alive.sum(dim=1, keepdim=True)  # [G, 1, T]
+    mean = torch.where(alive, returns_, 0.0).sum(dim=1, keepdim=True) / count.clamp(min=1)
+    offset = torch.where(alive, returns_ - mean, 0.0)
+    std = (offset.square().sum(dim=1, keepdim=True) / (count - 1).clamp(min=1)).sqrt()
+    size = torch.where(alive, returns_.abs(), 0.0).amax(dim=1, keepdim=True)
+    informative = alive & (count >= 2) & ~(std <= RELATIVE_SPREAD * size)
+    return torch.where(informative, offset / (std + eps), 0.0).reshape(returns.shape)
 
 
 @register_algo("grpo")
@@ -123,7 +158,7 @@ class GRPO(OnPolicyAlgorithm):
         batch = learning_batch(rollout, self.policy, advantage=advantage, valid=valid, **columns)
         # Rows without a valid step are dropped; the invalid steps of other sequences are masked in the loss.
         batch = batch[batch["valid"].flatten(1).any(dim=1)] if batch.batch_dims > 1 else batch[batch["valid"]]
-        if self.is_rounded:
+        if is_rounded(self):
             batch["sample_log_prob"] = rounded_log_prob(batch, self.evaluate(batch))
         self.add_reference(batch)
 

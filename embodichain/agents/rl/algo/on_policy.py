@@ -5,6 +5,7 @@ Legend: M transitions or sequences of a batch, L sequence length; ... any shape,
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import torch
@@ -12,9 +13,9 @@ from pydantic import Field, PositiveInt
 from tensordict import TensorDict
 
 from embodichain.agents.rl.algo.base import BaseAlgorithm, BaseAlgorithmCfg
-from embodichain.agents.rl.algo.macro_steps import LogProbLevel, Rows, masked_mean, with_dims_of
+from embodichain.agents.rl.algo.chunks import LogProbLevel, of_chunks
 from embodichain.agents.rl.models import Policy, action_log_prob
-from embodichain.utils import configclass
+from embodichain.utils import ConfigError, configclass
 
 
 @configclass
@@ -34,12 +35,61 @@ class AlgorithmCfg(BaseAlgorithmCfg):
 
     def notices(self, rollout_steps: int, env_steps: int) -> list[str]:
         """Return what has no effect; see ``BaseAlgorithmCfg.notices``."""
-        if self.batch_size <= rollout_steps or self.batch_size == AlgorithmCfg.batch_size:
-            return []
-        return [
-            f"algorithm.cfg.batch_size: {self.batch_size:,} is more than the {rollout_steps:,} transitions of a "
-            "rollout (trainer.num_envs x trainer.buffer_size), which is one minibatch"
-        ]
+        size, rollout = f"{self.batch_size:,}", f"{rollout_steps:,} transitions of a rollout"
+        line = f"{size} is more than the {rollout} (trainer.num_envs x trainer.buffer_size), which is one minibatch"
+        is_more = rollout_steps < self.batch_size != AlgorithmCfg.batch_size
+        return [f"algorithm.cfg.batch_size: {line}"] if is_more else []
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A batch as a loss reads it: one row per probability ratio.
+
+    A row is a transition; with chunks of actions it is a token, an action or a chunk, by the level, while entropies and
+    divergences are per action (``chunks.py``).
+    """
+
+    log_prob: torch.Tensor  # of the policy, with gradients
+    old_log_prob: torch.Tensor  # of the ratio's denominator, the same shape
+    advantage: torch.Tensor  # broadcasts to log_prob
+    weight: torch.Tensor | float  # importance weight of each row; 1 unless an older policy collected
+    reference_log_prob: torch.Tensor | None  # of the reference policy, if there is one
+    mask: torch.Tensor | None  # rows that count; None: all
+    entropy: torch.Tensor  # of each action, nats
+    action_log_ratio: torch.Tensor  # of each action
+    action_mask: torch.Tensor | None  # actions that count; None: all
+
+
+def compare(batch: TensorDict, new: TensorDict, level: LogProbLevel) -> Rows:
+    """Return a batch and the policy's evaluation of it as plain rows.
+
+    Args:
+        batch: [...], from ``learning_batch``, with ``advantage``; with ``valid`` if not all transitions count, and
+            with ``importance_weight``, at the level, if an older policy collected.
+        new: ``Policy.evaluate_actions`` of the batch.
+        level: of the probability ratio, for chunks of actions.
+    """
+    log_prob, old, valid = action_log_prob(new), batch["sample_log_prob"], batch.get("valid", None)
+    rows = Rows(
+        log_prob=log_prob,
+        old_log_prob=old,
+        advantage=batch["advantage"],
+        weight=batch.get("importance_weight", 1.0),
+        reference_log_prob=batch.get("reference_log_prob", None),
+        mask=valid,
+        entropy=new["entropy"],
+        action_log_ratio=log_prob - old,
+        action_mask=valid,
+    )
+    executed = batch.get("executed", None)
+    return rows if executed is None else replace(rows, **of_chunks(vars(rows), executed, level))
+
+
+def masked_mean(x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """Return the mean of x [...] where the mask [...] is True, 0 for an empty mask; without a mask, of all."""
+    if mask is None:
+        return x.mean()
+    return x.masked_fill(~mask, 0.0).sum() / mask.sum().clamp(min=1)
 
 
 def clipped_surrogate(ratio: torch.Tensor, advantages: torch.Tensor, clip_coef: float) -> torch.Tensor:
@@ -60,9 +110,6 @@ def k3(log_ratio: torch.Tensor) -> torch.Tensor:
 
     Its mean over samples of q is an unbiased estimate of KL(q || p) for r = p/q: the estimator k3 of Schulman,
     "Approximating KL Divergence" (joschu.net/blog/kl-approx.html), 2020. Its gradient is not that of the divergence.
-
-    Args:
-        log_ratio: log r, [...].
     """
     return log_ratio.expm1() - log_ratio
 
@@ -78,11 +125,6 @@ def reference_kl(log_prob: torch.Tensor, old_log_prob: torch.Tensor, reference_l
 
     whose mean is the gradient of KL(pi || ref). Without rho, or with rho held constant, as is often seen, the middle
     term (1 - r) grad log pi is left alone, and its mean is the gradient of KL(ref || pi), a different divergence.
-
-    Args:
-        log_prob: log pi(a|s), with gradients, [...].
-        old_log_prob: log old(a|s), [...].
-        reference_log_prob: log ref(a|s), [...].
     """
     return (log_prob - old_log_prob).exp() * k3(reference_log_prob - log_prob)
 
@@ -94,18 +136,15 @@ def mean_reference_kl(rows: Rows) -> torch.Tensor:
     return masked_mean(rows.weight * divergence, rows.mask)
 
 
-def where_behind(batch: TensorDict, behind: torch.Tensor, current: torch.Tensor) -> torch.Tensor:
-    """Return ``behind`` [M, ...] for samples that an older policy collected (``lag`` > 0), else ``current``."""
-    lag = batch.get("lag", None)
-    return current if lag is None else torch.where(with_dims_of(current, lag) > 0, behind, current)
-
-
-def rounded_log_prob(batch: TensorDict, now: TensorDict) -> torch.Tensor:
-    """Return the old log-probabilities of an update that rounds: of ``now``, the policy's evaluation of the batch.
-
-    Samples of an older policy (``lag`` > 0) have the stored ones, as its parameters are gone.
-    """
-    return where_behind(batch, batch["sample_log_prob"], action_log_prob(now))
+def gaussian_entry(policy: Policy, evaluated: TensorDict, name: str, setting: str) -> torch.Tensor:
+    """Return the ``mean`` or ``log_std`` of a policy's evaluation; ConfigError: ``setting`` needs it."""
+    value: torch.Tensor | None = evaluated.get(name, None)
+    if value is None:
+        raise ConfigError(
+            f"algorithm.cfg.{setting} needs a Gaussian policy, whose evaluate_actions returns 'mean' and 'log_std'; "
+            f"that of {type(policy).__name__} returns no '{name}'"
+        )
+    return value
 
 
 class OnPolicyAlgorithm(BaseAlgorithm):
@@ -113,9 +152,7 @@ class OnPolicyAlgorithm(BaseAlgorithm):
 
     cfg_class = AlgorithmCfg
     reference: Policy | None = None
-    """The policy as it was at the construction of the algorithm, frozen, for a KL divergence from it; None: not kept.
-
-    Its input statistics are the policy's current ones, see ``Policy.reference``."""
+    """The policy as it was at the construction of the algorithm, frozen (see ``Policy.reference``); None: not kept."""
 
     @torch.no_grad()
     def evaluate(self, batch: TensorDict, policy: Policy | None = None) -> TensorDict:
@@ -127,15 +164,6 @@ class OnPolicyAlgorithm(BaseAlgorithm):
         pieces = batch.split(max(1, self.cfg.batch_size // length))
         policy = policy or self.policy
         return TensorDict.cat([policy.evaluate_actions(piece) for piece in pieces])
-
-    @property
-    def is_rounded(self) -> bool:
-        """Whether updates compute in lower precision than the float32 of rollouts.
-
-        The ratio to the rollout's log-probability is then not 1 before the first step, least of all with a small std:
-        an update first evaluates its batch again; see ``rounded_log_prob``.
-        """
-        return torch.is_autocast_enabled(self.device.type)
 
     def add_reference(self, batch: TensorDict) -> None:
         """Set ``reference_log_prob`` of a batch [M, ...], if there is a reference."""
@@ -150,7 +178,6 @@ class OnPolicyAlgorithm(BaseAlgorithm):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load what ``state_dict`` returned."""
         if self.reference is not None:
-            # Older checkpoints also have the statistics at the reference's creation; they are ignored.
             own = {name: state["reference"][name] for name in self._own_state(self.reference)}
             state = state | {"reference": self.reference.state_dict() | own}
         super().load_state_dict(state)

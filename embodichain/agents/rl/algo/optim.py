@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from weakref import WeakKeyDictionary
 
 import torch
@@ -12,15 +11,8 @@ from torch import nn
 from embodichain.agents.rl.distributed import get_process_group
 from embodichain.utils.profiling import section
 
-MIN_LEARNING_RATE = 1e-5  # bounds of the adapted learning rate
-MAX_LEARNING_RATE = 1e-2
-
-StepWatcher = Callable[[torch.Tensor], None]
-"""Called by ``gradient_step`` with the loss, after the gradients are computed and before they are clipped."""
-
 _COUNTS: WeakKeyDictionary[torch.optim.Optimizer, tuple[int, torch.Tensor]] = WeakKeyDictionary()
 """Number of calls, and of skipped steps as a scalar on the device."""
-_WATCHERS: list[StepWatcher] = []
 
 
 def gradient_step(
@@ -52,8 +44,6 @@ def gradient_step(
     # The factor is 1, or NaN for a loss that is not finite: so the gradients alone show it, also after averaging.
     (loss * (1 + 0 * loss.detach())).backward()
     get_process_group().average_gradients([*parameters, *stepped], samples)
-    for watch in _WATCHERS:
-        watch(loss)
     norm = nn.utils.clip_grad_norm_(parameters, max_norm)
     is_bad = ~norm.isfinite()
     asked, skipped = _COUNTS.get(optimizer, (0, 0))
@@ -84,16 +74,6 @@ def take_step_counts(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
     return torch.stack((torch.full_like(skipped, asked), skipped))
 
 
-@contextmanager
-def watching_steps(watcher: StepWatcher) -> Iterator[None]:
-    """Inside this context call ``watcher`` in every ``gradient_step``."""
-    _WATCHERS.append(watcher)
-    try:
-        yield
-    finally:
-        _WATCHERS.remove(watcher)
-
-
 def adapted_learning_rate(learning_rate: torch.Tensor, kl: torch.Tensor, desired_kl: float) -> torch.Tensor:
     """Return the learning rate divided by 1.5 if KL > 2 desired, times 1.5 if KL < desired / 2, within bounds.
 
@@ -103,7 +83,7 @@ def adapted_learning_rate(learning_rate: torch.Tensor, kl: torch.Tensor, desired
     """
     rate = torch.where(kl > 2 * desired_kl, learning_rate / 1.5, learning_rate)
     rate = torch.where(kl < desired_kl / 2, learning_rate * 1.5, rate)
-    return rate.clamp(MIN_LEARNING_RATE, MAX_LEARNING_RATE)
+    return rate.clamp(1e-5, 1e-2)
 
 
 class MetricMeans:

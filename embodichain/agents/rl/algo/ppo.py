@@ -14,34 +14,26 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 from tensordict import TensorDict
 from torch import nn
 
-from embodichain.agents.rl.algo.advantages import (
-    ReturnScale,
-    compute_gae,
-    explained_variance,
-    normalize_advantages,
-)
-from embodichain.agents.rl.algo.macro_steps import Rows, compare, masked_mean
+from embodichain.agents.rl.algo.advantages import compute_gae, explained_variance, normalize_advantages
+from embodichain.agents.rl.algo.older_policies import is_rounded, set_proximal, weight_metrics
 from embodichain.agents.rl.algo.on_policy import (
     AlgorithmCfg,
     OnPolicyAlgorithm,
     clipped_surrogate,
+    compare,
+    gaussian_entry,
     k3,
+    masked_mean,
     mean_reference_kl,
-    rounded_log_prob,
-    where_behind,
 )
 from embodichain.agents.rl.algo.optim import MetricMeans, adapted_learning_rate, gradient_step
 from embodichain.agents.rl.algo.registry import register_algo
-from embodichain.agents.rl.algo.symmetry import (
-    SymmetryCfg,
-    check_mirrored_policy,
-    mirror_error,
-    mirrored,
-    with_mirrored,
-)
+from embodichain.agents.rl.algo.return_scale import ReturnScale
+from embodichain.agents.rl.algo.symmetry import Symmetry, SymmetryCfg
 from embodichain.agents.rl.buffer import check_rollout, iterate_minibatches, learning_batch
 from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.models import Policy, action_log_prob
+from embodichain.agents.rl.models.distributions import gaussian_kl
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.mirror import MirrorMap
 from embodichain.utils.profiling import section
@@ -91,8 +83,7 @@ def value_error(
     """Return (V - R)^2 or, with a bound c, max((V - R)^2, (V_old + clip(V - V_old, -c, c) - R)^2) for each sample.
 
     A value that has moved further than c towards the return has no gradient; one that moved away from the return has.
-    As in OpenAI Baselines' ppo2 (2017) and Berner et al., "Dota 2 with Large
-    Scale Deep Reinforcement Learning", 2019.
+    As in OpenAI Baselines' ppo2 (2017) and Berner et al., "Dota 2 with Large Scale Deep Reinforcement Learning", 2019.
 
     Args:
         value: V, [...].
@@ -105,41 +96,6 @@ def value_error(
         return error
     clipped = old_value + (value - old_value).clamp(-clip_coef, clip_coef)
     return torch.max(error, (clipped - returns).square())
-
-
-def importance_weight(proximal_log_prob: torch.Tensor, log_prob: torch.Tensor, cap: float) -> torch.Tensor:
-    """Return min(pi_prox(a|s) / pi_behav(a|s), cap), the importance weight of an older policy's sample: [...].
-
-    The objective of Hilton, Cobbe and Schulman, "Batch size-invariance for policy optimization", 2022, is the mean of
-    pi_prox / pi_behav * min(r A, clip(r) A) with r = pi / pi_prox: it keeps the policy close to the recent pi_prox, not
-    to the older one that collected. Fu et al., "AReaL", 2025, take the policy before the update for pi_prox and bound
-    the weight; here it is clamped, as in Espeholt et al., "IMPALA", 2018.
-
-    Args:
-        proximal_log_prob: log pi_prox(a|s), [...].
-        log_prob: log pi_behav(a|s), [...].
-        cap: the highest weight.
-    """
-    return (proximal_log_prob - log_prob).exp().clamp(max=cap)
-
-
-def gaussian_kl(
-    mean: torch.Tensor, log_std: torch.Tensor, other_mean: torch.Tensor, other_log_std: torch.Tensor
-) -> torch.Tensor:
-    """Return KL(p || q) of independent normals p and q, in nats: [...].
-
-    KL = sum_i [log (s_q / s_p) + (s_p^2 + (m_p - m_q)^2) / (2 s_q^2) - 1/2]. It is the same after an invertible map of
-    both, such as tanh.
-
-    Args:
-        mean: m_p, [..., A].
-        log_std: log s_p, [..., A].
-        other_mean: m_q, [..., A].
-        other_log_std: log s_q, [..., A].
-    """
-    log_ratio = log_std - other_log_std
-    z = (mean - other_mean) * (-other_log_std).exp()
-    return 0.5 * ((2 * log_ratio).expm1() - 2 * log_ratio + z.square()).sum(-1)
 
 
 @register_algo("ppo")
@@ -160,22 +116,15 @@ class PPO(OnPolicyAlgorithm):
     update early, as Spinning Up (2018) and Stable-Baselines3 do; here the host reads the divergence once an epoch, so
     that no minibatch waits for it.
 
-    For a rollout of older policies (``lag`` > 0, see ``AsyncCollector``) the objective is the decoupled one: r is the
-    ratio to the policy before the update, and each sample has an importance weight, the ratio of that policy's
-    probability to the older one's. Without lag the two objectives are the same.
-
-    With chunks of actions, ``logprob_level`` is the level of the ratio r; the advantage is the decision's, and the
-    means of r and of the entropy (nats of an action) are over executed actions. With several processes, each one's mean
-    has the same weight.
-
-    With ``symmetry`` the means of the loss are also over the mirror images of the samples, and the mirror loss is added
-    to it (see ``algo/symmetry.py``). Divergences and ``clip_fraction`` are those of the samples that were collected.
+    Behind doors: rollouts of older policies (``older_policies.py``), chunks of actions (``chunks.py``), mirror images
+    of samples (``symmetry.py``), units of values (``return_scale.py``). Of several processes, each one's mean has the
+    same weight.
     """
 
     cfg_class = PPOCfg
     cfg: PPOCfg
-    mirror_map: MirrorMap | None = None
-    """The environment's, on the device; set by ``use_mirror_map``."""
+    symmetry: Symmetry | None = None
+    """Set by ``use_mirror_map``."""
 
     def __init__(self, cfg: PPOCfg, policy: Policy) -> None:
         super().__init__(cfg, policy)
@@ -189,34 +138,25 @@ class PPO(OnPolicyAlgorithm):
             self.reference = policy.reference()
 
     def use_mirror_map(self, mirror_map: MirrorMap) -> None:
-        """Set the environment's mirror map, which ``cfg.symmetry`` needs before the first update.
-
-        Raises:
-            ConfigError: one line: samples of the policy have no mirror images.
-        """
-        check_mirrored_policy(self.policy)
-        self.mirror_map = mirror_map.to(self.device)
+        """Set the environment's mirror map, which ``cfg.symmetry`` needs before the first update; see ``Symmetry``."""
+        assert self.cfg.symmetry is not None
+        self.symmetry = Symmetry(self.cfg.symmetry, self.policy, mirror_map.to(self.device))
 
     def update(self, rollout: TensorDict) -> dict[str, float]:
         """Improve the policy; see ``BaseAlgorithm.update``.
 
         Returns:
-            Means over the minibatches without a skipped step of ``policy_loss``, ``value_loss``, ``entropy``,
-            ``approx_kl`` (nats an action), ``clip_fraction`` (share of samples whose ratio left the clip range),
-            ``grad_norm`` (before clipping), with an adaptive rate ``kl``, with importance weights
-            ``behaviour_weight`` and ``capped_fraction``, with a reference ``reference_kl`` (nats, per ratio), and with
-            ``symmetry`` the ``mirror_loss`` without its weight; ``explained_variance`` of the returns by the rollout's
-            values; ``epochs``, the number made; the last ``learning_rate``; and the policy's diagnostics after the
-            update, such as ``std``.
+            Means over the minibatches without a skipped step of the scalars of ``loss`` and ``grad_norm`` (before
+            clipping); ``explained_variance`` of the returns by the rollout's values; ``epochs``, the number made; the
+            last ``learning_rate``; and the policy's diagnostics after the update, such as ``std``.
 
         Raises:
             ValueError: the rollout is not of batch size [N, T+1].
-            ConfigError: the rate adapts or ``symmetry`` is on, and the policy returns no ``mean`` and ``log_std``; or
-                ``symmetry`` is on, and there is no mirror map.
+            ConfigError: the policy lacks ``mean`` or ``log_std``, or ``symmetry`` a mirror map.
         """
         cfg = self.cfg
         check_rollout(rollout)
-        if cfg.symmetry is not None and self.mirror_map is None:
+        if cfg.symmetry is not None and self.symmetry is None:
             raise ConfigError(
                 "algorithm.cfg.symmetry: needs a mirror map: algorithm.use_mirror_map(env.mirror_map()), before the "
                 "first update"
@@ -252,26 +192,26 @@ class PPO(OnPolicyAlgorithm):
             log_prob = action_log_prob(self.policy.evaluate_actions(batch[:1]))
             grads = torch.autograd.grad(log_prob.sum(), trained, allow_unused=True)
             frozen = [p for p, grad in zip(trained, grads, strict=True) if grad is not None]
-        for parameter in frozen:
-            parameter.requires_grad_(False)
+        nn.ParameterList(frozen).requires_grad_(False)
         try:
             yield
         finally:
-            for parameter in frozen:
-                parameter.requires_grad_(True)
+            nn.ParameterList(frozen).requires_grad_(True)
 
     @section("loss")
     def loss(self, batch: TensorDict) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Return the loss to descend and, detached, the scalars to log.
 
+        The scalars are ``policy_loss``, ``value_loss``, ``entropy``, ``approx_kl`` (nats an action), ``clip_fraction``
+        (share of samples whose ratio left the clip range), ``kl`` with an adaptive rate, ``reference_kl`` with a
+        reference, ``mirror_loss`` without its weight, and those of ``weight_metrics``. Divergences and
+        ``clip_fraction`` are those of the samples without their mirror images.
+
         Args:
-            batch: [B], or [B, L] sequences: from ``learning_batch``, with ``advantage`` and ``return``; with
-                ``old_value`` for value clipping, ``old_mean`` and ``old_log_std`` for an adaptive learning rate, and
-                ``importance_weight`` if an older policy collected, and ``reference_log_prob`` with a reference;
-                ``sample_log_prob`` is the proximal policy's.
+            batch: [B], or [B, L] sequences: from ``learning_batch``, with what ``_prepare`` adds.
         """
         cfg = self.cfg
-        samples = self._augmented(batch)
+        samples = batch if self.symmetry is None else self.symmetry.samples(batch)
         new = self.policy.evaluate_actions(samples)
         rows = compare(samples, new, cfg.logprob_level)
         ratio = (rows.log_prob - rows.old_log_prob).exp()
@@ -281,7 +221,7 @@ class PPO(OnPolicyAlgorithm):
         value_loss = 0.5 * value_error(new["value"], samples["return"], old_value, cfg.clip_value_coef).mean()
         entropy = masked_mean(rows.entropy, rows.action_mask)
         evaluated = new
-        if samples is not batch:  # the divergence and the metrics are those of the samples without their mirror images
+        if samples is not batch:
             evaluated, ratio = new[: len(batch)], ratio[: len(batch)]
             rows = compare(batch, evaluated, cfg.logprob_level)
         more: dict[str, torch.Tensor] = {}
@@ -291,8 +231,8 @@ class PPO(OnPolicyAlgorithm):
         if rows.reference_log_prob is not None:
             more["reference_kl"] = mean_reference_kl(rows)
             loss = loss + cfg.kl_coef * more["reference_kl"]
-        if cfg.symmetry is not None:
-            more["mirror_loss"] = self._mirror_loss(batch, new)
+        if cfg.symmetry is not None and self.symmetry is not None:
+            more["mirror_loss"] = self.symmetry.loss(batch, new)
             loss = loss + cfg.symmetry.mirror_loss_coef * more["mirror_loss"]
         if self._warmup_left:
             loss = cfg.vf_coef * value_loss
@@ -305,25 +245,10 @@ class PPO(OnPolicyAlgorithm):
                 "approx_kl": masked_mean(k3(rows.action_log_ratio), rows.action_mask),
                 "clip_fraction": masked_mean(((ratio - 1).abs() > cfg.clip_coef).float(), rows.mask),
             }
-            return loss, metrics | self._more_metrics(batch, evaluated, rows)
-
-    def _augmented(self, batch: TensorDict) -> TensorDict:
-        """Return the samples that the losses are means of: a batch [B], with augmentation [2 B] (see with_mirrored)."""
-        symmetry = self.cfg.symmetry
-        if symmetry is None or not symmetry.augmentation:
-            return batch
-        assert self.mirror_map is not None
-        return with_mirrored(batch, self.mirror_map)
-
-    def _mirror_loss(self, batch: TensorDict, new: TensorDict) -> torch.Tensor:
-        """Return the mirror loss of a batch [B]; ``new`` is the policy's evaluation of the augmented samples."""
-        assert self.mirror_map is not None
-        mean = self._of_gaussian(new, "mean", "symmetry:")
-        if len(mean) > len(batch):
-            mean, of_mirrored = mean.chunk(2)
-        else:
-            of_mirrored = self.policy.evaluate_actions(mirrored(batch, self.mirror_map))["mean"]
-        return mirror_error(mean, of_mirrored, self.mirror_map.action)
+            if self._adapts:
+                kl = gaussian_kl(batch["old_mean"], batch["old_log_std"], evaluated["mean"], evaluated["log_std"])
+                metrics["kl"] = get_process_group().mean(masked_mean(kl, rows.action_mask))
+            return loss, metrics | weight_metrics(rows, cfg.behaviour_weight_cap)
 
     @section("advantages")
     def _prepare(self, rollout: TensorDict) -> tuple[TensorDict, torch.Tensor]:
@@ -342,64 +267,22 @@ class PPO(OnPolicyAlgorithm):
         if is_behind:
             columns["lag"] = lag[:, :-1]
         batch = learning_batch(rollout, self.policy, **columns)
-        self._prepare_old(batch, weighs=cfg.decoupled and is_behind)
+        weighs = cfg.decoupled and is_behind
+        if self._adapts or weighs or is_rounded(self):
+            old = self.evaluate(batch)
+            set_proximal(self, batch, old, cfg.behaviour_weight_cap if weighs else None, cfg.logprob_level)
+            for name in ("mean", "log_std") if self._adapts else ():
+                batch[f"old_{name}"] = gaussian_entry(self.policy, old, name, "lr_schedule: 'adaptive'")
         self.add_reference(batch)
         return batch, explained_variance(old_value, returns)
 
-    def _prepare_old(self, batch: TensorDict, weighs: bool) -> None:
-        """Set the batch's old values where they are not the rollout's; ``weighs``: with importance weights."""
-        cfg, rounded = self.cfg, self.is_rounded
-        if not (self._adapts or weighs or rounded):
-            return
-        old = self.evaluate(batch)
-        if weighs:
-            with torch.autocast(self.device.type, enabled=False):  # the weight must not contain rounding
-                exact = self.evaluate(batch) if rounded else old
-            rows = compare(batch, exact, cfg.logprob_level)
-            # Samples of the current parameters keep their log-probability, to the last bit.
-            proximal = where_behind(batch, rows.log_prob, rows.old_log_prob)
-            batch["importance_weight"] = importance_weight(proximal, rows.old_log_prob, cfg.behaviour_weight_cap)
-            batch["sample_log_prob"] = where_behind(batch, action_log_prob(exact), batch["sample_log_prob"])
-        if rounded:
-            batch["sample_log_prob"] = action_log_prob(old) if weighs else rounded_log_prob(batch, old)
-            if cfg.clip_value_coef is not None:
-                batch["old_value"] = old["value"]
-        if self._adapts:
-            for name in ("mean", "log_std"):
-                batch[f"old_{name}"] = self._of_gaussian(old, name, "lr_schedule: 'adaptive'")
-
-    def _of_gaussian(self, evaluated: TensorDict, name: str, setting: str) -> torch.Tensor:
-        """Return the policy's ``mean`` or ``log_std``; ConfigError: ``setting`` needs it, and there is none."""
-        value: torch.Tensor | None = evaluated.get(name, None)
-        if value is None:
-            raise ConfigError(
-                f"algorithm.cfg.{setting} needs a Gaussian policy, whose evaluate_actions returns 'mean' and "
-                f"'log_std'; that of {type(self.policy).__name__} returns no '{name}'"
-            )
-        return value
-
-    def _more_metrics(self, batch: TensorDict, new: TensorDict, rows: Rows) -> dict[str, torch.Tensor]:
-        """Return the metrics of an adaptive learning rate and of importance weights."""
-        metrics: dict[str, torch.Tensor] = {}
-        if self._adapts:
-            kl = gaussian_kl(batch["old_mean"], batch["old_log_std"], new["mean"], new["log_std"])
-            metrics["kl"] = get_process_group().mean(masked_mean(kl, rows.action_mask))
-        if isinstance(rows.weight, torch.Tensor):
-            is_capped = rows.weight >= self.cfg.behaviour_weight_cap
-            metrics["behaviour_weight"] = masked_mean(rows.weight, rows.mask)
-            metrics["capped_fraction"] = masked_mean(is_capped.float(), rows.mask)
-        return metrics
-
     def state_dict(self) -> dict[str, Any]:
         """Return the state that a resumed training needs."""
-        state = super().state_dict()
-        if self.cfg.critic_warmup:
-            state["warmup_left"] = self._warmup_left
-        return state
+        warmup = {"warmup_left": self._warmup_left} if self.cfg.critic_warmup else {}
+        return super().state_dict() | warmup
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load what ``state_dict`` returned."""
-        # A training that was begun without a warm-up has none left.
         self._warmup_left = state.get("warmup_left", 0)
         super().load_state_dict(state)
 

@@ -14,10 +14,10 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from tensordict import TensorDict
 from torch import nn
 
-from embodichain.agents.rl.algo.advantages import ReturnScale
 from embodichain.agents.rl.algo.base import BaseAlgorithm, BaseAlgorithmCfg
 from embodichain.agents.rl.algo.optim import MetricMeans, gradient_step
 from embodichain.agents.rl.algo.registry import register_algo
+from embodichain.agents.rl.algo.return_scale import ReturnScale
 from embodichain.agents.rl.buffer import Demonstrations, ReplayBuffer, check_digest, check_share
 from embodichain.agents.rl.models import Policy, SoftActorCritic
 from embodichain.utils import ConfigError, configclass

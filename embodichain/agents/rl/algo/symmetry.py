@@ -15,6 +15,7 @@ import torch
 from pydantic import NonNegativeFloat, model_validator
 from tensordict import TensorDict
 
+from embodichain.agents.rl.algo.on_policy import gaussian_entry
 from embodichain.agents.rl.models import Policy
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.mirror import Mirror, MirrorMap
@@ -88,3 +89,30 @@ def mirror_error(mean: torch.Tensor, mean_of_mirrored: torch.Tensor, mirror: Mir
         mirror: of actions.
     """
     return (mean_of_mirrored - mirror(mean)).square().mean()
+
+
+class Symmetry:
+    """Symmetry of PPO's loss: samples with their mirror images, and the mirror loss.
+
+    Raises:
+        ConfigError: one line: samples of the policy have no mirror images.
+    """
+
+    def __init__(self, cfg: SymmetryCfg, policy: Policy, mirror_map: MirrorMap) -> None:
+        check_mirrored_policy(policy)
+        self._cfg = cfg
+        self._policy = policy
+        self.mirror_map = mirror_map
+
+    def samples(self, batch: TensorDict) -> TensorDict:
+        """Return the samples that the losses are means of: a batch [B], with augmentation [2 B] (see with_mirrored)."""
+        return with_mirrored(batch, self.mirror_map) if self._cfg.augmentation else batch
+
+    def loss(self, batch: TensorDict, new: TensorDict) -> torch.Tensor:
+        """Return the mirror loss of a batch [B]; ``new`` is the policy's evaluation of its ``samples``."""
+        mean = gaussian_entry(self._policy, new, "mean", "symmetry:")
+        if len(mean) > len(batch):
+            mean, of_mirrored = mean.chunk(2)
+        else:
+            of_mirrored = self._policy.evaluate_actions(mirrored(batch, self.mirror_map))["mean"]
+        return mirror_error(mean, of_mirrored, self.mirror_map.action)

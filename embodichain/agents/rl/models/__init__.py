@@ -6,7 +6,6 @@ from embodichain.agents.rl.models.actor_critic import ActorCritic, ActorCriticCf
 from embodichain.agents.rl.models.block import ObsGroupsCfg, PolicyCfg
 from embodichain.agents.rl.models.checks import check_policy
 from embodichain.agents.rl.models.cnn import CNN, CNNCfg, CNNNetworkCfg
-from embodichain.agents.rl.models.distributions import TanhSquash
 from embodichain.agents.rl.models.mlp import MLP, MLPCfg, NetworkCfg, build_mlp_from_cfg
 from embodichain.agents.rl.models.networks import get_registered_network_names, register_network
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
@@ -26,6 +25,7 @@ from embodichain.agents.rl.models.registry import (
     register_policy,
 )
 from embodichain.agents.rl.models.soft_actor_critic import SoftActorCritic, SoftActorCriticCfg
+from embodichain.agents.rl.models.squash import TanhSquash
 from embodichain.utils.doors import face
 
 if TYPE_CHECKING:

@@ -26,14 +26,13 @@ from embodichain.agents.rl.models.block import (
 )
 from embodichain.agents.rl.models.distributions import (
     LOG_STD_RANGE,
-    LinearScale,
     bounded,
     evaluate_gaussian,
     sample_gaussian,
-    with_raw_action,
 )
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
 from embodichain.agents.rl.models.policy import Policy
+from embodichain.agents.rl.models.squash import LinearScale, with_raw_action
 from embodichain.utils import configclass
 
 __all__ = ["ActorCritic", "ActorCriticCfg", "ActorOnly", "ActorOnlyCfg", "GaussianPolicy", "build_actor_critic"]

@@ -17,9 +17,10 @@ from tensordict import TensorDict
 from torch import nn
 
 from embodichain.agents.rl.models.cnn import CNN, CNNCfg, ImageEncoder, ImageEncoderCfg
-from embodichain.agents.rl.models.distributions import LOG_STD_RANGE, LinearScale, TanhSquash
+from embodichain.agents.rl.models.distributions import LOG_STD_RANGE
 from embodichain.agents.rl.models.mlp import MLPCfg, build_mlp_from_cfg
 from embodichain.agents.rl.models.networks import BUILT_IN, NetworkTypeCfg, get_network_class
+from embodichain.agents.rl.models.squash import LinearScale, TanhSquash
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.errors import placed, unknown_name
 from embodichain.utils.observations import entry_columns, entry_spaces

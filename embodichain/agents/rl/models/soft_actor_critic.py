@@ -25,14 +25,13 @@ from embodichain.agents.rl.models.block import (
 )
 from embodichain.agents.rl.models.cnn import ImageEncoder, ImageEncoderCfg
 from embodichain.agents.rl.models.distributions import (
-    TanhSquash,
     bounded,
     evaluate_gaussian,
     sample_gaussian,
-    with_raw_action,
 )
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
 from embodichain.agents.rl.models.policy import Policy
+from embodichain.agents.rl.models.squash import TanhSquash, with_raw_action
 from embodichain.utils import ConfigError, configclass
 
 

@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import compute_gae, explained_variance, normalize_advantages
-from embodichain.agents.rl.algo.advantages import ReturnScale
+from embodichain.agents.rl.algo.return_scale import ReturnScale
 
 
 def make_rollout(

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from embodichain.agents.rl.algo.advantages import alive_mask, discounted_returns, group_advantages
+from embodichain.agents.rl.algo.advantages import discounted_returns
+from embodichain.agents.rl.algo.grpo import alive_mask, group_advantages
 
 
 def flags(*rows: list[int]) -> torch.Tensor:

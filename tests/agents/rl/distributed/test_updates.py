@@ -16,7 +16,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.agents.rl.algo import build_algo, grpo, normalize_advantages, ppo
-from embodichain.agents.rl.algo.advantages import alive_mask
+from embodichain.agents.rl.algo.grpo import alive_mask
 from embodichain.agents.rl.buffer import batches
 from embodichain.agents.rl.buffer.batches import minibatch_sizes
 from embodichain.agents.rl.distributed import TorchProcessGroup

@@ -11,14 +11,13 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import GRPO, PPO, GRPOCfg, PPOCfg, compute_gae
 from embodichain.agents.rl.algo.advantages import discounted_returns
-from embodichain.agents.rl.algo.macro_steps import (
+from embodichain.agents.rl.algo.chunks import (
     LogProbLevel,
     at_level,
     chunk_rewards,
-    compare,
     count_rows,
-    masked_mean,
 )
+from embodichain.agents.rl.algo.on_policy import compare, masked_mean
 from embodichain.agents.rl.models import ActorCritic
 from tests.agents.rl.algo.test_ppo import FixedPolicy
 from tests.agents.rl.fakes import linear_policy
