@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 _MAY_CHANGE = "may change when a run is resumed"
 MayChange = Annotated[T, _MAY_CHANGE]
-"""The type of a setting that decides nothing about what is learned: a resumed run may have another value."""
+"""The type of a setting that does not affect the learned result: a resumed run may have another value."""
 
 _PYDANTIC = ConfigDict(extra="forbid", arbitrary_types_allowed=True, validate_assignment=False, allow_inf_nan=False)
 _IMMUTABLE = (type(None), bool, int, float, complex, str, bytes, tuple, frozenset)

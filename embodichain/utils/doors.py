@@ -35,7 +35,7 @@ COMMANDS = "embodichain.commands"
 def entries(group: str) -> dict[str, EntryPoint]:
     """Return a door's entry points by name; of one name the first on Python's path. Nothing is imported.
 
-    Entries of this package whose folder was removed are left out.
+    Entries of this package with a deleted folder are left out.
     """
     found: dict[str, EntryPoint] = {}
     for entry in entry_points(group=group):
@@ -52,7 +52,7 @@ def _exists(module: str) -> bool:
 
 
 def load(group: str, name: str) -> Any:
-    """Import and return what an entry point names, or None where the door has none of this name."""
+    """Import and return an entry point's object, or None where the door has none of this name."""
     entry = entries(group).get(name)
     return None if entry is None else entry.load()
 

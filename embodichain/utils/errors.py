@@ -1,4 +1,4 @@
-"""Exceptions whose message is for the user: wrong input, a missing dependency, a failed command."""
+"""Exceptions with a message for the user: wrong input, a missing dependency, a failed command."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _FEW = 8
 
 
 class ConfigError(ValueError):
-    """The user's input cannot be used; the message names the place, what was got and what is allowed."""
+    """The user's input cannot be used; the message names the place, the value and the allowed values."""
 
 
 class UnavailableError(RuntimeError):
-    """This machine lacks something; the message says what to install."""
+    """This machine lacks something; the message names the package."""
 
 
 class CommandFailedError(RuntimeError):
     """A command has failed though its input is right; the message says why.
 
     Attributes:
-        exit_code: of the command.
+        exit_code: command's exit code.
     """
 
     exit_code = 1
@@ -48,7 +48,7 @@ def closest(name: str, known: Iterable[str], likeness: float = _LIKE) -> str | N
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
-    """Return the message for an unknown name: what was got, the nearest known name, and all known names."""
+    """Return the message for an unknown name: the given name, the nearest known name, and all known names."""
     names = sorted(known)
     listed = ", ".join(names) if names else "none"
     return f"unknown {kind} '{name}'.{nearest(name, names)} Known: {listed}"

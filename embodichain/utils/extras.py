@@ -12,7 +12,7 @@ DISTRIBUTION = "embodichain-mujoco"
 
 
 def install_extra(extra: str) -> str:
-    """Return the command that installs an extra of this package: what it requires, by this environment's Python."""
+    """Return the command that installs an extra's requirements, by this environment's Python."""
     try:
         lines = [line.partition(";") for line in requires(DISTRIBUTION) or []]
     except PackageNotFoundError:  # a checkout that is only on Python's path

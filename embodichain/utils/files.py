@@ -65,7 +65,7 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object], *, privat
     """Write a file atomically: a crash leaves the old or the new content. Links are not followed.
 
     Args:
-        private: for this user alone.
+        private: readable by this user alone.
     """
     # Unique per process and thread; remove_unfinished reads the process from the name.
     temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_native_id()}.tmp")

@@ -34,7 +34,7 @@ def encode_instructions(texts: Iterable[str], length: int = INSTRUCTION_LENGTH) 
     """Return instructions as tokens, [N, L] int64.
 
     Args:
-        texts: in words of the vocabulary.
+        texts: instructions in words of the vocabulary.
 
     Raises:
         ConfigError: a word is not in the vocabulary, or an instruction has more than ``length`` words.

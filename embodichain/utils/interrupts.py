@@ -1,4 +1,4 @@
-"""Ctrl-C while a program still imports what it needs."""
+"""Ctrl-C while a program still imports its modules."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import TracebackType
 
 
 def end_quietly_when_interrupted() -> None:
-    """Let an uncaught Ctrl-C print one line and no traceback, in a program whose imports take seconds.
+    """Let an uncaught Ctrl-C print one line and no traceback, in a program with slow imports.
 
     The process ends by the signal, which a shell shows as 130.
     """

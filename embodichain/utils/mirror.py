@@ -33,7 +33,7 @@ class Mirror:
         Args:
             permutation: D indices.
             signs: D numbers, 1 or -1.
-            place: for messages.
+            place: place for messages.
 
         Raises:
             ConfigError: one line: the lengths differ, an index or a sign is impossible, or the mirror image of a mirror
@@ -59,7 +59,7 @@ class Mirror:
 
     @classmethod
     def joined(cls, parts: Sequence[Mirror]) -> Mirror:
-        """Return the mirror of vectors that consist of those of ``parts``, one after the other."""
+        """Return the mirror of vectors that are ``parts``' vectors one after the other."""
         starts = [0]
         for part in parts:
             starts.append(starts[-1] + part.size)
@@ -88,8 +88,8 @@ class MirrorMap:
     state, with the same reward.
 
     Attributes:
-        obs: of the flat observation, [..., O].
-        action: [..., A].
+        obs: mirror of the flat observation, [..., O].
+        action: mirror of the action, [..., A].
     """
 
     obs: Mirror

@@ -1,4 +1,4 @@
-"""Where modules lie, found without running any code."""
+"""Locations of modules, found without running any code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from embodichain.utils.trust import folder_to_offer, is_trusted_path, trusted_fo
 
 
 def module_paths(module: str, roots: Sequence[Path] = ()) -> list[str]:
-    """Return the files whose code an import of a module runs, those of its packages first; empty if it is not there.
+    """Return the files that an import of a module runs, its packages' first; empty if it is not there.
 
     A folder stands for a package without a file.
 
@@ -43,13 +43,13 @@ def is_trusted(module: str) -> bool:
 
 
 def folders_to_trust(modules: Sequence[str], beside: Path) -> list[Path] | None:
-    """Return the folders of modules' outermost packages, by whose trust all could be imported.
+    """Return the folders of modules' outermost packages; their trust would allow all imports.
 
     Args:
         beside: as for :func:`root_of`.
 
     Returns:
-        Empty: that is not possible, as for installed packages; None: a module is not there.
+        Folders. Empty: not possible, as for installed packages; None: a module is not there.
     """
     folders: dict[Path | None, None] = {}
     for module in modules:
@@ -62,16 +62,16 @@ def folders_to_trust(modules: Sequence[str], beside: Path) -> list[Path] | None:
 
 
 def root_of(module: str, beside: Path, is_allowed: bool) -> Path | None:
-    """Return the folder to look for a module in, beyond Python's path: one beside a config, or a trusted one.
+    """Return the folder to look for a module in, beyond Python's path: a config's folder, or a trusted one.
 
     Modules on Python's path cannot be replaced by these.
 
     Args:
-        beside: the config's folder; not that of a run, which other people may have made.
+        beside: the config's folder; not a run's, which other people may have made.
         is_allowed: whether the module may be imported wherever it lies.
 
     Returns:
-        None: it is on Python's path, or nowhere where it may be.
+        A folder; None: the module is on Python's path, or nowhere where it may be.
 
     Raises:
         ConfigError: two trusted folders have it.
@@ -121,7 +121,7 @@ def _find(name: str, places: Sequence[str] = (), roots: Sequence[Path] = ()) -> 
     """Return a module's spec, as an import would find it.
 
     Args:
-        places: where the package that it is in has its modules.
+        places: module folders of its package.
         roots: folders to look in at last, for a module that is in no package.
     """
     if name in sys.modules:
@@ -136,7 +136,7 @@ def _find(name: str, places: Sequence[str] = (), roots: Sequence[Path] = ()) -> 
 
 
 def _find_in(name: str, places: Sequence[str]) -> ModuleSpec | None:
-    """Return a module's spec by the folders that it may be in: of the first that has its code, else of all."""
+    """Return a module's spec in the given folders: in the first that has its code, else in all."""
     portions: list[str] = []
     for place in places:
         finder = pkgutil.get_importer(place)

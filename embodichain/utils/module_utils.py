@@ -1,4 +1,4 @@
-"""Finding functions and classes by name, and what they can be called with."""
+"""Finding functions and classes by name, and their parameters."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def import_allowed_modules(
 ) -> None:
     """Import modules that a config names, if the user allowed them elsewhere.
 
-    They are looked for on Python's path, in the working directory, beside the config, and in trusted folders.
+    They are looked for on Python's path, in the working directory, in the config's folder, and in trusted folders.
 
     Args:
         allowed_prefixes: a module is allowed when it is one of these, lies below one, or has its code in trusted
@@ -51,7 +51,7 @@ def import_allowed_modules(
     Raises:
         ConfigError: a module is not allowed, and none is imported; a module is missing; or the prefixes are one text.
     """
-    if isinstance(allowed_prefixes, str):  # whose letters would be prefixes
+    if isinstance(allowed_prefixes, str):  # its letters would be prefixes
         raise ConfigError(f"allowed_imports: must be a list such as ['my_task'], got {allowed_prefixes!r}")
     with placed(f"{place}: "), folders_on_path([os.getcwd()]):
         roots = [root_of(module, beside, is_below(module, allowed_prefixes)) for module in modules]
@@ -92,7 +92,7 @@ def _refusal(
 
 
 def _how_to_allow(modules: Sequence[str], folders: Sequence[Path] | None) -> str:
-    """Return what to type to allow modules: once, by ``folders_to_trust``, or in each command."""
+    """Return the commands that allow modules: once, by ``folders_to_trust``, or in each command."""
     commands = ["embodichain trust FOLDER"] if folders is None else map(trust_command, folders)
     once = "".join(f"trust its folder once by '{command}', " for command in commands)
     prefixes = _common_packages(modules)
@@ -160,13 +160,13 @@ def allowed_imports(args: argparse.Namespace) -> list[str]:
     return [*args.allow_import, *imports_allowed_by_environment()]
 
 
-_MAIN = {"__main__", "__mp_main__"}  # names of a script, in its own process and in those that it starts
+_MAIN = {"__main__", "__mp_main__"}  # names of a script, in its own process and in child processes
 
 
 def check_free(registered: Mapping[str, type], name: str, new: type, kind: str) -> None:
     """Check that no other class is registered by a name.
 
-    The same class may be: of a module or cell that runs again, or of a script that is imported by its name as well.
+    The same class may register again: from a module or cell that runs again, or a script imported by name as well.
 
     Raises:
         ConfigError: one is.
@@ -184,7 +184,7 @@ def is_below(module: str, prefixes: Sequence[str]) -> bool:
 
 
 def is_admitted(module: str, prefixes: Sequence[str]) -> bool:
-    """Return whether a config may name a module: one that is below a prefix, or whose code is in trusted folders."""
+    """Return whether a config may name a module: it is below a prefix, or its code is in trusted folders."""
     return is_below(module, prefixes) or is_trusted(module)
 
 

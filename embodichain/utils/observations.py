@@ -84,7 +84,7 @@ def select_entries(td: TensorDict, names: Sequence[str]) -> TensorDict:
 
     Args:
         td: nested TensorDict of batch size [N].
-        names: of the entries, ``"sensor/cam/color"``.
+        names: names of the entries, ``"sensor/cam/color"``.
 
     Returns:
         A TensorDict of batch size [N] with these names as its keys. Nothing is copied.

@@ -1,6 +1,6 @@
 """Profiling of a training: a tree of timed code sections, and a trace of one iteration.
 
-``with section("physics"):``, or ``@section("physics")`` above a function, is a section of the one that it is opened in.
+``with section("physics"):``, or ``@section("physics")`` above a function, is a section inside the open one.
 While no profiler is started it does nothing.
 """
 

@@ -26,7 +26,7 @@ _STREAM = -0x3D4D51C2D82B14B1  # 0xC2B2AE3D27D4EB4F
 _EPISODE = 0x165667B19E3779F9
 _MIX1 = -0x40A7B892E31B1A47  # 0xBF58476D1CE4E5B9
 _MIX2 = -0x6B2FB644ECCEEE15  # 0x94D049BB133111EB
-# Arrays are mixed as unsigned numbers, whose shifts are logical. Constants of the same type: NumPy would look for the
+# Arrays are mixed as unsigned numbers, with logical shifts. Constants of the same type: NumPy would look for the
 # type of a Python number in each operation, which takes longer than the operation on the few numbers of a draw.
 _U1, _U2 = (np.array(factor, np.int64).view(np.uint64) for factor in (_MIX1, _MIX2))
 _U27, _U30, _U31, _U40 = (np.array(shift, np.uint64) for shift in (27, 30, 31, 40))
@@ -37,7 +37,7 @@ Draw = tuple[str, int, int]  # stream, number of the draw in it, size
 
 
 def _mix(x: Ints) -> Ints:
-    """Splitmix64's finaliser on int64, whose products wrap."""
+    """Splitmix64's finaliser on int64, with wrapping products."""
     if isinstance(x, np.ndarray):
         return _mix_unsigned(x.view(np.uint64)).view(np.int64)
     # Shifts are made logical by the masks.
@@ -74,7 +74,7 @@ class CounterRandom:
     """The random streams of N environments.
 
     Attributes:
-        seed: of the whole run; ranks share it.
+        seed: seed of the whole run; ranks share it.
         stream_ids: [N] int64, (global env id) // ``group_size``; environments that share an id share all draws.
         episode: [N] int64, the episode number of each environment; counts up at each reset.
     """
@@ -104,9 +104,9 @@ class CounterRandom:
 
         Args:
             enumerate_episodes: number the episodes of all environments through, i, i + N, i + 2N, ... for environment
-                i, so that the first E episodes are the same set whatever N is: what an evaluation needs. No two
+                i, so that the first E episodes are the same set whatever N is, as an evaluation needs. No two
                 environments share an episode then, in groups or not.
-            share: (r, W), only with ``enumerate_episodes``: of the numbers take r, r + W, r + 2W, ... alone.
+            share: (r, W), only with ``enumerate_episodes``: take the numbers r, r + W, r + 2W, ... alone.
         """
         self.seed = seed
         self._enumerate = enumerate_episodes
@@ -132,14 +132,14 @@ class CounterRandom:
         return declared_state(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what :meth:`state_dict` returned."""
+        """Restore the result of :meth:`state_dict`."""
         load_declared_state(self, state)
         self._lanes = _Lanes(self.seed, self._key.device)
 
     def align_groups(self) -> None:
         """Set the episode number of all members of a group to the group's largest.
 
-        Members whose episodes ended at different times have different numbers. After this and ``next_episode`` for all
+        Members with episodes ended at different times have different numbers. After this and ``next_episode`` for all
         they draw the same again, and numbers that none of them has drawn before.
         """
         episode = self.episode.view(-1, self._group_size)
@@ -162,7 +162,7 @@ class CounterRandom:
         """Draw from the named stream inside the block; the managers open one for each term.
 
         Args:
-            name: of the stream, usually the term's name.
+            name: name of the stream, usually the term's name.
             tick: counts repeated uses of the stream inside one episode (interval events), for all environments together
                 or for each [N] int64.
         """
@@ -181,7 +181,7 @@ class CounterRandom:
             high: upper bound, a number or [size].
             size: count for each environment.
         """
-        # The episode's key is mixed already: what follows is splitmix64's sequence from a start of its own.
+        # The episode's key is mixed already: the rest is splitmix64's sequence from a start of its own.
         name = self._stream, self._draw, size
         self._draw += 1
         if isinstance(_fast(self._key), Tensor):
@@ -199,7 +199,7 @@ class CounterRandom:
         return radius * torch.cos(2.0 * math.pi * u[:, size:])
 
     def _ticks(self, env_ids: Tensor) -> Tensor | int:
-        """Return what the tick adds to the keys, [n, 1] or a number."""
+        """Return the tick's summand for the keys, [n, 1] or a number."""
         if isinstance(self._tick, Tensor):
             return self._tick[env_ids, None] * _MIX1
         return _wrap(self._tick * _MIX1)

@@ -17,7 +17,7 @@ class ChosenRows(Tensor):
 
     It indexes tensors, and random numbers are drawn for it, as for any other ``env_ids``: for all N environments.
     :func:`changing_rows` and the physics change only the rows of the mask. Reading the ids raises an error, since they
-    are those of all environments: :func:`row_numbers` returns the chosen ones.
+    belong to all environments: :func:`row_numbers` returns the chosen ones.
 
     Attributes:
         mask: [N] bool, the chosen environments.
@@ -66,7 +66,7 @@ def changing_rows(owners: Sequence[object], mask: Tensor) -> Iterator[None]:
     """Restrict changes of the owners inside the block to the rows of a mask [N] bool, without a read by the host.
 
     The other rows of the owners' tensors [N, ...], also in lists, tuples and dictionaries, are restored, whether they
-    were written into or replaced; so are those of tensors [1, ...] that become [N, ...].
+    were written into or replaced; so are tensors [1, ...] that become [N, ...].
     """
     before = [Snapshot(vars(owner), of_rows=len(mask)) for owner in owners]
     yield

@@ -1,4 +1,4 @@
-"""Where the shipped configs lie: at the root of a checkout, or inside the installed package."""
+"""Location of the shipped configs: at the root of a checkout, or inside the installed package."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def _merged_tensor(before: Tensor, copy: _Copy, now: Any, mask: Tensor, done: di
     if key not in done:
         rows = mask.reshape(-1, *[1] * (now.dim() - 1))
         merged = torch.where(rows, now, copy.values.to(now.dtype))
-        # With the original, whose id is then not reused.
+        # Kept with the original, so that its id is not reused.
         done[key] = now, now.copy_(merged) if now is before else merged
     return done[key][1]
 

@@ -27,7 +27,7 @@ _SEQUENCES = (list, tuple, torch.Size, deque)
 _MAPPINGS = (dict, OrderedDict, defaultdict, Counter)
 _SHARED = (Tensor, TensorDict, np.ndarray, torch.Generator, list, deque, dict)  # one object may be in several places
 
-# What makes the missing values of a defaultdict, by the name in a checkpoint.
+# Factories of a defaultdict's missing values, by the name in a checkpoint.
 _FACTORIES: dict[str, Callable[[], Any] | None] = {
     "none": None,
     **{kind.__name__: kind for kind in (bool, int, float, str, list, dict)},
@@ -122,14 +122,14 @@ def load_declared_state(owner: DeclaresState, state: Mapping[str, Any]) -> None:
 def freeze(value: Any, copies: dict[int, tuple[Any, Any]] | None = None) -> Any:
     """Return a copy of plain data made of dictionaries, lists, tuples, tensors, numbers and texts alone.
 
-    What occurs several times is copied once; ``copies`` has originals and copies by the original's id. Of such a copy
+    Repeated objects are copied once; ``copies`` has originals and copies by the original's id. Of such a copy
     the result is an equal one.
     """
     copies = {} if copies is None else copies
     if not isinstance(value, _SHARED):
         return _frozen(value, copies)
     if id(value) not in copies:
-        copies[id(value)] = value, _frozen(value, copies)  # with the original, whose id is then not reused
+        copies[id(value)] = value, _frozen(value, copies)  # with the original, so that its id is not reused
     return copies[id(value)][1]
 
 
@@ -183,7 +183,7 @@ def _has_scalar(key: Any) -> bool:
 
 
 def thaw(value: Any, made: dict[int, Any] | None = None) -> Any:
-    """Undo :func:`freeze`; ``made`` has what was made of lists and dictionaries, by their ids."""
+    """Undo :func:`freeze`; ``made`` has the results of lists and dictionaries, by their ids."""
     made = {} if made is None else made
     if not isinstance(value, list | dict):
         return type(value)([thaw(part, made) for part in value]) if isinstance(value, tuple) else value
@@ -234,7 +234,7 @@ def generators_state() -> dict[str, Any]:
 
 
 def load_generators_state(state: Mapping[str, Any]) -> None:
-    """Restore what :func:`generators_state` returned; missing devices are ignored."""
+    """Restore the result of :func:`generators_state`; missing devices are ignored."""
     torch.set_rng_state(state["torch"])
     for device, generator in enumerate(state["cuda"][: torch.cuda.device_count()]):
         torch.cuda.set_rng_state(generator, device)

@@ -1,6 +1,6 @@
-"""What differs between Linux, macOS and Windows: processors, memory, locks, links, signals, processes.
+"""Differences between Linux, macOS and Windows: processors, memory, locks, links, signals, processes.
 
-The only module that calls what some system lacks; what is unknown on a system is None.
+The only module that calls system-specific functions; values unknown on a system are None.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def total_memory() -> int | None:
 
 
 def config_folder() -> Path | None:
-    """Return the folder for what this user has chosen, which need not exist; None for a user without a home."""
+    """Return the folder for this user's settings, which need not exist; None for a user without a home."""
     try:
         home = Path.home()
     except RuntimeError:
@@ -163,13 +163,13 @@ def process_start(pid: int) -> str:
 
 
 def stop_signals() -> tuple[signal.Signals, ...]:
-    """Return the signals by which people and schedulers end a program: of Ctrl-C, ``kill``, a closed terminal."""
+    """Return the signals by which people and schedulers end a program: Ctrl-C, ``kill``, a closed terminal."""
     names = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
     return tuple(getattr(signal, name) for name in names if hasattr(signal, name))
 
 
 def forward_signal(process: subprocess.Popen[bytes], number: int) -> None:
-    """Send a signal to a process of ours; nothing on Windows, whose console sends Ctrl-C to all processes itself."""
+    """Send a signal to a process of ours; nothing on Windows, where the console sends Ctrl-C to all processes itself."""
     if hasattr(os, "killpg"):
         process.send_signal(number)
 

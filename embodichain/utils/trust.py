@@ -1,6 +1,6 @@
-"""The folders whose code configs may run, which the user has chosen: ``embodichain trust FOLDER``.
+"""The folders with code that configs may run, chosen by the user: ``embodichain trust FOLDER``.
 
-What counts is where the code lies, never where the config lies that names it.
+The code's location counts, never the location of the config that names it.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def is_trusted_path(path: str | Path, folders: Sequence[Path]) -> bool:
 
 
 def folder_to_offer(path: str | Path) -> Path | None:
-    """Return the folder by whose trust a file, or a folder without code of its own, would be trusted.
+    """Return the folder to trust so that a file, or a folder without code of its own, would be trusted.
 
     None: it is one that only ``embodichain trust`` itself accepts, or none can be, as for installed packages and runs.
     """
@@ -108,10 +108,10 @@ def asking() -> Iterator[None]:
 def ask(folders: Sequence[Path], what: str) -> bool:
     """Ask at the terminal whether to trust folders, and remember a yes; return whether all are trusted now.
 
-    False where nobody can be asked: outside :func:`asking`, or without a terminal.
+    False where the user cannot be asked: outside :func:`asking`, or without a terminal.
 
     Args:
-        what: names the folders' code, in a line.
+        what: description of the folders' code, in a line.
     """
     streams = (sys.stdin, sys.stdout, sys.stderr)
     if not (_CAN_ASK.get() and folders and all(stream is not None and stream.isatty() for stream in streams)):

@@ -18,11 +18,11 @@ __all__ = ["CONFIG_SUFFIXES", "load_config_file", "load_json"]
 
 _YAML = (".yaml", ".yml")
 CONFIG_SUFFIXES = (".json", *_YAML)
-"""Of config files."""
+"""Suffixes of config files."""
 
 
 def load_json(path: str | Path) -> Any:
-    """Read a JSON file: that of the path or, if a path from ``configs`` is not there, the shipped one.
+    """Read a JSON file: the path's or, if a path from ``configs`` is not there, the shipped one.
 
     Raises:
         ConfigError: the file is not there or not readable, or is not JSON (with line and column), or gives a key twice.
@@ -41,9 +41,9 @@ def load_json(path: str | Path) -> Any:
 
 
 def load_config_file(path: str | Path) -> dict[str, Any]:
-    """Read a JSON or (by its suffix ``.yaml``/``.yml``) YAML file whose top level is a mapping.
+    """Read a JSON or (by its suffix ``.yaml``/``.yml``) YAML file with a mapping at the top level.
 
-    YAML is read by the rules of version 1.2 for what is a number or a bool, so that both formats say the same:
+    YAML is read by version 1.2's rules for numbers and bools, so that both formats say the same:
     ``3e-4`` is a number, ``no`` is text, and keys are text.
 
     Raises:

@@ -28,10 +28,10 @@ def _has_ray_tracer(value: bool) -> bool:
 
 
 RayTracing = Annotated[bool, AfterValidator(_has_ray_tracer)]
-"""Of a config's ``enable_rt``; true where the extra ``raytrace`` is installed."""
+"""Type of a config's ``enable_rt``; true only where the extra ``raytrace`` is installed."""
 
 _MANY = 200  # errors of one block, beyond these one line says that there are more
-_ROUNDS = 20  # of leaving out what is wrong; each shortens the data
+_ROUNDS = 20  # of leaving out wrong values; each shortens the data
 _UNKNOWN_KEY = ("unexpected_keyword_argument", "extra_forbidden")
 _UNKNOWN_TAG, _ABSENT_TAG = "union_tag_invalid", "union_tag_not_found"  # of the type of an object among several
 _ABSENT_KEY = ("missing", "missing_argument", "missing_keyword_only_argument")
@@ -45,12 +45,12 @@ def from_dict(cls: type[T], data: Any, place: str, noun: str = "key") -> T:
     pydantic converts, but for functions, which may stand where a file names one.
 
     Args:
-        data: what the user wrote.
-        place: where it stands, put before each path in the messages.
-        noun: what a key is called in the messages.
+        data: data as the user wrote it.
+        place: place of the data, put before each path in the messages.
+        noun: noun for a key in the messages.
 
     Raises:
-        ConfigError: with every error of the data, a line each: path, problem, what was got and what is allowed.
+        ConfigError: all errors of the data, a line each: path, problem, the value and the allowed values.
     """
     value, problems = parse(cls, data, place, noun)
     raise_problems(f"{path}: {problem}" for path, problem in problems.items())
@@ -60,7 +60,7 @@ def from_dict(cls: type[T], data: Any, place: str, noun: str = "key") -> T:
 def parse(cls: type[T], data: Any, place: str, noun: str = "key") -> tuple[T | None, dict[str, str]]:
     """Build a config class from data without its errors, so that the rest can be checked further.
 
-    Arguments are those of :func:`from_dict`. A wrong value is replaced by ``{}`` if that is possible, else left out; a
+    Arguments are as for :func:`from_dict`. A wrong value is replaced by ``{}`` if that is possible, else left out; a
     list keeps its length.
 
     Returns:
@@ -71,7 +71,7 @@ def parse(cls: type[T], data: Any, place: str, noun: str = "key") -> tuple[T | N
     found: dict[str, list[str]] = {}
     endings: dict[str, str] = {}
     for item, keys in errors[:_MANY]:
-        # A value that fits none of several types has an error for each of them; the one that leads furthest counts.
+        # A value that fits none of several types has an error for each of them; the deepest counts.
         is_choice = len(keys) < len(item["loc"])
         if is_choice and any(other[: len(keys)] == keys and len(other) > len(keys) for _, other in errors):
             continue
@@ -100,7 +100,7 @@ def _validate(cls: type[T], data: Any) -> tuple[T | None, list[tuple[Any, list[i
         text = None
     try:
         if text is not None:
-            # Only in its JSON mode does pydantic's strictness allow what JSON cannot say, such as tuples.
+            # Only in its JSON mode does pydantic's strictness allow values beyond JSON, such as tuples.
             adapter.validate_json(text, strict=True)
         return adapter.validate_python(data), []
     except ValidationError as error:
@@ -118,7 +118,7 @@ def _name_of_function(value: Any) -> str:
 
 
 def _without(data: Any, wrong: Collection[tuple[int | str, ...]], path: tuple[int | str, ...] = ()) -> Any:
-    """Return data with ``{}`` in place of wrong values, and without those that are ``{}`` already."""
+    """Return data with ``{}`` in place of wrong values, and without values that are ``{}`` already."""
     if path in wrong:
         return {}
     if isinstance(data, Mapping):
@@ -167,7 +167,7 @@ def _short(value: Any) -> str:
 def _keys(item: Any, cls: type, data: Any) -> list[int | str]:
     """Return the part of an error's location that is in the data: without the names of a union's members.
 
-    The last key may be absent: something required, or a default that does not fit what was written.
+    The last key may be absent: something required, or a default that does not fit the data.
     """
     keys: list[int | str] = []
     loc, is_absent, inside_data = item["loc"], item["type"] in _ABSENT_KEY, data

@@ -22,16 +22,16 @@ from PIL import Image, ImageDraw, ImageFont
 from embodichain.utils.system import without_ctrl_c
 
 VIDEO_SUFFIXES = (".mp4", ".mov", ".mkv", ".avi")
-"""Of the files that :class:`VideoWriter` writes."""
+"""Suffixes of the files that :class:`VideoWriter` writes."""
 _LONGEST_LINE = 100  # bytes of a line of an image's header
-_LONGEST_COMPLAINT = 1000  # bytes of what ffmpeg says that are shown
+_LONGEST_COMPLAINT = 1000  # bytes shown of ffmpeg's errors
 _GIF_FPS, _GIF_WIDTH, _GIF_SECONDS = 10, 320, 10
 _BACK, _TEXT = (20, 20, 20), (245, 245, 245)
 
 
 @dataclass(frozen=True)
 class Footage:
-    """What has been recorded.
+    """Recorded images.
 
     Attributes:
         frames: number of images.
@@ -53,9 +53,9 @@ class VideoWriter:
         """Begin a file.
 
         Args:
-            path: of the file; its folder is made.
-            width: of the images, pixels, even.
-            height: of the images, pixels, even.
+            path: path of the file; its folder is made.
+            width: width of the images, pixels, even.
+            height: height of the images, pixels, even.
 
         Raises:
             OSError: the folder cannot be made, or there is no ffmpeg.
@@ -174,8 +174,8 @@ class VideoReader:
         """Begin at the first image.
 
         Args:
-            height: of the images, pixels.
-            width: of the images, pixels.
+            height: height of the images, pixels.
+            width: width of the images, pixels.
 
         Raises:
             FileNotFoundError: there is no such regular file.

@@ -74,14 +74,14 @@ class SimulationManagerCfg:
     num_envs: Annotated[int, Field(ge=1)] = 1
     """Scenes simulated side by side."""
     sim_device: MayChange[Device] = "auto"
-    """Where the physics runs: ``"cpu"`` is MuJoCo's batch on threads; ``"cuda:<number>"`` MuJoCo Warp on a GPU (the
+    """Device of the physics: ``"cpu"`` is MuJoCo's batch on threads; ``"cuda:<number>"`` MuJoCo Warp on a GPU (the
     extra ``gpu``), ``"warp:cpu"`` the same engine on the processor; ``"auto"`` a training's device, else the cpu."""
     physics_dt: Annotated[float, Field(gt=0)] = 0.01
     """Length of one physics substep, s."""
     gravity: Vec3 = (0.0, 0.0, -9.81)
     """m/s^2, world frame."""
     solver: ConstraintSolverCfg = field(default_factory=ConstraintSolverCfg)
-    """Of contact forces."""
+    """Solver of contact forces."""
     num_threads: MayChange[Annotated[int, Field(ge=0)]] = 0
     """Physics threads; 0: one for each CPU that this process may use."""
     headless: bool = True
@@ -89,7 +89,7 @@ class SimulationManagerCfg:
     enable_rt: RayTracing = False
     """Ray-traced images, with shadows; needs the extra ``raytrace``. Without it OpenGL renders, if installed."""
     render_device: str = "cpu"
-    """Of the ray tracer: ``"cpu"`` or ``"cuda:<number>"``; a training sets its own device."""
+    """Device of the ray tracer: ``"cpu"`` or ``"cuda:<number>"``; a training sets its own device."""
     gpu_id: int = 0
     """Kept for compatibility; the device decides."""
 
@@ -201,7 +201,7 @@ class URDFComponentCfg:
     """One part of an assembled robot."""
 
     component_type: ComponentType
-    """Where it goes: arms and a head on the torso or chassis if there is one, else on the base; a hand on its arm's
+    """Place of the part: arms and a head on the torso or chassis if there is one, else on the base; a hand on its arm's
     flange, which is a site or link ``tool0``, ``attachment_site`` or ``flange``, else on the arm's last link. The names
     of a side's joints and links begin with ``left_`` or ``right_``."""
     urdf_path: str
@@ -225,16 +225,16 @@ class SolverCfg:
     tcp: Matrix4 = _IDENTITY
     """Pose of the tool centre point in the frame of the part's end, 4x4, m."""
     root_link_name: str | None = None
-    """Link where the chain begins; None: the one that carries the part's first joint."""
+    """Link where the chain begins; None: the link that carries the part's first joint."""
     end_link_name: str | None = None
     """Link or site where the chain ends; None: the flange on the part's last link (a site, or a link fixed to it, named
     ``tool0``, ``attachment_site`` or ``flange``), else that link."""
     class_type: str | None = None
     """Accepted; there is one solver, damped least squares."""
     ur_type: str | None = None
-    """Accepted; the kinematics are those of the robot's model."""
+    """Accepted; the kinematics follow the robot's model."""
     urdf_path: str | None = None
-    """Accepted; the kinematics are those of the robot's model."""
+    """Accepted; the kinematics follow the robot's model."""
     joint_names: list[str] | None = None
     """Accepted; the joints are the control part's."""
 
@@ -249,13 +249,13 @@ class ArticulationCfg(ObjectBaseCfg):
     """Gains and limits of the joints' drives."""
     init_qpos: list[float] | None = None
     """Initial joint positions in joint order, m or rad; None: the file's first keyframe, else zero or the limit
-    next to it. Those of joints that mimic others follow from these."""
+    next to it. Joints that mimic others follow from these."""
     fix_base: bool = True
     """Whether the root is fixed to the world. A free root starts at ``init_pos``; with ``init_pos`` at the origin,
-    which is in the ground, at the height and place of the file: those of its first keyframe, else of its root body."""
+    which is in the ground, at the file's place: its first keyframe's, else its root body's."""
     collision_links: list[str] | None = None
-    """What of it touches anything: links, or single collision shapes (many files have feet that are no links), by names
-    or regular expressions; None: all that the file has. Feet alone are faster than all."""
+    """Parts that touch anything: links, or single collision shapes (many files have feet that are no links), by names
+    or regular expressions; None: all of the file's. Feet alone are faster than all."""
     sense_contacts: list[str] = []
     """Links, by names or regular expressions, for which ``sim.get_contact_force(uid, link)`` can be asked; each sensor
     costs a little in every substep."""
@@ -269,7 +269,7 @@ class RobotCfg(ArticulationCfg):
     """A bundled robot: ``"URRobot"`` (which one: ``ur_type``), ``"FrankaPanda"``, ``"CartPole"``, or an asset's
     name."""
     ur_type: str = "ur10"
-    """Of a ``"URRobot"``: ``ur3``, ``ur5``, ``ur10``, ``ur3e``, ``ur5e`` or ``ur10e``."""
+    """Model of a ``"URRobot"``: ``ur3``, ``ur5``, ``ur10``, ``ur3e``, ``ur5e`` or ``ur10e``."""
     urdf_cfg: URDFCfg | None = None
     """Parts to assemble."""
     control_parts: dict[str, list[str]] | None = None
@@ -363,7 +363,7 @@ class RigidObjectGroupCfg:
     rigid_objects: Annotated[dict[str, GroupMemberCfg], Field(min_length=1)]
     """The members by name; with ``folder_path`` one, the template of all members but for the mesh."""
     body_type: Literal["dynamic", "kinematic"] = "dynamic"
-    """Of all members."""
+    """Body type of all members."""
     folder_path: str | None = None
     """A folder of mesh files, one for each member, in alphabetical order."""
     max_num: Annotated[int, Field(ge=1)] = 1

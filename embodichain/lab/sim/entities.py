@@ -17,7 +17,7 @@ class SceneEntities:
     """The entities of a simulation, which ``SimulationManager.build`` creates.
 
     Attributes:
-        rigid_objects, articulations, robots, sensors, contact_sensors: by uid; ``sensors`` are the cameras.
+        rigid_objects, articulations, robots, sensors, contact_sensors: entities by uid; ``sensors`` are the cameras.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class SceneEntities:
         }
 
     def _warn_of_softened(self, softened: Mapping[str, str], physics_dt: float) -> None:
-        """Log the drives that are less stiff than configured, without those that push with given efforts.
+        """Log the drives that are less stiff than configured; effort drives are left out.
 
         Args:
             softened: a text for each drive, by its name.

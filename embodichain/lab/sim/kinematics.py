@@ -46,9 +46,9 @@ class SerialChain:
             model: the scene's.
             joint_ids: the chain's joints in the model, from the base outwards; joints of the model that lie between but
                 are not named stay at their initial position.
-            body_id: where the chain ends.
+            body_id: last body of the chain.
             tcp: [4, 4] pose of the tool centre point in the frame of that body.
-            root_id: the body in whose frame all poses are; 0: the world.
+            root_id: body that is the frame of all poses; 0: the world.
         """
 
         def tensor(array: np.ndarray) -> Tensor:
@@ -91,7 +91,7 @@ class SerialChain:
         """Return the pose [B, 4, 4] and the geometric Jacobian [B, 6, J] (linear, then angular, root frame)."""
         frames = self._frames(qpos)
         pose = frames[-1] @ self._tail
-        # [J, B, 3, 2]: of the joints in the world frame
+        # [J, B, 3, 2]: the joints in the world frame
         axes, anchors = torch.matmul(torch.stack(frames)[:, :, :3], self._screws[:, None]).unbind(-1)
         linear, angular = torch.linalg.cross(axes, pose[:, :3, 3] - anchors), axes
         if not self._polynomial:  # there are slides
@@ -219,7 +219,7 @@ def _group_polynomials(basis: np.ndarray, tail: np.ndarray) -> tuple[np.ndarray,
     """Return the poses of groups of three neighbouring hinges as trigonometric polynomials.
 
     With e = exp(i q) a hinge's pose is C_0 + C_1 e + C_-1 / e, where C_1 = (cos part - i sin part) / 2 and C_-1 is its
-    conjugate. The product of a group's poses has a term exp(i k.q) for each k in {-1, 0, 1}^3; those of k and -k are
+    conjugate. The product of a group's poses has a term exp(i k.q) for each k in {-1, 0, 1}^3; those for k and -k are
     conjugate and make 2 Re(C_k) cos(k.q) - 2 Im(C_k) sin(k.q). A sine is a cosine a quarter turn later.
 
     Returns:

@@ -54,7 +54,7 @@ class CapsuleCfg:
     radius: Positive = 0.05
     """m."""
     height: Positive = 0.1
-    """Of the cylindrical part, m."""
+    """Height of the cylindrical part, m."""
 
 
 @configclass

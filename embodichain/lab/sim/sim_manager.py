@@ -165,7 +165,7 @@ class SimulationManager(SceneEntities):
         self._builder.add_terrain(cfg)
 
     def use_scene_file(self, name: str, external_forces: bool = False) -> None:
-        """Simulate the scene of an MJCF file as it is; beside it there can be cameras alone (before :meth:`build`).
+        """Simulate the scene of an MJCF file as it is; only cameras can be added (before :meth:`build`).
 
         Args:
             name: a path, or ``gymnasium/<file>``. The length of a substep, gravity and solver are the file's, too.
@@ -314,7 +314,7 @@ class SimulationManager(SceneEntities):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what :meth:`state_dict` returned for the same scene."""
+        """Restore the result of :meth:`state_dict` for the same scene."""
         self.backend.load_state_dict(state["backend"])
         for name, part in self.parts().items():
             load_declared_state(part, state["parts"].get(name, {}))
@@ -323,7 +323,7 @@ class SimulationManager(SceneEntities):
             sensor.load_state_dict(state["sensors"][uid])
 
     def parts(self) -> dict[str, DeclaresState]:
-        """Return the objects with a state of their own beside the physics, by name in a checkpoint."""
+        """Return the objects with a state of their own, outside the physics, by name in a checkpoint."""
         found: dict[str, DeclaresState] = {f"._lights.{uid}": light for uid, light in self._lights.items()}
         found |= {f".contact_sensors.{uid}": sensor for uid, sensor in self.contact_sensors.items()}
         found |= {f"._rigid_objects.{uid}.physics": body.physics for uid, body in self.rigid_objects.items()}
@@ -339,7 +339,7 @@ class SimulationManager(SceneEntities):
 
         Args:
             uid: a rigid object with ``sense_contacts``, or an articulation or robot.
-            link: of the latter, one of its ``sense_contacts``.
+            link: link among its ``sense_contacts``, for an articulation or robot.
 
         Raises:
             KeyError: the body's contacts are not sensed.

@@ -11,16 +11,16 @@ from embodichain.utils import configclass
 
 @configclass
 class ConstraintSolverCfg:
-    """How the engine solves for the forces of contacts, joint limits and dry friction (MuJoCo's Newton solver)."""
+    """The solver of contact, joint limit and dry friction forces (MuJoCo's Newton solver)."""
 
     cone: Literal["pyramidal", "elliptic"] = "pyramidal"
     """Friction cone. The pyramid is an approximation; with the elliptic one, Go2 is simulated at 0.7 of the speed."""
     iterations: Annotated[int, Field(ge=1)] = 100
     """Newton steps at most; it takes a few."""
     ls_iterations: Annotated[int, Field(ge=1)] = 50
-    """Steps at most of the line search in each of them."""
+    """Line search steps at most in each Newton step."""
     tolerance: Annotated[float, Field(ge=0)] = 1e-8
-    """Of the scaled improvement, below which the solver stops."""
+    """Scaled improvement below which the solver stops."""
     warm_start: bool = True
     """Begin at the last substep's accelerations where they are the better guess. The result is the same within
     ``tolerance``. Without it a robot on its feet is simulated 4 to 14 % faster; many contacts may need it."""

@@ -26,12 +26,12 @@ _MOST_VERTICES = 2**24  # 64 MiB, and as much again for rendering
 
 @configclass
 class _KindCfg:
-    """What all kinds of ground have."""
+    """The fields of all kinds of ground."""
 
     kind: str
     """Kind of ground."""
     share: NonNegativeFloat = 1.0
-    """Of the columns, relative to the other kinds'."""
+    """Share of the columns, relative to the other kinds."""
 
 
 @configclass
@@ -67,7 +67,7 @@ class StepsTerrainCfg(_KindCfg):
 
     kind: Literal["steps"] = "steps"
     height: ByLevel = (0.02, 0.15)
-    """Of the highest block, and so of the highest step, at the easiest and the hardest level, m."""
+    """Height of the highest block, and so of the highest step, at the easiest and the hardest level, m."""
     block: PositiveFloat = 0.5
     """Edge of a block, m."""
 
@@ -78,9 +78,9 @@ class StairsTerrainCfg(_KindCfg):
 
     kind: Literal["stairs"] = "stairs"
     height: ByLevel = (0.03, 0.15)
-    """Of a step at the easiest and the hardest level, m."""
+    """Height of a step at the easiest and the hardest level, m."""
     depth: PositiveFloat = 0.3
-    """Of a step, m."""
+    """Depth of a step, m."""
     inverted: bool = False
     """A pit, with the platform at its bottom."""
 
@@ -122,7 +122,7 @@ class TerrainCfg:
     resolution: PositiveFloat = 0.1
     """Distance between neighbouring vertices, m. The side of a step is as wide."""
     seed: NonNegativeInt = 0
-    """Of the random heights."""
+    """Seed of the random heights."""
     max_init_level: NonNegativeInt | None = None
     """Highest level at which environments start; each draws its own. None: all levels."""
 
@@ -159,7 +159,7 @@ class TerrainCfg:
 
 
 def kinds_of_columns(cfg: TerrainCfg) -> list[int]:
-    """Return the index in ``cfg.kinds`` of each column: the kind in whose share the column's middle is."""
+    """Return the index in ``cfg.kinds`` of each column: the kind with the column's middle in its share."""
     shares = [kind.share for kind in cfg.kinds]
     whole, columns = sum(shares), []
     for column in range(cfg.num_columns):

@@ -33,11 +33,11 @@ _MIN_BYTES = 1000  # of an environment of any scene
 
 
 class BaseEnv(TaskHooks):
-    """N environments that step together and reset themselves; :class:`TaskHooks` are what a task adds.
+    """N environments that step together and reset themselves; a task adds :class:`TaskHooks`.
 
     Attributes:
         sim: the simulation.
-        device: of all tensors.
+        device: device of all tensors.
         random: the environments' random streams.
         last_action: [N, A], of the present step, within the limits.
         stepping_ids: [n], environments that make the present control step; all, except within a chunk of actions.
@@ -265,7 +265,7 @@ class BaseEnv(TaskHooks):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> bool:
-        """Restore what :meth:`state_dict` returned for an environment of the same config.
+        """Restore the result of :meth:`state_dict` for an environment of the same config.
 
         Returns:
             Whether the episodes continue. They do not, which is logged, where something of the task is not saved.

@@ -35,7 +35,7 @@ class ChunkEnv:
     def step(self, action: Tensor | np.ndarray | Mapping[str, Tensor]) -> StepResult:
         """Advance every environment by H control steps, or to the end of its episode.
 
-        An environment whose episode ends within the chunk stays in its last state until the resets at the end of the
+        An environment that ends its episode within the chunk stays in its last state until the resets at the end of the
         chunk.
 
         Args:
@@ -94,7 +94,7 @@ class _Record:
     """Collects the control steps of a chunk, of each environment up to the end of its episode.
 
     Attributes:
-        alive: [N] bool, environments whose episode has not ended in the chunk.
+        alive: [N] bool, environments with no episode end in the chunk yet.
         reward: [N, H] float32; 0 where not executed.
         executed: [N, H] bool, the control steps that were made.
         terminated, truncated: [N] bool, how episodes ended in the chunk.

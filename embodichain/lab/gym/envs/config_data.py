@@ -25,7 +25,7 @@ SCENE_KEYS = (
         "terrain",
     ),
 )
-"""Fields of ``EmbodiedEnvCfg`` that stand at the top of a file, beside ``env``: the scene."""
+"""Fields of ``EmbodiedEnvCfg`` at the top of a file, next to ``env``: the scene."""
 TOP_FIELDS = ("max_episode_steps", "num_envs")
 """Further ones, which may stand in ``env``, too."""
 
@@ -37,7 +37,7 @@ def config_data(cfg: EmbodiedEnvCfg, env_class: type) -> dict[str, Any]:
     """Return the content of a file that ``config_to_cfg`` reads back to a config.
 
     Args:
-        env_class: of the environment, which is registered.
+        env_class: registered environment's class.
 
     Raises:
         ConfigError: the class is not registered, or the config has values that no file can hold.

@@ -52,7 +52,7 @@ class DivergenceLog:
         return {"count": self._count, "warn_at": self._warn_at}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what :meth:`state_dict` returned."""
+        """Restore the result of :meth:`state_dict`."""
         self._count = state.get("count", self._count).to(self._count.device)
         self._warn_at = state.get("warn_at", self._warn_at)
 

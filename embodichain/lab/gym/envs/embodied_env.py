@@ -57,7 +57,7 @@ class EmbodiedEnv(BaseEnv):
     config_defaults: ClassVar[Mapping[str, Any]] = {}
     """Content of a config file that a config of this task may leave out, key by key; that of ``env``, too."""
     base_entries: ClassVar[tuple[str, ...]] = ("robot/qpos", "robot/qvel", "robot/qf")
-    """Entries of the observation before the terms, with those that a class adds. A config is checked against them,
+    """Entries of the observation before the terms, with the class's own. A config is checked against them,
     unless a class overrides ``_base_obs`` or ``_extend_obs`` without declaring them."""
     added_uids: ClassVar[tuple[str, ...]] = ()
     """Entities that a class adds to the scene. A config is checked against these names too, unless a class overrides
@@ -67,7 +67,7 @@ class EmbodiedEnv(BaseEnv):
 
     @classmethod
     def config_problems(cls, cfg: EmbodiedEnvCfg) -> list[str]:
-        """Return what this task cannot use in a config that is right otherwise, a line each."""
+        """Return the problems of a valid config for this task, a line each."""
         return []
 
     def __init__(self, cfg: EmbodiedEnvCfg | None = None) -> None:
@@ -238,7 +238,7 @@ class EmbodiedEnv(BaseEnv):
 
     @override
     def _info_of_reset(self) -> dict[str, Any]:
-        with self.termination_manager.leaving_no_trace():  # whose terms are called once a step
+        with self.termination_manager.leaving_no_trace():  # its terms are called once a step
             return super()._info_of_reset()
 
     @override
@@ -350,14 +350,14 @@ class EmbodiedEnv(BaseEnv):
         return terms_data(terms)
 
     def add_events(self, cfgs: Mapping[str, EventCfg]) -> None:
-        """Add events to those of the config; call :meth:`reset` before the next step.
+        """Add events to the config's; call :meth:`reset` before the next step.
 
         Args:
-            cfgs: by names that no event has yet; ``func`` is the function or class itself, or the name of a shipped
-                one. Those of mode ``startup`` happen at once.
+            cfgs: events by new names; ``func`` is the function or class itself, or the name of a shipped
+                one. ``startup`` events happen at once.
 
         Raises:
-            ConfigError: with every error, a line each; also an event that prepares the scene before it is compiled.
+            ConfigError: all errors, a line each; also for an event that prepares the scene before it is compiled.
         """
         self.event_manager.add(cfgs)
         self._has_begun = False
@@ -373,7 +373,7 @@ class EmbodiedEnv(BaseEnv):
         return [path for recorder in recorders_in(self.event_manager.functors) if (path := recorder.stop()) is not None]
 
     def recorded(self) -> Footage:
-        """Return what has been recorded since ``start_recording``."""
+        """Return the trajectories recorded since ``start_recording``."""
         return sum((recorder.footage for recorder in recorders_in(self.event_manager.functors)), Footage())
 
     @override

@@ -39,7 +39,7 @@ class EnvCfg:
     sim_cfg: SimulationManagerCfg = field(default_factory=SimulationManagerCfg)
     """The simulation."""
     seed: int = 1
-    """Of the environments' random streams."""
+    """Seed of the environments' random streams."""
     sim_steps_per_control: Annotated[int, Field(ge=1)] = 4
     """Physics substeps in one step of the environment."""
     max_episode_steps: Annotated[int, Field(ge=1)] | None = None
@@ -66,11 +66,11 @@ class EmbodiedEnvCfg(EnvCfg):
     background: list[RigidObjectCfg] = []
     """Rigid bodies that never move, such as tables."""
     articulation: list[ArticulationCfg] = []
-    """Articulations beside the robot."""
+    """Articulations other than the robot."""
     rigid_object_group: list[RigidObjectGroupCfg] = []
     """Groups of rigid bodies."""
     sensor: list[SensorCfg] = []
-    """Cameras, whose images are ``sensor/<uid>/...`` in the observation, and contact sensors."""
+    """Cameras, with images ``sensor/<uid>/...`` in the observation, and contact sensors."""
     light: LightsCfg = field(default_factory=LightsCfg)
     """Lights in place of the default one."""
     terrain: TerrainCfg | None = None
@@ -89,9 +89,9 @@ class EmbodiedEnvCfg(EnvCfg):
     rewards: dict[str, RewardCfg] = field(default_factory=dict)
     """By term name."""
     terminations: dict[str, TerminationCfg] = field(default_factory=dict)
-    """By term name: what ends an episode, beside the task itself."""
+    """Terminations by term name, in addition to the task's own."""
     curriculum: dict[str, CurriculumCfg] = field(default_factory=dict)
-    """By term name: what changes with the policy's progress. Evaluations have none."""
+    """Curriculum by term name: changes with the policy's progress. Evaluations have none."""
     events: dict[str, EventCfg] = field(default_factory=dict)
     """By term name."""
     dataset: dict[str, DatasetCfg] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class EmbodiedEnvCfg(EnvCfg):
         """Return the config of a run's environments.
 
         Args:
-            seed: of the random streams.
+            seed: seed of the random streams.
             num_envs: N.
             simulation: fields of ``sim_cfg``.
         """
@@ -126,9 +126,9 @@ class EmbodiedEnvCfg(EnvCfg):
         """Return the config of one of several processes.
 
         Args:
-            num_envs: of this process.
+            num_envs: this process's environments.
             first_env_id: global id of its first environment.
-            num_threads: of the physics, unless the config has it.
+            num_threads: physics threads, unless the config has it.
             device: replaces any GPU in the config.
         """
         devices = {name: str(getattr(self.sim_cfg, name)) for name in ("sim_device", "render_device")}
@@ -137,7 +137,7 @@ class EmbodiedEnvCfg(EnvCfg):
         return replace(self, num_envs=num_envs, first_env_id=first_env_id, sim_cfg=sim_cfg)
 
     def without_records(self) -> EmbodiedEnvCfg:
-        """Return the config without what writes files: videos, trajectories, datasets."""
+        """Return the config without writers of files: videos, trajectories, datasets."""
         recorders = (record_camera_data, record_trajectory)
         events = {
             name: event

@@ -51,7 +51,7 @@ def _what(value: object) -> str:
 
 
 class TaskHooks(gym.Env[Any, Any]):
-    """The hooks of an environment. Call ``super()`` in those whose names begin with an underscore."""
+    """The hooks of an environment. Call ``super()`` in hooks with a leading underscore."""
 
     cfg: EnvCfg
     sim: SimulationManager
@@ -86,7 +86,7 @@ class TaskHooks(gym.Env[Any, Any]):
         return torch.zeros(self.num_envs, device=self.device)
 
     def check_truncated(self, obs: TensorDict, info: dict[str, Any]) -> Tensor:
-        """Return which episodes to truncate [N] bool, beside those at the time limit."""
+        """Return the episodes to truncate [N] bool, in addition to the time limit's."""
         return self._never
 
     def _setup_robot(self) -> None:
@@ -145,7 +145,7 @@ class TaskHooks(gym.Env[Any, Any]):
         """Reset counters, since the random streams start again."""
 
     def _end_episodes(self, env_ids: Tensor) -> None:
-        """Use the last state of environments [n] whose episodes have ended, before they reset themselves."""
+        """Use the last state of environments [n] with ended episodes, before they reset themselves."""
 
     def _initialize_episode(self, env_ids: Tensor) -> None:
         """Set up the new episodes of environments [n]; the scene is in its initial state."""

@@ -41,8 +41,8 @@ def build_mirror_map(cfg: EnvSymmetryCfg, observation: spaces.Dict, action_dims:
         action_dims: size of each action term, in their order.
 
     Raises:
-        ConfigError: a line for each entry or action term that is missing, unknown or of another size, or whose mirror
-            image of a mirror image is not the vector itself.
+        ConfigError: a line for each entry or action term that is missing, unknown or of another size, or a mirror
+            image of a mirror image that is not the vector itself.
     """
     problems: list[str] = []
     entry_dims = {name: columns.stop - columns.start for name, columns in entry_columns(observation).items()}

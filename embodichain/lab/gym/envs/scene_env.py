@@ -16,7 +16,7 @@ from embodichain.utils import ConfigError
 
 
 class SceneEnv(EmbodiedEnv):
-    """The scene of an MJCF file as it is; actions are its actuators' controls. A task says what is rewarded.
+    """The scene of an MJCF file as it is; actions are its actuators' controls. A task adds the reward.
 
     For example::
 
@@ -28,8 +28,8 @@ class SceneEnv(EmbodiedEnv):
                 return self.qvel[:, 0].float()
 
     An assembled scene has a ground, lights, drives and solver settings of ours, so that a robot there does not move as
-    its maker's whole scene does. Here the physics is what MuJoCo makes of the file, bit for bit: timestep, integrator,
-    solver, contacts and actuators. Managers, videos, checkpoints and evaluation are those of every environment. There
+    its maker's whole scene does. Here the physics is MuJoCo's of the file, bit for bit: timestep, integrator,
+    solver, contacts and actuators. Managers, videos, checkpoints and evaluation are as in every environment. There
     is no ``robot``; a body can be named where a camera follows an entity, and by ``get_object_pose``.
     """
 
@@ -46,7 +46,7 @@ class SceneEnv(EmbodiedEnv):
 
     @property
     def robot(self) -> Robot:  # type: ignore[override]  # there is none to set
-        """None: raises a ConfigError."""
+        """A robot does not exist here: raises a ConfigError."""
         raise ConfigError(f"{type(self).__name__}: the scene of a file has no robot, which one of the terms asks for")
 
     @property
@@ -77,8 +77,8 @@ class SceneEnv(EmbodiedEnv):
     def initial_state(self, env_ids: Tensor) -> tuple[Tensor, Tensor]:
         """Return positions [n, nq] and velocities [n, nv] of new episodes, float64.
 
-        By default they are those of the file's keyframe 0, or of its reference pose, with noise. Random numbers are
-        those of ``self.random``.
+        By default they are the file's keyframe 0, or its reference pose, with noise. Random numbers come
+        from ``self.random``.
         """
         qpos, qvel = self.file_state(env_ids)
         if self.reset_noise_scale == 0.0:

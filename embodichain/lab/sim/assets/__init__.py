@@ -22,7 +22,7 @@ _UR_JOINTS = (
 )
 _ROOT = Path(__file__).parent
 
-# Names in configs (lower case) -> asset. The paths are those of configs written for the original system.
+# Names in configs (lower case) -> asset. The paths match configs written for the original system.
 _ALIASES = {
     **{f"universalrobots/{name}/{name}.urdf": name for name in UR_TYPES},
     "dh_pgi_140_80/dh_pgi_140_80.urdf": "dh_pgi_140_80",
@@ -57,7 +57,7 @@ def joint_aliases(names: Sequence[str]) -> dict[str, str]:
     """Return the other names of the joints of UR arms: ``JOINT1`` to ``JOINT6``, from the base outwards.
 
     Args:
-        names: of an articulation's joints; the names of a left or right arm have the side as a prefix.
+        names: articulation's joint names; the names of a left or right arm have the side as a prefix.
     """
     aliases: dict[str, str] = {}
     for prefix in [name.removesuffix(_UR_JOINTS[0]) for name in names if name.endswith(_UR_JOINTS[0])]:

@@ -36,8 +36,8 @@ class Backend(ABC):
     """N copies of one model, stepped together.
 
     Attributes:
-        visual_model: with visual geoms, for rendering; ``model`` is without them.
-        version: changes with every change of the state.
+        visual_model: model with visual geoms, for rendering; ``model`` has none.
+        version: counter of changes of the state.
     """
 
     is_asynchronous: ClassVar[bool]
@@ -72,7 +72,7 @@ class Backend(ABC):
     def read(self, name: str) -> Tensor:
         """Return a field of the state (``mocap_pos``, ...) or one that follows from it (``xpos``, ``sensordata``, ...).
 
-        It is of the current state, [N, ...]: what is out of date is computed first.
+        The current value, [N, ...]; stale fields are computed first.
         """
         version, cast = self._casts.get(name, (-1, None))
         if cast is None or version != self.version:
@@ -83,7 +83,7 @@ class Backend(ABC):
     def read_exact(self, name: str) -> Tensor:
         """Return a field of the state as float64, [N, ...], where differences of near numbers matter.
 
-        It is as precise as the engine, whose numbers are float32 on a GPU.
+        It is as precise as the engine, which computes in float32 on a GPU.
         """
         return self.read(name).double()
 
@@ -95,7 +95,7 @@ class Backend(ABC):
         """
 
     def read_last_exact(self, name: str) -> Tensor:
-        """Return what :meth:`read_last` does, as float64; see :meth:`read_exact`."""
+        """Return the result of :meth:`read_last` as float64; see :meth:`read_exact`."""
         return self.read_last(name).double()
 
     def compute_external_forces(self) -> None:
@@ -108,7 +108,7 @@ class Backend(ABC):
 
     @abstractmethod
     def refresh(self, env_ids: Tensor) -> None:
-        """Compute what :meth:`read_last` returns at the present state of environments [n], which begin an episode.
+        """Compute the values of :meth:`read_last` for environments [n], which begin an episode.
 
         An engine that computes all environments together may do so in the others, too.
         """
@@ -123,12 +123,12 @@ class Backend(ABC):
 
         Args:
             name: the field; those with more than two dimensions are indexed by their first one after N.
-            values: [n, columns ...], or what broadcasts to it.
+            values: [n, columns ...], or broadcastable to it.
         """
 
     @abstractmethod
     def write_initial(self, name: str, columns: Columns, values: Tensor) -> None:
-        """Change what a reset puts into columns of a state field, in every environment.
+        """Set the reset values of columns of a state field, in every environment.
 
         Args:
             name: a state field of two dimensions.
@@ -148,8 +148,8 @@ class Backend(ABC):
         Constants that MuJoCo derives from it (``_setconst_inputs``) follow before the next step.
 
         Args:
-            index: which part of it, in its dimensions after N.
-            values: [n, ...], or what broadcasts to it.
+            index: part of the field, in its dimensions after N.
+            values: [n, ...], or broadcastable to it.
             derive: let the constants follow; false where the caller writes them, too.
         """
 
@@ -178,7 +178,7 @@ class Backend(ABC):
         """Restrict writes inside the block to the environments of a mask [N] bool.
 
         Yields:
-            [n] int64, the environments to compute values for: those of the mask, or all of them where reading the mask
+            [n] int64, the environments to compute values for: the mask's, or all of them where reading the mask
             would wait for the device. It may be empty.
         """
 
@@ -207,13 +207,13 @@ class Backend(ABC):
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what :meth:`state_dict` returned for the same model."""
+        """Restore the result of :meth:`state_dict` for the same model."""
 
     def load_render_data(self, env_id: int, data: mujoco.MjData) -> None:
         """Write one environment's state into ``data`` and compute the poses for rendering.
 
         Args:
-            data: of ``visual_model`` or a copy of it, whose sizes, meshes and base poses become this environment's.
+            data: data of ``visual_model`` or of a copy; its sizes, meshes and base poses become this environment's.
         """
         for name in ("qpos", "mocap_pos", "mocap_quat"):
             getattr(data, name)[:] = self._state_of(env_id, name)
@@ -237,7 +237,7 @@ class Backend(ABC):
 
 
 def named_geoms(model: mujoco.MjModel, visual_model: mujoco.MjModel) -> tuple[list[int], list[int]]:
-    """Return the ids in both models of the named geoms: rigid bodies', whose fields may differ between environments."""
+    """Return the ids in both models of the named geoms; their bodies' fields may differ between environments."""
     names = {visual_model.geom(i).name: i for i in range(visual_model.ngeom)}
     named = [i for i in range(model.ngeom) if model.geom(i).name]
     return named, [names[model.geom(i).name] for i in named]

@@ -55,7 +55,7 @@ def make_backend(
 
     Args:
         model: compiled; its keyframe 0 is the initial state.
-        num_threads: on the CPU; 0: one for each CPU that this process may use.
+        num_threads: CPU threads; 0: one for each CPU that this process may use.
         sim_device: see ``SimulationManagerCfg.sim_device``.
 
     Raises:

@@ -1,7 +1,7 @@
 """Contact forces on bodies as MuJoCo leaves them after a step. Shapes: N simulations, nq, nv, D rotating joints.
 
 MuJoCo's ``cfrc_ext`` is computed in a pass of its own, ``mj_rnePostConstraint``, that a batch makes only for sensors
-which need it, and then where a substep begins. With the Runge-Kutta integrator all other derived fields are those of
+which need it, and then where a substep begins. With the Runge-Kutta integrator all other derived fields belong to
 the substep's last stage. This module computes the stages again, so that the forces belong to the same stage.
 """
 

@@ -93,7 +93,7 @@ class MujocoBatchBackend(Backend):
 
     @override
     def write_initial(self, name: str, columns: Columns, values: Tensor) -> None:
-        # The fields are views of the state's rows: which part of a row they are follows from where they begin.
+        # The fields are views of the state's rows: their offset gives their part of a row.
         field = self._batch.bind(name)
         first = (field.ctypes.data - self._batch.state.ctypes.data) // field.itemsize
         at = columns if isinstance(columns, slice) else columns.numpy()

@@ -30,7 +30,7 @@ _STATE = (
     *("eq_active", "mocap_pos", "mocap_quat", "time", "history", "plastic"),
 )
 _CHECKED = ("qpos", "qvel", "qacc_warmstart", "ctrl")
-_LARGEST = 1e10  # mjMAXVAL: what is beyond is invalid
+_LARGEST = 1e10  # mjMAXVAL: larger values are invalid
 _PLACES = frozenset(
     {"xpos", "xquat", "xmat", "xipos", "ximat", "geom_xpos", "geom_xmat", "site_xpos", "site_xmat", "subtree_com"}
 )
@@ -38,7 +38,7 @@ _PLACES = frozenset(
 _Overflow = mujoco_warp.OverflowType
 _CONTACTS = _Overflow.BROADPHASE | _Overflow.NARROWPHASE | _Overflow.CCD
 _OVERFLOWS = {"contacts": int(_CONTACTS), "constraints": int(_Overflow.NEFC | _Overflow.NJMAX_NNZ)}
-_INEXACT = (_Overflow.CONTACT_MATCH, _Overflow.HFIELD, _Overflow.EPA_HORIZON)  # of what has a fixed size
+_INEXACT = (_Overflow.CONTACT_MATCH, _Overflow.HFIELD, _Overflow.EPA_HORIZON)  # overflows of arrays of fixed size
 
 
 class MujocoWarpBackend(Backend):
@@ -67,7 +67,7 @@ class MujocoWarpBackend(Backend):
         Args:
             model: compiled; its keyframe 0 is the initial state.
             device: ``cpu`` or ``cuda:<number>``.
-            capacity: for contacts and constraints; None: measured.
+            capacity: room for contacts and constraints; None: measured.
 
         Raises:
             ConfigError: MuJoCo Warp does not support the scene.
@@ -341,7 +341,7 @@ class MujocoWarpBackend(Backend):
         self._computed[what] = self.version
 
     def _follow(self) -> None:
-        """Update what is derived from the model's fields."""
+        """Update the constants derived from the model's fields."""
         if self._stale_fields:
             self._update_constants()
         if self._statics_are_stale:

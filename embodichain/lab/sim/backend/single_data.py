@@ -59,10 +59,10 @@ class SingleData:
         return {"state": state, "derived": _joined(self._derived), "parameters": _joined(self._parameters)}
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> None:
-        """Restore what :meth:`copy` returned for such a model.
+        """Restore the result of :meth:`copy` for such a model.
 
         Raises:
-            ValueError: it is of another model.
+            ValueError: the copy belongs to another model.
         """
         sizes = {"state": self._size, "derived": _size(self._derived), "parameters": _size(self._parameters)}
         for name, size in sizes.items():

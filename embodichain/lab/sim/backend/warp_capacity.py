@@ -21,7 +21,7 @@ class Capacity:
     """The largest numbers of contacts and constraints of an environment.
 
     Attributes:
-        contacts: on average over all environments, which share one pool; pairs of geoms that are near count, too.
+        contacts: average over all environments, which share one pool; pairs of near geoms count, too.
         constraints: rows of any one environment.
     """
 
@@ -68,7 +68,7 @@ def _targets(model: mujoco.MjModel) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _near_pairs(model: mujoco.MjModel, data: mujoco.MjData) -> int:
-    """Return the number of pairs of geoms that may collide and whose bounding spheres overlap."""
+    """Return the number of pairs of geoms that may collide and have overlapping bounding spheres."""
     body = model.geom_bodyid
     one, two = np.triu_indices(model.ngeom, k=1)
     bits = model.geom_contype[one] & model.geom_conaffinity[two] | model.geom_contype[two] & model.geom_conaffinity[one]

@@ -27,7 +27,7 @@ class Graphs:
         """Run work that calls the engine; the first call of a name captures it.
 
         Args:
-            state: what the work reads and changes.
+            state: tensors that the work reads and changes.
         """
         graph = self._graphs.get(name)
         if graph is None:

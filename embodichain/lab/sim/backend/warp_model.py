@@ -1,4 +1,4 @@
-"""A model on Warp's device, whose fields may differ between environments.
+"""A model on Warp's device; its fields may differ between environments.
 
 Shapes: N environments, n in ``env_ids`` (None: all), G geoms, F geoms of bodies fixed to the world.
 """
@@ -43,8 +43,8 @@ class WarpModel:
     A field that is never written is one row for all environments; the first write gives each a row of its own.
 
     Attributes:
-        device_model: what MuJoCo Warp computes with.
-        version: changes when a field gets rows of its own, which invalidates captured graphs.
+        device_model: model of MuJoCo Warp.
+        version: counter of fields with rows of their own; a change invalidates captured graphs.
     """
 
     def __init__(self, model: mujoco.MjModel, num_envs: int, device: torch.device) -> None:
@@ -81,7 +81,7 @@ class WarpModel:
         return self.own[name]
 
     def close(self, name: str, index: Any) -> None:
-        """Update what is derived from a part of a field, after writing."""
+        """Update the constants derived from a part of a field, after writing."""
         if name not in _BITS:
             return
         geoms = np.arange(self._model.ngeom)[index[0]]
@@ -108,7 +108,7 @@ class WarpModel:
         replacement: Any = warp.from_torch(own, dtype=array.dtype)
         replacement._is_batched = True
         if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)  # what is running may still read the rows that are given up
+            torch.cuda.synchronize(self._device)  # running kernels may still read the old rows
         setattr(self.device_model, name, replacement)
         self.version += 1
         return own

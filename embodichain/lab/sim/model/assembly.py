@@ -1,7 +1,7 @@
 """From an articulation's config to one spec: parts put together, joints and links by their short names.
 
-In the spec the first part's elements keep their names; those of the others are ``<part>/<name>``. Outside, everything
-goes by its own name where that is unique. Parts of a side (``left_arm``) have the side before all their names.
+In the spec the first part's elements keep their names; the others' are ``<part>/<name>``. Outside, everything
+has its own name where that is unique. Parts of a side (``left_arm``) have the side before all their names.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Assembly:
         base_transform: pose of the first part in the articulation's frame, 4x4.
         start: [7] position and quaternion wxyz of the first part's root, as its file has it.
         unseen: visual meshes of the files that are left out.
-        warnings: of MuJoCo about the files.
+        warnings: MuJoCo's warnings about the files.
     """
 
     spec: mujoco.MjSpec
@@ -125,7 +125,7 @@ def _attach(spec: mujoco.MjSpec, part: mujoco.MjSpec, prefix: str, where: str, p
 
 
 def _end_of(link: mujoco.MjsBody) -> str:
-    """Return the flange on a link or on what is fixed to it, a site or a body; else the link."""
+    """Return the flange on a link or on a body fixed to it: a site or a body; else the link."""
     bodies = [link]
     while bodies:
         body = bodies.pop(0)

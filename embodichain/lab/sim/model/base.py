@@ -1,4 +1,4 @@
-"""Where an articulation stands in the scene, and whether its base moves."""
+"""The place of an articulation in the scene, and whether its base moves."""
 
 from __future__ import annotations
 

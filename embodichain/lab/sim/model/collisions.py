@@ -1,4 +1,4 @@
-"""Which links of an articulation touch anything."""
+"""The collisions of an articulation's links."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from embodichain.lab.sim.model.drives import match_names
 
 
 def limit_collisions(spec: mujoco.MjSpec, links: Mapping[str, str], patterns: Sequence[str], place: str) -> None:
-    """Take the collisions from all shapes except those that are named, or whose link is; no patterns: from all.
+    """Disable the collisions of all shapes except the named ones and the named links'; no patterns: of all.
 
     Args:
         links: short name -> name in the spec.

@@ -26,11 +26,11 @@ def sense_links(
     """Add sensors of force, position and velocity of an articulation's links, all forces first.
 
     Args:
-        uid: of the contact sensor, with which the sensors' names begin.
+        uid: contact sensor's uid, a prefix of the sensors' names.
         patterns: names or regular expressions of links.
         links: the articulation's bodies in the model by link name.
-        prefix: of the articulation's names in the model.
-        place: of the patterns in the config, for messages.
+        prefix: prefix of the articulation's names in the model.
+        place: patterns' place in the config, for messages.
 
     Returns:
         The links, and the first sensor's name.

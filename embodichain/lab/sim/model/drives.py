@@ -86,7 +86,7 @@ def set_drives(
         actuator.gainprm[0] = kp
         actuator.biasprm[:3] = [0.0, -kp, -kd]
         if limit is not None:
-            # The maker's own limit of the joint (actfrcrange) holds beside it.
+            # The maker's own limit of the joint (actfrcrange) holds, too.
             actuator.forcerange = [-limit, limit]
         if friction[name]:
             spec.joint(joint).frictionloss = friction[name]
@@ -120,7 +120,7 @@ def scale_drive_by_inertia(model: mujoco.MjModel, name: str) -> None:
 
 
 def soften_stiff_drives(model: mujoco.MjModel) -> dict[str, str]:
-    """Scale down drives whose damping a substep cannot integrate, keeping the ratio of stiffness to damping.
+    """Scale down drives with more damping than a substep can integrate, keeping the ratio of stiffness to damping.
 
     MuJoCo treats a drive's damping implicitly only while its force is below the limit. At the limit, a damping d on
     a joint of effective inertia m is stable for d < 2 m / dt; twice that margin is kept. m is the smallest of

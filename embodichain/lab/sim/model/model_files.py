@@ -1,6 +1,6 @@
 """Robots and articulations from files: URDF, MJCF, bundled assets and models of the MuJoCo Menagerie.
 
-What differs between makers' files is made the same here: meshes are found and checked, a file's own actuators become a
+Differences between makers' files are removed here: meshes are found and checked, a file's own actuators become a
 list of the joints they drive (the scene adds its own drives), and its first keyframe becomes the initial positions.
 """
 
@@ -21,7 +21,7 @@ from embodichain.utils.errors import nearest
 from embodichain.utils.extras import install_extra
 
 MESH_FORMATS = (".obj", ".stl", ".msh")
-"""Of meshes that can be read."""
+"""Formats of meshes that can be read."""
 _SCALAR_JOINTS = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
 _QPOS_SIZE = {
     mujoco.mjtJoint.mjJNT_FREE: 7,
@@ -41,8 +41,8 @@ class ModelFile:
         links: names of the bodies.
         undriven: joints without a drive: they mimic another, or none of the file's actuators moves them.
         home: their initial positions where the file says so, rad or m.
-        unseen: visual meshes that are left out, since their format is none that can be rendered.
-        warnings: of MuJoCo about the file.
+        unseen: visual meshes left out, since their format cannot be rendered.
+        warnings: MuJoCo's warnings about the file.
         start: [7] position and quaternion wxyz of the first root body, of the first keyframe where it moves freely.
     """
 
@@ -146,7 +146,7 @@ def _from_menagerie(name: str, place: str) -> mujoco.MjSpec:
 
 
 def _urdf_text(path: Path, place: str, unseen: list[str]) -> str:
-    """Return a URDF with absolute mesh paths, and with what MuJoCo would else leave out: visuals and fixed links.
+    """Return a URDF with absolute mesh paths, and with the visuals and fixed links that MuJoCo leaves out by default.
 
     Visual meshes that cannot be rendered are added to ``unseen``.
     """
@@ -201,7 +201,7 @@ def _find_mesh(name: str, folder: Path) -> Path | None:
 
 
 def _nearest_file(name: str, folder: Path) -> str:
-    """Return the nearest name among the meshes in the folder that was meant and in those beside it."""
+    """Return the nearest name among the meshes in the given folder and its sibling folders."""
     wanted = Path(name.partition("://")[2] or name)
     meant = folder / wanted.parent
     files = (meant if meant.is_dir() else folder).rglob("*")
@@ -217,7 +217,7 @@ def _check_meshes(spec: mujoco.MjSpec, place: str) -> None:
 
 def _check_finite(model: mujoco.MjModel, place: str) -> None:
     """Raise a ConfigError that names the first number of a model that is not finite; MuJoCo accepts such numbers."""
-    for field_name in sorted(dir(model), key=lambda name: name.endswith("0")):  # last what follows from others
+    for field_name in sorted(dir(model), key=lambda name: name.endswith("0")):  # derived fields last
         values = getattr(model, field_name)
         if not (isinstance(values, np.ndarray) and np.issubdtype(values.dtype, np.floating)):
             continue
@@ -251,7 +251,7 @@ def _take_home(spec: mujoco.MjSpec) -> tuple[dict[str, float], np.ndarray | None
 
 
 def _take_actuators(spec: mujoco.MjSpec) -> set[str]:
-    """Remove the actuators and return the joints they drive, whose effort limits become the joints' own."""
+    """Remove the actuators and return the joints they drive; their effort limits become the joints' own."""
     driven: set[str] = set()
     for actuator in list(spec.actuators):
         if actuator.trntype == mujoco.mjtTrn.mjTRN_JOINT:
@@ -267,7 +267,7 @@ def _take_actuators(spec: mujoco.MjSpec) -> set[str]:
 
 
 def _fix_inertia(spec: mujoco.MjSpec, compiled: mujoco.MjModel) -> None:
-    """Give each body the inertia that its geoms have made: those that are only seen are no part of the physics."""
+    """Give each body the inertia of its geoms so far: visual geoms are no part of the physics."""
     for body in spec.bodies[1:]:
         found = compiled.body(body.name)
         body.mass, body.inertia = float(found.mass[0]), found.inertia
@@ -278,7 +278,7 @@ def _fix_inertia(spec: mujoco.MjSpec, compiled: mujoco.MjModel) -> None:
 
 
 def _take_surroundings(spec: mujoco.MjSpec) -> None:
-    """Remove what a scene has itself: lights, and the planes that the file's world is made of."""
+    """Remove what each scene adds itself: lights, and the planes of the file's world."""
     for light in list(spec.lights):
         spec.delete(light)
     planes = [geom for geom in spec.worldbody.geoms if geom.type == mujoco.mjtGeom.mjGEOM_PLANE]

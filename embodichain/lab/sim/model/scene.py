@@ -61,17 +61,17 @@ _GEOM = mujoco.mjtGeom
 
 @dataclass
 class CompiledScene:
-    """The compiled model and what was built into it.
+    """The compiled model and its contents.
 
     Attributes:
-        model: for the physics, without visual geoms; its keyframe 0 is the initial state, drive targets included.
-        visual_model: for rendering; the same bodies, joints and states.
-        joints: for each articulation the joints in their order: name in its file -> name in the model.
-        links: for each articulation the bodies, likewise.
-        parts: for each robot the joint names of its control parts.
+        model: physics model, without visual geoms; its keyframe 0 is the initial state, drive targets included.
+        visual_model: model for rendering; the same bodies, joints and states.
+        joints: joints of each articulation in order: name in its file -> name in the model.
+        links: bodies of each articulation, likewise.
+        parts: joint names of each robot's control parts.
         contact_sensors: the sensors of the net contact force, by ``<uid>`` or ``<uid>/<link>``.
-        sensed_links: for each contact sensor of the config its links, and the name of its first sensor in the model.
-        variants: for rigid bodies with several meshes, each of them; the configured one is the first.
+        sensed_links: links of each contact sensor of the config, and the name of its first sensor in the model.
+        variants: meshes of each rigid body with several; the configured one is the first.
         terrain: the surface of the ground; None: a plane.
         softened: drives that are less stiff than configured, by name, each with its gains as text.
     """
@@ -92,7 +92,7 @@ class SceneBuilder:
     """Collects entities and compiles them. Every scene has a ground, a sky and lights.
 
     Attributes:
-        joints, links, sensed_links: of what is there by now, as in :class:`CompiledScene`.
+        joints, links, sensed_links: names so far, as in :class:`CompiledScene`.
     """
 
     def __init__(self, cfg: SimulationManagerCfg) -> None:
@@ -168,7 +168,7 @@ class SceneBuilder:
         """Add an articulation, or a robot, with a position drive on every joint that can have one.
 
         Args:
-            place: of its config, for messages; empty: its kind and uid.
+            place: its config's place, for messages; empty: its kind and uid.
 
         Raises:
             ConfigError: the uid is taken, or an asset, joint or link of the config does not exist.
@@ -206,7 +206,7 @@ class SceneBuilder:
         """Sense force, position and velocity of an articulation's links.
 
         Args:
-            place: of the sensor's config, for messages; empty: its uid.
+            place: sensor config's place, for messages; empty: its uid.
 
         Raises:
             ConfigError: the uid is taken, or a link does not exist.
@@ -266,7 +266,7 @@ class SceneBuilder:
         sense_net_force(sensor)
 
     def compile(self) -> CompiledScene:
-        """Compile the model; what MuJoCo has no counterpart for is listed in one warning.
+        """Compile the model; keys without a counterpart in MuJoCo are listed in one warning.
 
         Raises:
             ConfigError: MuJoCo refuses the scene.

@@ -1,4 +1,4 @@
-"""A whole scene from one MJCF file, as it is: nothing is added to what the physics simulates."""
+"""A whole scene from one MJCF file, as it is: nothing is added to the physics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import nearest
 
 GYMNASIUM = "gymnasium/"
-"""Prefix of the names of the scenes that the package gymnasium carries, those of its MuJoCo tasks."""
+"""Prefix of the names of the scenes in the package gymnasium, for its MuJoCo tasks."""
 _LARGEST_IMAGE = (1920, 1080)
 
 
@@ -40,7 +40,7 @@ def compile_scene_file(name: str, external_forces: bool = False) -> CompiledScen
     has in addition room for large images, and the camera that the ray tracer moves.
 
     Args:
-        name: as for :func:`scene_path`.
+        name: name as for :func:`scene_path`.
         external_forces: let the engine compute ``cfrc_ext``, by one more sensor.
 
     Raises:

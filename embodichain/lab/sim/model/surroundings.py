@@ -7,7 +7,7 @@ import mujoco
 from embodichain.lab.sim.cfg import EmissionLightCfg, LightCfg
 
 FULL_INTENSITY = 100.0
-"""Of a light that shines with its full colour."""
+"""Intensity of a light that shines with its full colour."""
 _AMBIENT = 0.35  # the default
 _TYPES = {
     "point": mujoco.mjtLightType.mjLIGHT_POINT,

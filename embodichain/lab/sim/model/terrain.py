@@ -85,7 +85,7 @@ def lay_terrain(spec: mujoco.MjSpec, surface: TerrainHeights) -> None:
 
 
 def _add_border(spec: mujoco.MjSpec, ground: mujoco.MjsGeom, x: float, y: float, width: float) -> None:
-    """Put boxes around the height field, whose edges are at 0: two along all of x, two between them."""
+    """Put boxes around the height field, with its edges at 0: two along all of x, two between them."""
     half = width / 2
     sides = [
         ((0.0, y + half), (x + width, half)),

@@ -65,9 +65,9 @@ class Articulation:
     """The joints and links of one articulation, of every environment.
 
     Attributes:
-        joint_names: of all J joints, in joint order.
-        driven_ids: indices of those that have a drive; the others mimic one, or are left free by the model.
-        link_names: of all bodies.
+        joint_names: names of all J joints, in joint order.
+        driven_ids: indices of joints with a drive; the others mimic one, or are left free by the model.
+        link_names: names of all bodies.
     """
 
     def __init__(
@@ -165,11 +165,11 @@ class Articulation:
     ) -> None:
         """Set the drives' target positions, or the positions themselves.
 
-        Joints without a drive have no target; those that mimic others follow when positions are set.
+        Joints without a drive have no target; mimic joints follow when positions are set.
 
         Args:
             qpos: [n, J] rad or m.
-            joint_ids: the joints, or None for those of ``name``.
+            joint_ids: the joints, or None for ``name``'s.
             target: set the drives' targets; otherwise move the joints there at once, targets included.
             name: a control part, or None for all joints.
         """
@@ -197,7 +197,7 @@ class Articulation:
         env_ids: Tensor | None = None,
         name: str | None = None,
     ) -> None:
-        """Apply efforts [n, J] (Nm or N) to joints beside their drives, until others are set or the episode ends."""
+        """Apply efforts [n, J] (Nm or N) on top of joint drives, until others are set or the episode ends."""
         ids = self.get_joint_ids(name) if joint_ids is None else joint_ids
         self._backend.write("qfrc_applied", self._columns(self._qvel_adr, ids), qf, env_ids)
 
@@ -243,7 +243,7 @@ class Articulation:
         return torch.cat(parts, dim=1)[env_ids]
 
     def set_state(self, state: Tensor, env_ids: Tensor) -> None:
-        """Set what :meth:`get_state` returned; a free base is at rest afterwards."""
+        """Set the result of :meth:`get_state`; a free base is at rest afterwards."""
         base, qpos, qvel, targets = state.split((7, self.dof, self.dof, self.dof), dim=1)
         self.set_local_pose(base, env_ids)
         self.set_qpos(qpos, env_ids=env_ids, target=False)

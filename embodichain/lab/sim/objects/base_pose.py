@@ -19,7 +19,7 @@ _FREE = int(mujoco.mjtJoint.mjJNT_FREE)
 class BasePose:
     """The pose of an articulation's base: in the state if it is free, else in each environment's model.
 
-    Velocities are of the base link's origin, in the base's frame; those of a fixed base are 0.
+    Velocities are of the base link's origin, in the base's frame; a fixed base has velocity 0.
     """
 
     state_names = ("_row", "_shift")
@@ -36,15 +36,15 @@ class BasePose:
         angles = torch.tensor([math.radians(angle) for angle in cfg.init_rot], device=device)
         self.initial: Tensor = torch.cat((torch.tensor(cfg.init_pos, device=device), quat_from_euler(angles)))
         """The initial pose, [7]: position m, quaternion wxyz."""
-        if self._is_free:  # where the scene put it, which may be the file's own place
+        if self._is_free:  # the scene's place, which may be the file's own
             self._qpos, self._qvel = int(model.jnt_qposadr[joint]), int(model.jnt_dofadr[joint])
             self.initial = torch.as_tensor(model.key_qpos[0, self._qpos : self._qpos + 7]).float().to(device)
         self.state_cache: StateCache = StateCache(backend)
-        """Of values computed from the present state."""
+        """Cache of values computed from the present state."""
         self._from_initial = torch.linalg.inv(pose_from_row(self.initial[None]))
         self._row = self.initial.repeat(backend.num_envs, 1)
         self._shift: Tensor | None = None
-        # [R, 3] and [R, 4]: of the bodies in the base's frame. A base link without a joint may have become the world's.
+        # [R, 3] and [R, 4], bodies in the base's frame. A base link without a joint may have become the world's.
         turn = self.initial[3:] * torch.tensor([1.0, -1.0, -1.0, -1.0], device=device)  # its inverse
         pos = torch.tensor(model.body_pos[self._roots], dtype=torch.float32, device=device) - self.initial[:3]
         self._pos = pos @ matrix_from_quat(turn).T

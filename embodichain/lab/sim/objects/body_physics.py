@@ -59,8 +59,8 @@ class BodyPhysics:
             ModelPart("body_inertia", body, slice(3, 6)),
             ModelPart("dof_damping", dofs, slice(6, 12)),
         ]
-        # The constants of a free body whose centre of mass is at its origin are known: they are its mass along each
-        # axis, and its moment of inertia about it. Of others the engine derives them, which takes longer.
+        # The constants of a free body with its centre of mass at its origin are known: they are its mass along each
+        # axis, and its moment of inertia about it. The engine derives the others', which takes longer.
         if self._is_centred:
             self._weights += [ModelPart("body_subtreemass", body, 0), ModelPart("dof_M0", dofs, slice(0, 6))]
         by_axis = slice(0, 6, 3)
@@ -172,7 +172,7 @@ class BodyPhysics:
             self.set_mass(self._variant_masses[choice], env_ids)
 
     def _update_shape(self, env_ids: Tensor) -> None:
-        """Update what depends on shape and size, of 1 kg."""
+        """Update the constants that depend on shape and size, for 1 kg."""
         squares = self._squares[env_ids] * self._scale[env_ids].square()
         inertia = squares.sum(dim=1, keepdim=True) - squares
         ones = torch.ones_like(inertia)

@@ -31,8 +31,8 @@ class JointDrives:
         """Read the drives from the compiled model, where all of them are for positions.
 
         Args:
-            actuators: of each joint that has a drive, by the joint's index.
-            dof_addresses: of all J joints.
+            actuators: actuator of each driven joint, by the joint's index.
+            dof_addresses: addresses of all J joints.
             default_qpos: [J] initial positions.
         """
         self._backend = backend
@@ -53,7 +53,7 @@ class JointDrives:
     def set_mode(self, mode: DriveMode, joint_ids: Sequence[int]) -> None:
         """Set the mode of some joints' drives, in all environments.
 
-        The targets of velocities and efforts are 0 now and after each reset, those of positions the initial positions.
+        Velocity and effort targets are 0 now and after each reset; position targets are the initial positions.
         """
         for joint in joint_ids:
             self._modes[joint] = mode
@@ -143,7 +143,7 @@ class JointDrives:
             at = constant(tuple(joint_ids), now.device)
             rows = now[env_ids]
             rows[..., at] = default[..., at] * factors
-        # A new tensor, so that what was read before does not change.
+        # A new tensor, so that tensors read before do not change.
         return now.index_copy(0, env_ids, rows)
 
     def efforts(self, targets: Tensor, qpos: Tensor, qvel: Tensor) -> Tensor:

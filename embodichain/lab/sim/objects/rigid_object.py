@@ -126,7 +126,7 @@ class RigidObject:
         return torch.cat((self._pose_row(), self.get_velocity()), dim=1)[env_ids]
 
     def set_state(self, state: Tensor, env_ids: Tensor) -> None:
-        """Set what :meth:`get_state` returned; a static body has no state."""
+        """Set the result of :meth:`get_state`; a static body has no state."""
         if self.cfg.body_type != "static":
             self.set_local_pose(state[:, :7], env_ids)
         if self.cfg.body_type == "dynamic":

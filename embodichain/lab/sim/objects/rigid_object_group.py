@@ -40,7 +40,7 @@ class RigidObjectGroup:
     """The members of a group, of every environment.
 
     Attributes:
-        members: in the order of the config.
+        members: objects in the order of the config.
     """
 
     def __init__(self, cfg: RigidObjectGroupCfg, members: Sequence[RigidObject]) -> None:
@@ -70,7 +70,7 @@ class RigidObjectGroup:
 
         Args:
             pose: [n, m, 7] or [n, m, 4, 4], as in :meth:`get_local_pose`.
-            obj_ids: which m of the members, or None for all.
+            obj_ids: indices of m members, or None for all.
         """
         chosen = range(len(self.members)) if obj_ids is None else obj_ids
         for i, member in enumerate(chosen):

@@ -58,7 +58,7 @@ class Robot(Articulation):
         """Return the pose of a control part's tool centre point at given joint positions.
 
         Args:
-            qpos: [B, J] rad or m; B is N where the chain's root moves, whose present pose is used.
+            qpos: [B, J] rad or m; B is N where the chain's root moves; its present pose is used.
 
         Returns:
             [B, 4, 4], or [B, 7] (x, y, z, qw, qx, qy, qz), in the environment's frame.
@@ -77,8 +77,8 @@ class Robot(Articulation):
 
         Args:
             pose: [N, 4, 4] or [N, 7] (x, y, z, qw, qx, qy, qz) in the environment's frame.
-            joint_seed: [N, J] where to start, or None for the present positions.
-            iterations: of the search; each takes 0.25 ms for 64 poses.
+            joint_seed: [N, J] start of the search, or None for the present positions.
+            iterations: steps of the search; each takes 0.25 ms for 64 poses.
 
         Returns:
             ``(success [N] bool, qpos [N, J])``: within 1 mm and 0.01 rad, and inside the joint limits.

@@ -16,7 +16,7 @@ class SceneBody:
     """The pose of a body by its name in the file; a camera can follow it.
 
     Attributes:
-        bodies: its own number in the model, and those of the bodies below it.
+        bodies: number in the model of the body and of the bodies below it.
         travels: whether a joint of its own moves it, and does not only turn it.
     """
 

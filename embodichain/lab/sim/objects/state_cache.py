@@ -63,7 +63,7 @@ def cached_per_state(func: Callable[Concatenate[Owner, P], Tensor]) -> Callable[
 
 
 def _identity(argument: Any) -> Hashable:
-    """Return the cache key of an argument: of a tensor with its count of writes, where torch has one."""
+    """Return the cache key of an argument; a tensor's includes its count of writes, where torch has one."""
     if isinstance(argument, Tensor) and not argument.is_inference():
         return argument, argument._version
     key: Hashable = argument

@@ -39,7 +39,7 @@ class Terrain:
 
     @property
     def env_origins(self) -> Tensor:
-        """Where the robot of each environment starts, [N, 3], m."""
+        """Start of each environment's robot, [N, 3], m."""
         return self.origins[self.levels, self.columns]
 
     def height_at(self, xy: Tensor) -> Tensor:
@@ -80,7 +80,7 @@ class Terrain:
     def move(self, env_ids: Tensor, up: Tensor, down: Tensor, draw: Tensor) -> None:
         """Move environments [n] one level up or down; the lowest level has none below.
 
-        Those that climb beyond the last level come to a random one, so that none is forgotten (Rudin et al., "Learning
+        Beyond the last level comes a random one, so that none is forgotten (Rudin et al., "Learning
         to walk in minutes using massively parallel deep reinforcement learning", 2022).
 
         Args:

@@ -34,7 +34,7 @@ class Appearance:
         """Return a field in every environment, [N, ...]; not to be written into.
 
         Args:
-            name: of the model's array (``geom_rgba``, ``light_pos``, ...), or ``headlight_ambient`` and the like.
+            name: name of the model's array (``geom_rgba``, ``light_pos``, ...), or ``headlight_ambient`` and the like.
         """
         if name in self._fields:
             return self._fields[name]
@@ -45,9 +45,9 @@ class Appearance:
         """Write entries of a field.
 
         Args:
-            name: as in :meth:`read`.
-            rows: which entries, or None for the whole field.
-            values: what broadcasts to [n, ...] of one entry, and to [n, rows, ...] of several.
+            name: name as in :meth:`read`.
+            rows: entries, or None for the whole field.
+            values: values broadcastable to [n, ...] for one entry, and to [n, rows, ...] for several.
         """
         if name not in self._fields:
             self._fields[name] = np.array(self.read(name))
@@ -67,8 +67,8 @@ class Appearance:
         """Set the colour of an entity.
 
         Args:
-            uid: of the entity, or ``ground``.
-            rgba: what broadcasts to [n, 4], 0 to 1.
+            uid: entity's uid, or ``ground``.
+            rgba: colour broadcastable to [n, 4], 0 to 1.
             links: names or regular expressions of its links; None: all.
 
         Raises:
@@ -81,7 +81,7 @@ class Appearance:
         return dict(self._fields)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what :meth:`state_dict` returned."""
+        """Restore the result of :meth:`state_dict`."""
         self._fields = dict(state)
         self.version += 1
 

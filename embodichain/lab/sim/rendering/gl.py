@@ -8,7 +8,7 @@ import sys
 
 
 def gl_help() -> str:
-    """Return what to do where OpenGL cannot be used without a window."""
+    """Return advice for machines where OpenGL needs a window."""
     if sys.platform == "linux":
         return "off-screen OpenGL is missing; install it with: apt-get install libegl1 libgl1"
     return "MuJoCo cannot use this system's OpenGL; the extra raytrace renders without it (trainer.enable_rt=true)"

@@ -30,7 +30,7 @@ def places_in_grid(count: int, pitch: tuple[float, float]) -> np.ndarray:
     """Return the places of ``count`` environments, [count, 3] m, in rows around the origin; x grows first.
 
     Args:
-        pitch: from one to the next, in x and in y, m.
+        pitch: distance from one to the next, in x and in y, m.
     """
     columns = math.ceil(math.sqrt(count))
     rows = math.ceil(count / columns)

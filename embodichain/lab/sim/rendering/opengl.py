@@ -170,7 +170,7 @@ def _work(jobs: queue.SimpleQueue[_Job | None], backend: Backend, appearance: Ap
         except RenderingUnavailableError as error:
             job.done.set_exception(error)
         finally:
-            job.done.cancel()  # does nothing to what is done; a caller must not wait for a thread that has failed
+            job.done.cancel()  # does nothing to a finished job; a caller must not wait for a thread that has failed
     drawer.close()
 
 
@@ -212,7 +212,7 @@ def _place_camera(
 
 
 def _move_shadow_map(scene: mujoco.MjvScene, eye: np.ndarray, forward: np.ndarray) -> None:
-    """Let parallel light cast shadows around what a camera at ``eye`` [3] looks at along ``forward`` [3].
+    """Let parallel light cast shadows around the view of a camera at ``eye`` [3] along ``forward`` [3].
 
     The engine's shadow map is a square around such a light's position, which means nothing else.
     """
@@ -245,8 +245,8 @@ def _planes_of_few_pieces(model: mujoco.MjModel, planes: np.ndarray) -> Iterator
 
 
 def _lay_texture(scene: mujoco.MjvScene, model: mujoco.MjModel, planes: np.ndarray) -> None:
-    """Let textures repeat as on endless planes: on what was made with an end they are stretched from edge to edge."""
-    # Geoms come in their order, less those that are hidden: each is at its own place or before it.
+    """Let textures repeat as on endless planes: on planes of finite size they are stretched from edge to edge."""
+    # Geoms come in their order, without hidden ones: each is at its own place or before it.
     for plane in planes.tolist():
         for place in range(min(plane, scene.ngeom - 1), -1, -1):
             geom = scene.geoms[place]

@@ -1,6 +1,6 @@
 """Poses and appearance of the scene for the ray tracer, as torch tensors.
 
-Shapes: N environments, n those of one call, G geoms, L lights, B bodies.
+Shapes: N environments, n of them in one call, G geoms, L lights, B bodies.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class RayScene:
     """The scene of every environment, from the backend's and the appearance's present state."""
 
     def __init__(self, backend: Backend, appearance: Appearance, device: torch.device) -> None:
-        """Read what never changes; ``device`` is that of the tensors."""
+        """Read the constants; ``device`` is the tensors' device."""
         model = backend.visual_model
         self._backend = backend
         self._appearance = appearance
@@ -148,8 +148,8 @@ class _Lights:
         """Return positions and directions in the world, [n, L, 3] each; as ``mj_camlight`` does.
 
         Args:
-            pos, direction: in the bodies' frames, [n, L, 3].
-            xpos, xmat, com: of the bodies, [n, B, 3], [n, B, 3, 3], and the centres of their subtrees' mass [n, B, 3].
+            pos, direction: values in the bodies' frames, [n, L, 3].
+            xpos, xmat, com: bodies' [n, B, 3], [n, B, 3, 3], and the centres of their subtrees' mass [n, B, 3].
         """
         turn = xmat[:, self._body]
         at = (turn @ pos[..., None]).squeeze(-1) + xpos[:, self._body]

@@ -2,7 +2,7 @@
 
 Importing this needs the extra ``raytrace``.
 
-Shapes: N environments, n those of one call, G geoms, L lights, H height, W width of an image.
+Shapes: N environments, n of them in one call, G geoms, L lights, H height, W width of an image.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class RayTracer:
 
         Args:
             device: ``cpu``, or ``cuda:0`` and so on.
-            num_threads: on the CPU; a GPU needs one.
+            num_threads: CPU threads; a GPU needs one.
             shadows: render shadows.
 
         Raises:
@@ -165,7 +165,7 @@ class _Table:
         opaque = scene["geom_rgba"].clone()
         opaque[..., 3] = torch.where(alpha < 1.0, 0.0, opaque[..., 3])
         back, _, _ = self._pass(shot, scene | {"geom_rgba": opaque})
-        # OpenGL draws what is translucent twice, from the front and from the back.
+        # OpenGL draws translucent geoms twice, from the front and from the back.
         share = torch.gather(alpha, 1, geoms.flatten(1).clamp(min=0).long()).view(geoms.shape)
         share = torch.where(geoms < 0, 1.0, 1.0 - (1.0 - share) ** 2)[..., None]
         color = (share * front + (1.0 - share) * back).round().to(torch.uint8)

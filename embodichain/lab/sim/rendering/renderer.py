@@ -37,7 +37,7 @@ class CameraPose:
     intrinsics: tuple[float, float, float, float]
 
     def shifted(self, x: float, y: float) -> CameraPose:
-        """Return the pose moved horizontally, m: of a camera that goes with a body."""
+        """Return the pose moved horizontally by metres, for a camera that follows a body."""
         eye, target = ((place[0] + x, place[1] + y, place[2]) for place in (self.eye, self.target))
         return replace(self, eye=eye, target=target)
 
@@ -58,7 +58,7 @@ class Renderer:
 
         Args:
             enable_rt: trace rays, also where OpenGL is available.
-            device: of the ray tracer.
+            device: ray tracer's device.
 
         Raises:
             RenderingUnavailableError: neither off-screen OpenGL nor a ray tracer is installed.
@@ -99,10 +99,10 @@ def make_drawer(backend: Backend, appearance: Appearance, num_threads: int, enab
 
     Args:
         enable_rt: trace rays, with shadows; else rays are traced only without OpenGL, and without shadows.
-        device: of the ray tracer.
+        device: ray tracer's device.
 
     Raises:
-        RenderingUnavailableError: no renderer is installed; the message says what to install.
+        RenderingUnavailableError: no renderer is installed; the message names the package.
     """
     if choose_ray_tracing(enable_rt):
         return ray_tracer(backend, appearance, device, num_threads, shadows=enable_rt)
@@ -113,7 +113,7 @@ def choose_ray_tracing(enable_rt: bool) -> bool:
     """Return whether to trace rays: if requested, or if OpenGL is missing and the extra is installed.
 
     Raises:
-        RenderingUnavailableError: neither is installed; the message says what to install.
+        RenderingUnavailableError: neither is installed; the message names the package.
     """
     if enable_rt:
         return True

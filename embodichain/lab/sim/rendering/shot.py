@@ -17,7 +17,7 @@ from embodichain.utils.errors import UnavailableError
 
 
 class RenderingUnavailableError(UnavailableError):
-    """Nothing can be rendered here; the message says what to install."""
+    """Nothing can be rendered here; the message names the package."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,9 @@ class Shot:
         near, far: the range that is seen, m.
         poses: [N, 4, 4] of the camera in its mount's frame; it looks along -z, +y is up.
         intrinsics: [N, 4] fx, fy, cx, cy, pixels.
-        mount: of the camera; None: the world.
+        mount: camera's mount; None: the world.
         geom_ids: [number of geoms + 1] int32, the mask's number of each geom, and last of the sky.
-        images: on the drawer's device: ``color`` [N, H, W, 3] uint8, ``depth`` [N, H, W] float32 m,
+        images: tensors on the drawer's device: ``color`` [N, H, W, 3] uint8, ``depth`` [N, H, W] float32 m,
             ``mask`` [N, H, W] int32.
     """
 
@@ -74,13 +74,13 @@ class Drawer(Protocol):
     """Renders environments off screen."""
 
     device: torch.device
-    """Of the images."""
+    """Device of the images."""
 
     def draw(self, shot: Shot, env_ids: Sequence[int]) -> None:
         """Render a shot of some environments into its images.
 
         Raises:
-            RenderingUnavailableError: no renderer is installed; the message says what to install.
+            RenderingUnavailableError: no renderer is installed; the message names the package.
         """
         ...
 

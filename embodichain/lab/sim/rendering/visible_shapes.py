@@ -54,7 +54,7 @@ def geom_looks(model: mujoco.MjModel, textures: np.ndarray) -> np.ndarray:
     The colour is the geom's own or else its material's, times the mean of its texture.
 
     Args:
-        textures: as :func:`texture_colours` returned them.
+        textures: result of :func:`texture_colours`.
     """
     colours = model.geom_rgba.astype(float)
     with_material = np.flatnonzero(model.geom_matid >= 0)
@@ -100,7 +100,7 @@ def body_shapes(
     """Return the visible shapes of bodies.
 
     Args:
-        looks: as :func:`geom_looks` returned them.
+        looks: result of :func:`geom_looks`.
         endless: lower and upper corners [2, 2] at which infinite planes are cut off, in their frame, m.
     """
     parts: dict[tuple[int, tuple[float, ...]], list[Mesh]] = defaultdict(list)

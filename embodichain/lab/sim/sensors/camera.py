@@ -35,10 +35,10 @@ def mask_numbers(model: mujoco.MjModel) -> dict[str, int]:
 
 
 class Camera:
-    """One camera of every environment; it renders when its images are read, and only what has changed.
+    """One camera of every environment; it renders when its images are read, and only changed environments.
 
     Attributes:
-        mask_numbers: what the numbers in ``mask`` stand for, by uid.
+        mask_numbers: numbers in ``mask``, by uid.
         is_held: return the last images again without rendering.
     """
 
@@ -78,11 +78,11 @@ class Camera:
         """Return the images of the present state.
 
         Returns:
-            Those that the config enables: ``color`` [N, H, W, 3] uint8; ``depth`` [N, H, W] float32, m along the view;
-            ``mask`` [N, H, W] int32, the ``mask_numbers`` of what is seen.
+            Images that the config enables: ``color`` [N, H, W, 3] uint8; ``depth`` [N, H, W] float32, m along the view;
+            ``mask`` [N, H, W] int32, the ``mask_numbers`` of the seen entity.
 
         Raises:
-            ConfigError: no renderer is installed; the message says what to install.
+            ConfigError: no renderer is installed; the message names the package.
         """
         if not self.is_held or self._handed_out is None:
             self._draw_what_changed()
@@ -137,7 +137,7 @@ class Camera:
         return {"pose": self._pose, "intrinsics": self._intrinsics}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what :meth:`state_dict` returned."""
+        """Restore the result of :meth:`state_dict`."""
         self._pose, self._intrinsics = state["pose"], state["intrinsics"]
         self._drawn = None
 
@@ -228,7 +228,7 @@ class StereoCamera(Camera):
         return super().state_dict() | {"right": self.right.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what :meth:`state_dict` returned."""
+        """Restore the result of :meth:`state_dict`."""
         super().load_state_dict(state)
         self.right.load_state_dict(state["right"])
 

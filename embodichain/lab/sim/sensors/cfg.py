@@ -86,12 +86,12 @@ class CameraCfg:
 
 @configclass
 class StereoCameraCfg(CameraCfg):
-    """Two cameras side by side; what :class:`CameraCfg` says is of the left one."""
+    """Two cameras side by side; the fields of :class:`CameraCfg` describe the left one."""
 
     sensor_type: Literal["StereoCamera"] = "StereoCamera"  # type: ignore[assignment]
     """Kind of sensor."""
     intrinsics_right: Intrinsics = (600.0, 600.0, 320.0, 240.0)
-    """Of the right camera."""
+    """Intrinsics of the right camera."""
     left_to_right_pos: Vec3 = (0.05, 0.0, 0.0)
     """Position of the right camera in the left one's frame, m."""
     left_to_right_rot: Vec3 = (0.0, 0.0, 0.0)

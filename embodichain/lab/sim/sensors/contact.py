@@ -16,7 +16,7 @@ class ContactSensor:
     computation. After a reset they are 0 until the next step.
 
     Attributes:
-        names: of the F links.
+        names: names of the F links.
         force: [N, F, 3] sum of the contact forces on each link, N, world frame.
         in_contact: [N, F] bool, whether the force exceeds ``force_threshold``.
         air_time: [N, F] time since the last contact, s; 0 in contact.
@@ -37,8 +37,8 @@ class ContactSensor:
         """Bind the sensor to the compiled model.
 
         Args:
-            names: of the F links.
-            first_column: of ``sensordata``, from which the F forces, positions and velocities follow.
+            names: names of the F links.
+            first_column: column of ``sensordata`` from which the F forces, positions and velocities follow.
         """
         self.cfg = cfg
         self.names = names
@@ -49,7 +49,7 @@ class ContactSensor:
         self.in_contact, self.first_contact = torch.zeros(2, n, f, dtype=torch.bool, device=backend.device).unbind()
         times = torch.zeros(4, n, f, device=backend.device)
         self.air_time, self.contact_time, self.last_air_time, self.last_contact_time = times.unbind()
-        backend.read_last("sensordata")  # the engine fills only what was read before
+        backend.read_last("sensordata")  # the engine fills only fields that were read before
 
     def update(self, duration: float, env_ids: Tensor | None = None) -> None:
         """Read the engine's values after a control step of ``duration`` s in environments [n] (None: all)."""
@@ -75,6 +75,6 @@ class ContactSensor:
         self.in_contact = touches
 
     def reset(self, env_ids: Tensor) -> None:
-        """Set everything to 0 in environments [n], whose episodes begin."""
+        """Set everything to 0 in environments [n], which begin an episode."""
         for name in self.state_names:
             setattr(self, name, getattr(self, name).index_fill(0, env_ids, 0))

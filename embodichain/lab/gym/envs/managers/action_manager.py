@@ -26,7 +26,7 @@ class ActionManager(Manager):
 
     Attributes:
         terms: the terms of mode ``pre``, by name.
-        metrics: of the terms for the last action, [N] each.
+        metrics: metrics of the terms for the last action, [N] each.
         processed_action: the last action's targets after the terms of mode ``post``, if any, by kind, [N, J], for
             datasets.
     """
@@ -72,7 +72,7 @@ class ActionManager(Manager):
 
         Args:
             action: ``pre``: actions [N, A], as one tensor or by term name. ``post``: targets [N, J] by kind.
-            mode: of the terms.
+            mode: mode of the terms.
 
         Returns:
             ``pre``: the targets [N, J] by kind, several terms' side by side, and whatever else the terms report.
@@ -139,7 +139,7 @@ class ActionManager(Manager):
 
 
 def _check_result(place: str, term: ActionTerm, result: object, num_envs: int) -> None:
-    """Raise a ConfigError where a term's result does not move what its class says."""
+    """Raise a ConfigError where a term's result does not move its class's joints."""
     what, kind = f"{place}: {type(term).__name__}.process_action", term.kind
     if not isinstance(result, Mapping):
         raise ConfigError(f"{what} must return a dict of tensors, {{'qpos': [N, J]}}, not {_what(result)}")

@@ -1,6 +1,6 @@
 """Action terms. Shapes: N environments, J joints of the term.
 
-Each moves the environment's active joints, or those of the control part ``part_name``.
+Each moves the environment's active joints, or the joints of the control part ``part_name``.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class QposDenormalizedTerm(_AffineTerm):
 
     Args:
         scale: factor of the action.
-        joint_ids: which of the robot's joints are mapped so; the term's others get ``scale`` times the action as it is,
+        joint_ids: robot joints that are mapped so; the term's others get ``scale`` times the action as it is,
             rad or m. None: all of the term's.
         range: the interval that stands for the joint's whole range.
         part_name: the control part; None: the environment's active joints.
@@ -164,8 +164,8 @@ class QposNormalizedTerm(ActionTerm):
     """Map joint positions from their limits to ``range``: for mode ``post``, to record targets in that form.
 
     Args:
-        joint_ids: which of the robot's joints; the term's others stay as they are. None: all of the term's.
-        range: what the lower and the upper limit become.
+        joint_ids: robot joints to map; the term's others stay as they are. None: all of the term's.
+        range: new values of the lower and the upper limit.
         part_name: the control part; None: the environment's active joints.
     """
 
@@ -275,7 +275,7 @@ class GripperTerm(_AffineTerm):
     """One number for all joints of a gripper: -1 is their lower limits, 1 their upper ones, in between all alike.
 
     Args:
-        part_name: the control part whose joints open and close the gripper.
+        part_name: control part that opens and closes the gripper.
     """
 
     kind = "qpos"

@@ -13,9 +13,9 @@ __all__ = ["ActuatorTerm"]
 
 
 class ActuatorTerm(ActionTerm):
-    """Actions are the controls of all actuators of the model, as MuJoCo's ``ctrl``: torques, targets, what they take.
+    """Actions are the controls of all actuators of the model, as MuJoCo's ``ctrl``: torques, targets and so on.
 
-    Actions are within the actuators' ``ctrlrange``, and unbounded for those that have none. It is the only term then.
+    Actions are within the actuators' ``ctrlrange``, and unbounded without one. It is the only term then.
     """
 
     kind = "ctrl"

@@ -1,7 +1,7 @@
 """Adapters for terms with EmbodiChain's signatures.
 
 Code written for EmbodiChain has observation functions of mode ``add`` that take the observation so far,
-``func(env, obs, **params)``, and action terms whose ``process_action`` returns targets as a tensor, of the kind
+``func(env, obs, **params)``, and action terms with a ``process_action`` that returns a tensor of targets, of the kind
 ``input_key``. Its other terms are called as ours are.
 
 Shapes: N environments, A action size, J joints of a term.
@@ -48,7 +48,7 @@ def joint_targets(term: ActionTerm, name: str) -> Callable[[Tensor], Mapping[str
 
     Args:
         term: if it overrides ``input_key``, its ``kind`` is set from that.
-        name: in the config, for messages.
+        name: term's name in the config, for messages.
 
     Raises:
         ConfigError: the ``input_key`` is unknown.

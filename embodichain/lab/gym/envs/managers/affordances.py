@@ -55,7 +55,7 @@ def register_entity_attrs(
     attrs: Sequence[str] = (),
     prefix: bool = True,
 ) -> None:
-    """Store attributes of an entity: its own, its ``physics``' (``mass``, ...), or those of ``prepare_extra_attr``.
+    """Store attributes of an entity: its own, its ``physics``' (``mass``, ...), or ``prepare_extra_attr``'s.
 
     Args:
         entity_cfg: the entity.
@@ -90,7 +90,7 @@ def register_entity_pose(
     environment's frame as ``<uid>_<name>_pose``.
 
     Args:
-        entity_cfg: the entity; of a robot ``control_parts`` names whose tool, None: ``arm``.
+        entity_cfg: the entity; ``control_parts`` names the robot part with the tool, None: ``arm``.
         registration: the environment's attribute to store them in.
         compute_relative: the other entities: all, none, ``"all_objects"``, ``"all_robots"``, or their names.
         compute_pose_object_to_arena: store the poses in the environment's frame, too.

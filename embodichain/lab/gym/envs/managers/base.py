@@ -24,7 +24,7 @@ Cfg = TypeVar("Cfg", bound=FunctorCfg)
 
 
 def kind_of(value: object) -> str:
-    """Return what a term has returned, for messages."""
+    """Return a description of a term's result, for messages."""
     return f"a tensor {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
 
 
@@ -49,12 +49,12 @@ class Functor:
         self.device = env.device
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute the term; arguments and result are those of the manager's functions."""
+        """Compute the term; arguments and result as for the manager's functions."""
         raise NotImplementedError
 
     @classmethod
     def prepare_scene(cls, sim: SimulationManager, params: Mapping[str, Any]) -> None:
-        """Add to the scene what the functor needs with its config's ``params``, before the scene is compiled."""
+        """Prepare the scene for the functor with its config's ``params``, before the scene is compiled."""
 
     @classmethod
     def check_params(cls, params: Mapping[str, Any]) -> list[str]:
@@ -72,7 +72,7 @@ class Functor:
         return False
 
     def reset(self, env_ids: Tensor) -> None:
-        """Reset the state of environments [n], whose episodes have ended."""
+        """Reset the state of environments [n], which ended an episode."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the functor's state for a checkpoint: by default all attributes that are plain data.
@@ -83,7 +83,7 @@ class Functor:
         return attributes(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what :meth:`state_dict` returned."""
+        """Restore the result of :meth:`state_dict`."""
         load_attributes(self, state)
 
     def close(self) -> None:
@@ -98,8 +98,8 @@ class CommandMap:
     state: a command that is a change must be added to the present value by its receiver.
 
     Attributes:
-        meaning: of the commands, with units.
-        names: of the commands: C joints, or coordinates.
+        meaning: meaning of the commands, with units.
+        names: names of the commands: C joints, or coordinates.
         offset, factor, low, high: [C] each; ``factor * action`` broadcasts an action [N, 1] over all.
     """
 
@@ -117,9 +117,9 @@ class ActionTerm(Functor):
     Shapes: N environments, A action size, J joints of the term.
 
     Attributes:
-        kind: what :meth:`process_action` returns for the drives: ``qpos``, ``qvel`` or ``qf``; ``ctrl`` for all
+        kind: kind of the targets from :meth:`process_action`: ``qpos``, ``qvel`` or ``qf``; ``ctrl`` for all
             actuators; empty: nothing.
-        joint_ids: which of the robot's joints they are for; the environment's active ones unless ``choose_joints`` is
+        joint_ids: robot joints that they are for; the environment's active ones unless ``choose_joints`` is
             called.
         part: the control part they are, or None for all joints.
     """
@@ -146,7 +146,7 @@ class ActionTerm(Functor):
 
     @property
     def input_key(self) -> str:
-        """The term's ``kind``; overridden by a term whose :meth:`process_action` returns a tensor."""
+        """The term's ``kind``; overridden where :meth:`process_action` returns a tensor."""
         return self.kind
 
     @property
@@ -247,7 +247,7 @@ class CommandTerm(Functor):
         self.follow()
 
     def reset(self, env_ids: Tensor) -> None:
-        """Draw commands for environments [n], whose episodes begin."""
+        """Draw commands for environments [n], which begin an episode."""
         others = self.command
         self._draw(env_ids)
         if self._held is None:
@@ -278,7 +278,7 @@ class Term(Generic[Cfg]):
         cfg: its config.
         func: the function, or the instance of the class.
         params: keyword arguments for each call.
-        place: in the config, ``env.rewards.near``.
+        place: place in the config, ``env.rewards.near``.
     """
 
     name: str
@@ -293,7 +293,7 @@ class Term(Generic[Cfg]):
         return self.place.removeprefix("env.")
 
     def __call__(self, *given: Any) -> Any:
-        """Call the function with what its manager gives, and the ``params``; errors name the term."""
+        """Call the function with its manager's arguments and the ``params``; errors name the term."""
         try:
             return self.func(*given, **self.params)
         except Exception as error:
@@ -305,7 +305,7 @@ class Manager:
     """The terms of one block of the config.
 
     Attributes:
-        state_names: the manager's own state, beside its terms'.
+        state_names: the manager's own state, without its terms'.
     """
 
     state_names: tuple[str, ...] = ()
@@ -329,7 +329,7 @@ class Manager:
         return list(self._functors.values())
 
     def stateful(self) -> list[Functor]:
-        """Return the terms whose rows are restored while other environments change."""
+        """Return the terms with rows restored while other environments change."""
         return self.functors
 
     def reset(self, env_ids: Tensor) -> None:
@@ -368,7 +368,7 @@ class Manager:
         return {"attributes": declared_state(self), "terms": terms}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what :meth:`state_dict` returned; a term without saved state starts afresh."""
+        """Restore the result of :meth:`state_dict`; a term without saved state starts afresh."""
         load_declared_state(self, state["attributes"])
         for name, functor in self._functors.items():
             saved = state["terms"].get(name)

@@ -29,14 +29,14 @@ class ExteroceptionSource:
     offset: tuple[float, float, float] = (0.0, 0.0, 0.0)
     """With ``robot``: taken off the tool's position, in its own frame, m."""
     obj_uid: str = ""
-    """With ``affordance``: the rigid body in whose frame the pose is."""
+    """With ``affordance``: the rigid body that is the pose's frame."""
     key: str = ""
-    """With ``affordance``: of the pose, [4, 4] or [N, 4, 4], in ``env.affordance_datas``; the identity where there is
-    none."""
+    """With ``affordance``: name of the pose, [4, 4] or [N, 4, 4], in ``env.affordance_datas``; the identity if
+    missing."""
     is_arena_coord: bool = False
     """With ``affordance``: the pose is in the environment's frame instead."""
     follow_eef: bool | str = False
-    """Points along y keep to the gripper's opening: that of a control part, or with true of the part that is named like
+    """Points along y keep to the gripper's opening: a control part's, or with true that of the part named like
     this one with ``eef`` for ``arm``, else of ``hand``."""
 
 
@@ -48,7 +48,7 @@ def get_sensor_pose_in_robot_frame(
     Args:
         entity_cfg: the camera.
         robot_uid: the robot; None: the environment's.
-        is_right: of a stereo camera, the right one.
+        is_right: use a stereo camera's right one.
     """
     robot = env.robot if robot_uid is None else env.sim.get_robot(robot_uid)
     base = torch.linalg.inv(_base_pose(env, robot))
@@ -60,7 +60,7 @@ def get_sensor_intrinsics(env: TermEnv, entity_cfg: CameraEntity, is_right: bool
 
     Args:
         entity_cfg: the camera.
-        is_right: of a stereo camera, the right one.
+        is_right: use a stereo camera's right one.
     """
     return _camera(env, entity_cfg.uid, is_right).get_intrinsics()
 
@@ -73,7 +73,7 @@ def compute_semantic_mask(
     Args:
         entity_cfg: the camera.
         foreground_uids: the entities in the foreground; all else but the robot is background.
-        is_right: of a stereo camera, the right one.
+        is_right: use a stereo camera's right one.
     """
     camera = _camera(env, entity_cfg.uid, is_right)
     mask = camera.get_data()["mask"]
@@ -162,7 +162,7 @@ def _project(camera: Camera, points: Tensor) -> Tensor:
     """Project points [N, P, 3] of the environment's frame into an image, [N, P, 2], 0 to 1."""
     pose = camera.get_arena_pose(to_matrix=True)
     seen = (points - pose[:, None, :3, 3]) @ pose[:, :3, :3]
-    # From OpenGL's axes to OpenCV's, whose y is down and whose z is forward.
+    # From OpenGL's axes to OpenCV's, with y down and z forward.
     ahead = (-seen[..., 2:]).clamp(min=1e-8)
     matrix = camera.get_intrinsics()
     focal, centre = matrix[:, None, [0, 1], [0, 1]], matrix[:, None, [0, 1], [2, 2]]

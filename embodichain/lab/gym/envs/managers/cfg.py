@@ -94,7 +94,7 @@ class SceneEntityCfg:
     """An entity of the scene, by name."""
 
     kind: ClassVar[str] = ""
-    """What the entity must be; "": anything."""
+    """Required kind of entity; "": any."""
 
     uid: str
     """Its name."""
@@ -274,7 +274,7 @@ class ObservationCfg(FunctorCfg):
     mode: Literal["add", "modify"] = "add"
     """Make a new entry, or change one that is there."""
     name: str = ""
-    """Of the entry; ``/`` separates groups, as in ``"object/cube_pos"``. Empty: the term's own name."""
+    """Name of the entry; ``/`` separates groups, as in ``"object/cube_pos"``. Empty: the term's own name."""
 
 
 @configclass
@@ -311,7 +311,7 @@ class CommandCfg(FunctorCfg):
 
 @configclass
 class TerminationCfg(FunctorCfg):
-    """One condition that ends an episode, beside the task's own."""
+    """One condition that ends an episode, in addition to the task's own."""
 
     time_out: bool = False
     """Whether it truncates the episode, so that the value of the last state still counts, rather than fails it."""

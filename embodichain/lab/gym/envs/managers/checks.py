@@ -42,7 +42,7 @@ _WRITTEN: dict[type[Functor], tuple[str, ...]] = {
     CommandTerm: ("draw",),
     Functor: ("__call__",),
 }
-"""What a class of the user has to have, by its base."""
+"""Methods that a user's class needs, by its base."""
 _GIVEN_BY_MANAGERS = ("obs", "action", "info", "env_ids", "data")
 
 
@@ -124,7 +124,7 @@ def _instance(functor_class: type[Functor], cfg: FunctorCfg, env: TermEnv, place
 
 
 def _check_written(functor_class: type[Functor], base: type[Functor], place: str) -> None:
-    """Raise a ConfigError if a class lacks what its base leaves to it."""
+    """Raise a ConfigError if a class lacks a method that its base requires."""
     if base is CommandTerm and functor_class.reset is not base.reset:
         return  # which alone calls it
     for name in _WRITTEN[base]:
@@ -138,8 +138,8 @@ def parse_term(cfg: FunctorCfg, place: str, names: SceneNames) -> dict[str, Any]
     """Check a term whose function is resolved, and return its ``params`` converted to their types.
 
     Raises:
-        ConfigError: with every error, a line each: the function is of the wrong kind, parameters are unknown, missing,
-            of a wrong type or impossible, or name what the scene does not have.
+        ConfigError: all errors, a line each: the function is of the wrong kind, parameters are unknown, missing,
+            of a wrong type or impossible, or name things that the scene does not have.
     """
     func: Any = cfg.func
     skip = len(leading_arguments(cfg))

@@ -26,7 +26,7 @@ class UniformVelocityCommand(CommandTerm):
         lin_vel_x: ``[lowest, highest]`` velocity forwards, m/s.
         lin_vel_y: ``[lowest, highest]`` velocity to the left, m/s.
         ang_vel_z: ``[lowest, highest]`` yaw rate, rad/s.
-        standing_share: of the draws that are (0, 0, 0).
+        standing_share: share of draws that are (0, 0, 0).
         heading: ``[lowest, highest]`` heading to turn to, rad, world frame; None: the yaw rate itself is drawn.
         heading_stiffness: yaw rate per angle, 1/s.
     """

@@ -29,7 +29,7 @@ class command_range(Functor):  # noqa: N801 (named like a function, as configs n
         command: its name in ``env.commands``.
         initial: share of the ranges at the start of the training.
         step: change of the share per episode of every environment.
-        long_share: of the time limit, from which an episode counts as long.
+        long_share: share of the time limit from which an episode counts as long.
     """
 
     def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:
@@ -66,7 +66,7 @@ def terrain_levels(env: TermEnv, env_ids: Tensor, command: CommandName = BASE_VE
 
     One level up where the robot is more than half a cell from its start; one down where it is less than half of the
     way that its last command would have led in a whole episode (Rudin et al., "Learning to walk in minutes using
-    massively parallel deep reinforcement learning", 2022). Those that climb beyond the last level come to a random one.
+    massively parallel deep reinforcement learning", 2022). Beyond the last level comes a random one.
     An environment whose physics diverged stays. A robot that is commanded to turn for long walks in circles, and is
     moved down however well it does: let the command hold a heading.
 

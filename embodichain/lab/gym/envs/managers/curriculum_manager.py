@@ -15,7 +15,7 @@ from embodichain.lab.gym.envs.managers.term_env import TermEnv
 class CurriculumManager(Manager):
     """Calls the terms ``func(env, env_ids, **params)`` where episodes have ended, before the next ones begin.
 
-    The state is then still that of the episodes' last step. A term returns what to log: a number for all environments
+    The state is then still the episodes' last. A term returns a metric: a number for all environments
     ([]) or one for each ([N]); it becomes the metric ``curriculum/<name>``. So that a metric is there from the first
     step on, each term is called once for no environments (n = 0) when the environment is built.
     """
@@ -30,7 +30,7 @@ class CurriculumManager(Manager):
             self._call(term, env.all_env_ids[:0])
 
     def end_episodes(self, env_ids: Tensor) -> None:
-        """Call the terms for environments [n], whose episodes have ended.
+        """Call the terms for environments [n], which ended an episode.
 
         Raises:
             ConfigError: a term returns another type or shape.
@@ -39,7 +39,7 @@ class CurriculumManager(Manager):
             self._call(term, env_ids)
 
     def metrics(self) -> dict[str, Tensor]:
-        """Return what the terms last returned, [N] by metric name."""
+        """Return the terms' last results, [N] by metric name."""
         return {name: value.float().expand(self._env.num_envs) for name, value in self._metrics.items()}
 
     def _call(self, term: Term[CurriculumCfg], env_ids: Tensor) -> None:

@@ -31,8 +31,8 @@ class DatasetManager(Manager):
 
         Args:
             reward: [N].
-            done: [N] bool, which episodes the step ends.
-            info: as the environment's step returns it.
+            done: [N] bool, episodes that the step ends.
+            info: info of the environment's step.
         """
         for term in self._terms:
             term(self._env, action, reward, done, info)

@@ -1,4 +1,4 @@
-"""Recorders of datasets. Shapes: N environments, n those that ended, T steps, J joints, A action size."""
+"""Recorders of datasets. Shapes: N environments, n ended ones, T steps, J joints, A action size."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LeRobotRecorder(Functor):
     ``next.success``. An episode's description has ``success``.
     With ``environment_state``, which ``algorithm.cfg.demonstrations`` needs, it also has
     ``observation.environment_state``: all numbers of the observation, as policies read them; and the description has
-    ``environment``: what actions, observations and rewards mean, as JSON.
+    ``environment``: the meaning of actions, observations and rewards, as JSON.
     If a file cannot be written, a warning is logged and recording ends; the run continues.
 
     Args:

@@ -60,13 +60,13 @@ class EventManager(Manager):
         self._take(build_terms(cfgs, env, "env.events"))
 
     def add(self, cfgs: Mapping[str, EventCfg]) -> None:
-        """Add events to a scene that is compiled already; those of mode ``startup`` happen at once.
+        """Add events to a scene that is compiled already; ``startup`` events happen at once.
 
         Args:
-            cfgs: by names that no event has yet.
+            cfgs: events by new names.
 
         Raises:
-            ConfigError: with every error, a line each; nothing is added then.
+            ConfigError: all errors, a line each; nothing is added then.
         """
         problems: list[str] = []
         found: dict[str, EventCfg] = {}

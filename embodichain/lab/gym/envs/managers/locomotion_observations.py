@@ -65,7 +65,7 @@ def base_lin_vel(env: TermEnv) -> Tensor:
 
 @measured("angular velocity of the base in its own frame, rad/s")
 def base_ang_vel(env: TermEnv) -> Tensor:
-    """Return the base's angular velocity in the base's frame, [N, 3], rad/s: what a gyroscope measures."""
+    """Return the base's angular velocity in the base's frame, [N, 3], rad/s, as a gyroscope measures it."""
     return env.robot.base.angular_velocity()
 
 

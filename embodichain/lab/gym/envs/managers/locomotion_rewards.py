@@ -1,6 +1,6 @@
 """Rewards of locomotion: ``func(env, obs, action, info, **params)``. Shapes: N environments, J joints, F feet.
 
-Those that end in ``_l2`` return a sum of squares: give them a negative weight.
+Rewards named ``..._l2`` return a sum of squares: give them a negative weight.
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ def feet_clearance(
 
     Args:
         sensor: the feet's contact sensor.
-        target_height: of a foot's origin above the ground, m.
+        target_height: height of a foot's origin above the ground, m.
     """
     feet = env.sim.get_contact_sensor(sensor)
     error = (height_above_ground(env, feet.pos) - target_height).square()
@@ -295,10 +295,10 @@ class feet_gait(Functor):  # noqa: N801 (named like a function, as configs name 
 
     Args:
         sensor: the feet's contact sensor.
-        offsets: of each of its feet in the sensor's order, the robot's, in strides; [0.5, 0, 0, 0.5] of FL, FR, RL, RR
+        offsets: phase of each foot in the sensor's order, the robot's, in strides; [0.5, 0, 0, 0.5] of FL, FR, RL, RR
             is a trot.
         frequency: strides in a second, 1/s.
-        swing_height: of a foot above its height in contact, m.
+        swing_height: height of a foot above its height in contact, m.
         foot_radius: height of a foot's origin in contact, m.
         command: its name in ``env.commands``.
     """

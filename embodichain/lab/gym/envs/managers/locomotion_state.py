@@ -1,4 +1,4 @@
-"""What several terms of locomotion compute of the state. Shapes: N environments, F feet."""
+"""State computed for several locomotion terms. Shapes: N environments, F feet."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""How observations follow from what a robot measures, so that an exported policy can be given raw measurements.
+"""Recipes from a robot's measurements to observations, so that an exported policy can be given raw measurements.
 
-A term says so beside its function, by :func:`deployed_as`; ``embodichain export`` writes it into the policy's file, and
+A term states its recipe by :func:`deployed_as`; ``embodichain export`` writes it into the policy's file, and
 the exported runner carries it out. Shapes: N environments, D size of a measurement.
 """
 
@@ -22,13 +22,13 @@ Func = TypeVar("Func", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Measurement:
-    """What a robot's software gives to an exported policy.
+    """A measurement that a robot's software gives to an exported policy.
 
     Attributes:
-        name: by which it is given.
-        meaning: with the unit.
+        name: name at the runner.
+        meaning: meaning and unit.
         read: returns its present value in the environments, [N, D].
-        components: the names of the D numbers; empty: those of a vector.
+        components: the names of the D numbers; empty: a vector's.
     """
 
     name: str
@@ -39,13 +39,13 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a term does to the value of an entry where there is no environment.
+    """The steps of a term on an entry's value without an environment.
 
     Attributes:
         steps: plain data, carried out one after the other: ``{"measurement": name}``, ``{"subtract": [D numbers]}``,
             ``{"last_action": true}``, ``{"gait_clock": {...}}``, ``{"history": k}``. None of a term that modifies an
-            entry: it models what a real sensor does by itself, and leaves the value as it is.
-        measurements: those that the steps read.
+            entry: it models a real sensor's own behaviour, and leaves the value as it is.
+        measurements: measurements that the steps read.
     """
 
     steps: list[dict[str, Any]]
@@ -72,10 +72,10 @@ def deployed_as(recipe: Callable[..., Recipe]) -> Callable[[Func], Func]:
 
 
 def measured(meaning: str, components: Callable[[TermEnv], list[str]] = lambda env: []) -> Callable[[Func], Func]:
-    """Describe an observation term whose value is what a robot measures, by the name of the function.
+    """Describe an observation term that a robot can measure, by the name of the function.
 
     Args:
-        meaning: of the value, with its unit.
+        meaning: meaning of the value, with its unit.
         components: returns the names of its D numbers.
     """
 

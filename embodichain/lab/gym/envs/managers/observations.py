@@ -1,4 +1,4 @@
-"""Observation terms: ``func(env, **params)``, or ``func(env, data, **params)`` for those that modify an entry.
+"""Observation terms: ``func(env, **params)``, or ``func(env, data, **params)`` for terms that modify an entry.
 
 Shapes: N environments, J joints.
 """
@@ -134,9 +134,9 @@ class normalize_robot_joint_data(Functor):  # noqa: N801 (named like a function,
     Joints without limits and joints not named stay as they are.
 
     Args:
-        joint_ids: which of the robot's joints; None: all.
-        limit: of the positions (rad, m), or of the velocities (rad/s, m/s): the drives' ``max_velocity`` either way.
-        range: what the lower and the upper limit become.
+        joint_ids: robot joints; None: all.
+        limit: kind of limit, of positions (rad, m) or velocities (rad/s, m/s): the drives' ``max_velocity`` either way.
+        range: new values of the lower and the upper limit.
     """
 
     is_stateful = False

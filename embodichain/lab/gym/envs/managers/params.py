@@ -23,7 +23,7 @@ class Signature:
 
     Attributes:
         cls: a config class with a field for each, typed and with its default as in the signature.
-        untyped: those without an annotation, or with one that only a type checker can resolve.
+        untyped: parameters without an annotation, or with one that only a type checker can resolve.
         takes_more: whether the function has ``**kwargs`` too.
     """
 
@@ -42,7 +42,7 @@ def read_signature(func: Callable[..., Any], skip: int) -> Signature:
     defaults = {a.name: a.default for a in own if a.default is not a.empty}
     name = f"{func.__qualname__} params" if hasattr(func, "__qualname__") else "params"
     with warnings.catch_warnings():
-        # What is no type, such as `callable`, allows anything.
+        # Non-types, such as `callable`, allow anything.
         warnings.simplefilter("ignore", ArbitraryTypeWarning)
         try:
             cls = _make_class(name, hints, defaults)
@@ -64,13 +64,13 @@ def parse_params(func: Callable[..., Any], skip: int, params: Mapping[str, Any],
 
     Args:
         skip: number of leading arguments that the manager passes.
-        place: of the params in the config, for messages.
+        place: params' place in the config, for messages.
 
     Returns:
         All arguments, defaults included, converted to their types; ``{"uid": ...}`` is a :class:`SceneEntityCfg`.
 
     Raises:
-        ConfigError: with every error, a line each: names that are unknown or missing, and wrong types.
+        ConfigError: all errors, a line each: names that are unknown or missing, and wrong types.
     """
     signature = read_signature(func, skip)
     known = {key: value for key, value in params.items() if not signature.takes_more or _has(signature.cls, key)}

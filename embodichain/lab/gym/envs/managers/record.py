@@ -43,18 +43,18 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
 
     An image shows the state after a control step, before any reset, or the first state of an episode.
 
-    Without OpenGL or a ray tracer one warning says what to install, and nothing is recorded. If a video cannot be
+    Without OpenGL or a ray tracer one warning names the packages, and nothing is recorded. If a video cannot be
     written, a warning is logged and the run continues.
 
     Args:
-        name: of the camera, part of the file's name.
+        name: camera's name, part of the file's name.
         resolution: width and height, pixels, both even.
         eye: world position of the camera, m.
         target: the point in the middle of the view, m.
         up: direction that is upwards in the image.
         intrinsics: fx, fy, cx, cy in pixels; None: 50 degrees of height, centred.
-        save_path: folder of the videos inside the run's folder; None: that of ``start_recording``.
-        max_env_num: how many environments, in a grid of images of that resolution.
+        save_path: folder of the videos inside the run's folder; None: ``start_recording``'s.
+        max_env_num: number of environments, in a grid of images of that resolution.
         max_frames: images after which a video is complete, since rendering takes longer than the simulation; None: as
             long as the recording.
         caption: write the environment's instruction under each image, if its task has one.

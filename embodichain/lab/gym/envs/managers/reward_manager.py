@@ -31,7 +31,7 @@ class RewardManager(Manager):
 
         Raises:
             ConfigError: a term returns another type or shape, or looks up a key that is not there; in the first call
-                also if it writes into what it is given.
+                also if it writes into its arguments.
         """
         if not self._terms:
             return torch.zeros(self._env.num_envs, device=self._env.device), {}

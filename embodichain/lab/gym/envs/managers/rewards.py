@@ -169,7 +169,7 @@ def reaching_behind_object(
         behind_offset: m.
         height_offset: m.
         distance_scale: steepness, 1/m.
-        part_name: the control part whose tool pushes.
+        part_name: control part with the pushing tool.
     """
     away = offset_to_target(env, object_cfg.uid, target_pose_key, use_xy_only=True)
     distance = range_to_target(env, object_cfg.uid, target_pose_key, use_xy_only=True)
@@ -193,7 +193,7 @@ def joint_velocity_penalty(
 
     Args:
         robot_uid: the robot.
-        joint_ids: which of the joints; None: all.
+        joint_ids: robot joints; None: all.
         part_name: a control part; None: the whole robot.
     """
     velocity = env.sim.get_robot(robot_uid).get_qvel(part_name)
@@ -217,7 +217,7 @@ def joint_limit_penalty(
 
     Args:
         robot_uid: the robot.
-        joint_ids: which of the joints; None: all.
+        joint_ids: robot joints; None: all.
         margin: share of the range between the limits.
     """
     robot = env.sim.get_robot(robot_uid)

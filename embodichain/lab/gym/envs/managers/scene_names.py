@@ -1,4 +1,4 @@
-"""What terms name in the scene, checked when a config is read and when an environment is built."""
+"""Names of scene entities in terms, checked when a config is read and when an environment is built."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ class SceneNames:
     """The names that terms may use. A set is None if it is only known once the environment is built.
 
     Attributes:
-        uids: of all entities.
-        kinds: those of each kind of entity (``SceneEntityCfg.kind``).
+        uids: uids of all entities.
+        kinds: uids of each kind of entity (``SceneEntityCfg.kind``).
         parts: the control parts of each robot, by its uid.
         entries: the base observation's, by slash-separated name.
         cameras: the uids of cameras.
         contact_sensors: the uids of contact sensors.
         commands: the names in ``env.commands``.
         robot: the uid of the environment's robot.
-        joints: of robots and articulations whose models are known, in their order, by uid.
-        links: likewise.
-        sensed: the links of contact sensors whose robots are known, in their order, by uid.
+        joints: joints of robots and articulations with known models, in their order, by uid.
+        links: their links, likewise.
+        sensed: the links of contact sensors with known robots, in their order, by uid.
     """
 
     uids: frozenset[str] | None
@@ -88,7 +88,7 @@ class SceneNames:
 
 
 def name_problems(params: Mapping[str, Any], place: str, names: SceneNames) -> list[str]:
-    """Return the problems of a term's converted parameters that name what the scene does not have, a line each."""
+    """Return the problems of a term's converted parameters that name things missing in the scene, a line each."""
     return [*_unknown_entities(params, place, names), *_model_problems(params, place, names)]
 
 
@@ -109,7 +109,7 @@ def _unknown_entities(params: Mapping[str, Any], place: str, names: SceneNames) 
             known, what, of = names.commands, "command", "config's env.commands"
         elif key == "part_name" or key.endswith("_part_name"):
             if names.parts is None or (robot and robot not in names.parts):
-                continue  # what is wrong with 'robot_uid' is a problem of its own
+                continue  # errors of 'robot_uid' are a problem of their own
             known = names.parts[robot] if robot else frozenset().union(*names.parts.values())
             what, of = "control part", f"robot '{robot or next(iter(names.parts), '')}'"
         elif key == "robot_uid" and names.parts is not None:

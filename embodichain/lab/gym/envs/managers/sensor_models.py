@@ -1,4 +1,4 @@
-"""Observation terms that make an entry what a real sensor would report: ``func(env, data, **params)``, mode ``modify``.
+"""Observation terms that imitate a real sensor's report: ``func(env, data, **params)``, mode ``modify``.
 
 They act in the order of the config, so that a history of noisy values is noise first, then history. An exported policy
 computes histories itself; noise and delays are the real sensors' own there. Shapes: N environments, D size of an entry.
@@ -32,7 +32,7 @@ class observation_noise(Functor):  # noqa: N801 (named like a function, as confi
     Either ``bound`` or ``std``, in the entry's unit.
 
     Args:
-        bound: of uniform noise, from -bound to bound.
+        bound: bound of uniform noise, from -bound to bound.
         std: standard deviation of Gaussian noise.
     """
 

@@ -41,7 +41,7 @@ class TermEnv(Protocol):
     num_envs: int
     """N."""
     device: torch.device
-    """Of all tensors."""
+    """Device of all tensors."""
     sim: SimulationManager
     """The scene."""
     robot: Robot
@@ -63,7 +63,7 @@ class TermEnv(Protocol):
     output: OutputFolder
     """The folder for files."""
     single_observation_space: spaces.Dict
-    """Of one environment; not there yet when the terms are built."""
+    """Space of one environment; not there yet when the terms are built."""
 
     @property
     def state_cache(self) -> StateCache:

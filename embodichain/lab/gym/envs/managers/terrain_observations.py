@@ -28,7 +28,7 @@ def height_scan(
     behind it, and the j-th along y, from its right, of Px times Py points.
 
     Args:
-        size: of the grid along x and y, m.
+        size: size of the grid along x and y, m.
         resolution: distance between neighbouring points, m.
         clip: largest height above or below the base, m.
     """

@@ -27,10 +27,10 @@ class Trajectory:
     Attributes:
         action: [T, A] float32, within the action space's limits.
         qpos: [T + 1, Q] float32, the positions before the first and after each step, for comparison.
-        seed: of the random streams.
-        stream_id, episode: of the random streams that the episode drew from.
+        seed: seed of the random streams.
+        stream_id, episode: keys of the episode's random streams.
         tick: interval events' count of steps at its start.
-        env_id: which environment it was.
+        env_id: environment's id.
     """
 
     action: np.ndarray
@@ -53,7 +53,7 @@ class Trajectory:
 
         Raises:
             OSError: there is no such file.
-            ValueError: it is not a trajectory.
+            ValueError: the file is not a trajectory.
         """
         names = [f.name for f in fields(cls)]
         with np.load(path, allow_pickle=False) as file:
@@ -71,7 +71,7 @@ class record_trajectory(Functor):  # noqa: N801 (named like a function, as confi
 
     Args:
         save_path: folder of the files, inside the run's folder.
-        max_env_num: how many environments.
+        max_env_num: number of environments.
     """
 
     only_reads = True

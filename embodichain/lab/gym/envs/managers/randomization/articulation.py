@@ -22,7 +22,7 @@ def push_robot(
     velocity_range: Range3 = _ALONG,
     angular_velocity_range: Range3 = _NOT_AT_ALL,
 ) -> None:
-    """Push the robot: add random velocities to those of its base, which is free; of use at intervals.
+    """Push the robot: add random velocities to its base's, which is free; of use at intervals.
 
     Args:
         velocity_range: ``[lowest, highest]`` along the environment's x, y, z, m/s.
@@ -140,7 +140,7 @@ def randomize_motor_strength(
     """Draw a factor of each motor's effort limit, stiffness and damping; the factors of ``randomize_joint_drive`` stay.
 
     Args:
-        entity_cfg: whose motors; ``joint_names`` names some by names or regular expressions, None: all.
+        entity_cfg: owner of the motors; ``joint_names`` names some by names or regular expressions, None: all.
         strength_range: ``[lowest, highest]`` factor, above 0.
     """
     articulation = env.sim.get_articulation_or_robot(entity_cfg.uid)

@@ -37,9 +37,9 @@ def draw_pose(
     """Return random poses, [n, 7]: position, quaternion wxyz.
 
     Args:
-        row: [n, 7] or [7] what the ranges are relative to, and what stays where there is no range.
-        position_range: of x, y, z, m.
-        rotation_range: of the Euler angles, degrees.
+        row: [n, 7] or [7] base values of the ranges, kept where there is no range.
+        position_range: range of x, y, z, m.
+        rotation_range: range of the Euler angles, degrees.
         relative_position: add ``row``'s position.
         relative_rotation: turn after ``row``'s rotation (about the fixed axes), else instead.
     """

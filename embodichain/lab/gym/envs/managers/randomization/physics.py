@@ -83,7 +83,7 @@ def randomize_joint_drive(
     """Draw factors of the gains of a robot's or an articulation's drives, for each joint.
 
     Args:
-        entity_cfg: whose drives; ``joint_names`` names some by names or regular expressions, None: all.
+        entity_cfg: owner of the drives; ``joint_names`` names some by names or regular expressions, None: all.
         stiffness_range: ``[lowest, highest]`` factor of the stiffness.
         damping_range: ``[lowest, highest]`` factor of the damping; up to 2 a drive stays stable in any pose.
     """

@@ -41,8 +41,8 @@ def randomize_rigid_object_pose(
 
     Args:
         entity_cfg: the body.
-        position_range: of x, y, z, or None for the configured position.
-        rotation_range: of the Euler angles, or None for the configured orientation.
+        position_range: range of x, y, z, or None for the configured position.
+        rotation_range: range of the Euler angles, or None for the configured orientation.
         relative_position: the range is around the configured position, else in the environment's frame.
         relative_rotation: the rotation is applied after the configured one (about the fixed axes), else instead.
     """
@@ -66,9 +66,9 @@ def randomize_articulation_root_pose(
     """Put the base of an articulation at a random pose, with its joints at rest.
 
     Args:
-        entity_cfg: the articulation; a robot cannot be moved so, since its kinematics are those of the configured pose.
-        position_range: of x, y, z, m, or None for the configured position.
-        rotation_range: of the Euler angles, degrees, or None for the configured orientation.
+        entity_cfg: the articulation; a robot cannot be moved so, since its kinematics hold the configured pose.
+        position_range: range of x, y, z, m, or None for the configured position.
+        rotation_range: range of the Euler angles, degrees, or None for the configured orientation.
         relative_position: the range is around the configured position, else in the environment's frame.
         relative_rotation: the rotation is applied after the configured one (about the fixed axes), else instead.
         physics_update_step: physics substeps that these environments make afterwards; none unless above 0.
@@ -94,10 +94,10 @@ def randomize_target_pose(
     """Draw a target pose and store it as ``env.<store_key>``, [N, 4, 4].
 
     Args:
-        position_range: of x, y, z.
-        rotation_range: of the Euler angles, or None for no rotation.
+        position_range: range of x, y, z.
+        rotation_range: range of the Euler angles, or None for no rotation.
         relative_position: the range is around the reference body's present position, else in the environment's frame.
-        reference_entity_cfg: that body.
+        reference_entity_cfg: reference body.
         store_key: name of the environment's attribute.
     """
     pos = draw(env, env_ids, position_range, 3)
@@ -110,7 +110,7 @@ def randomize_target_pose(
         rotation = matrix_from_quat(euler_degrees(draw(env, env_ids, rotation_range, 3)))
     if not hasattr(env, store_key):
         setattr(env, store_key, torch.eye(4, device=env.device).repeat(env.num_envs, 1, 1))
-    # A new tensor, so that what was read before stays what it was.
+    # A new tensor, so that tensors read before do not change.
     poses: Tensor = getattr(env, store_key)
     setattr(env, store_key, poses.index_copy(0, env_ids, pose_from_pos_matrix(pos, rotation)))
 
@@ -127,7 +127,7 @@ def randomize_robot_qpos(
 
     Args:
         qpos_range: ``[lowest, highest]`` of each joint, or of all, rad or m.
-        joint_ids: which joints; None: all, or those that ``entity_cfg`` names.
+        joint_ids: joints; None: all, or ``entity_cfg``'s.
         relative_qpos: the range is around the configured initial position.
         entity_cfg: the robot, of which ``joint_names`` names some joints; None: the environment's first.
     """
@@ -155,9 +155,9 @@ def randomize_robot_eef_pose(
     Where no joint positions within the limits reach the drawn pose, the joints stay as they are.
 
     Args:
-        entity_cfg: the robot; its ``control_parts`` name whose tools, None: ``arm``.
-        position_range: of the shift along x, y, z, m.
-        rotation_range: of the Euler angles of the turn about the fixed axes, degrees.
+        entity_cfg: the robot; its ``control_parts`` name the parts with the tools, None: ``arm``.
+        position_range: range of the shift along x, y, z, m.
+        rotation_range: range of the Euler angles of the turn about the fixed axes, degrees.
     """
     robot = env.sim.get_robot(entity_cfg.uid)
     parts = entity_cfg.control_parts or ["arm"]
@@ -185,7 +185,7 @@ def planner_grid_cell_sampler(
     Args:
         position_range: ``[lowest, highest]`` corner of the grid, x and y, m.
         reference_height: z of the bodies, m.
-        object_uid_list: which bodies.
+        object_uid_list: bodies to place.
         grid_size: number of cells along x and along y.
         physics_update_step: physics substeps that these environments make afterwards; none unless above 0.
 

@@ -46,13 +46,13 @@ def randomize_light(
     intensity_range: Range1 | None = None,
     direction_range: Range3 | None = None,
 ) -> None:
-    """Change a light; what has no range stays.
+    """Change a light; values without a range stay.
 
     Args:
         entity_cfg: the light.
         position_range: around the configured position, m.
-        color_range: of the colour.
-        intensity_range: of the intensity; 100 is full brightness.
+        color_range: range of the colour.
+        intensity_range: range of the intensity; 100 is full brightness.
         direction_range: around the configured direction.
     """
     env_ids, light = row_numbers(env_ids), env.sim.get_light(entity_cfg.uid)
@@ -72,8 +72,8 @@ def randomize_emission_light(
     """Change the ambient light.
 
     Args:
-        color_range: of the colour; None: the configured one.
-        intensity_range: in per cent of the default; None: the configured one.
+        color_range: range of the colour; None: the configured one.
+        intensity_range: range in per cent of the default; None: the configured one.
     """
     env_ids, indirect = row_numbers(env_ids), env.cfg.light.indirect
     cfg = EmissionLightCfg() if indirect is None else indirect.emission_light
@@ -176,10 +176,10 @@ class randomize_visual_material(Functor):  # noqa: N801 (named like a function, 
     """Give an entity a random colour; ``default_plane`` is the ground.
 
     Args:
-        entity_cfg: a rigid body, an articulation or a robot, some of whose links may be named.
+        entity_cfg: rigid body, articulation or robot, or named links of it.
         random_texture_prob: accepted; there are no textures.
         texture_path: accepted with a warning: there are no textures, and colours are drawn instead.
-        base_color_range: of the colour; None: any.
+        base_color_range: range of the colour; None: any.
         metallic_range: accepted with a warning; the renderer has no metallic surfaces.
         roughness_range: the same.
         ior_range: the same.

@@ -30,7 +30,7 @@ def _uid(colour: str) -> str:
 
 def _check_colours(colours: Sequence[str]) -> Sequence[str]:
     """Return the cubes' colours; ConfigError if they are not some of ``_COLOURS``."""
-    known = list(_COLOURS)  # a user may write anything, also what has no hash
+    known = list(_COLOURS)  # a user may write anything, also values without a hash
     is_some = isinstance(colours, list | tuple) and colours and all(colour in known for colour in colours)
     if not is_some or len({*colours}) < len(colours):
         raise ConfigError(
@@ -45,7 +45,7 @@ class ColoredCubesEnv(EmbodiedEnv):
     Which cube the instruction names, which of the task's ``skills`` it asks for, which colour stands at which of the
     places, and where exactly, is drawn for each episode.
 
-    The observation is what a robot has: ``image/<camera>`` [N, H, W, 3] uint8, ``state`` [N, J + 3] (positions of the
+    The observation is a robot's: ``image/<camera>`` [N, H, W, 3] uint8, ``state`` [N, J + 3] (positions of the
     arm's joints, rad, and of its tool, m), ``instruction`` [N, L] int64 (tokens of ``embodichain.utils.instructions``),
     and the base entries ``robot/*``. Where the cubes are is not in it.
 
@@ -57,11 +57,11 @@ class ColoredCubesEnv(EmbodiedEnv):
     base_entries = (*EmbodiedEnv.base_entries, "state", "instruction")
     added_uids = tuple(_uid(colour) for colour in _COLOURS)
     skills: ClassVar[tuple[str, ...]]
-    """S beginnings of an instruction: what is to be done with the cube."""
+    """S beginnings of an instruction: skills to apply to the cube."""
     colours: Sequence[str] = tuple(_COLOURS)
-    """Of the cubes, each a name of ``_COLOURS``; with a single one the task is to find it."""
+    """Colours of the cubes, each a name of ``_COLOURS``; with a single one the task is to find it."""
     max_disturbance: float = 0.03
-    """Of the other cubes, horizontally, m."""
+    """Largest horizontal shift of the other cubes, m."""
     cube_size: float = 0.05
     """Edge, m."""
     row: tuple[float, float] = (-0.72, -0.164)

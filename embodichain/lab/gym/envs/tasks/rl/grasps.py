@@ -1,4 +1,4 @@
-"""Whether a gripper with two fingers holds something. Shapes: N environments."""
+"""Grasps of a gripper with two fingers. Shapes: N environments."""
 
 from __future__ import annotations
 

@@ -28,14 +28,14 @@ class LocomotionEnv(EmbodiedEnv):
     success_terminates = False
     base_entries = ()
     command_name: str = BASE_VELOCITY
-    """Of the velocity command."""
+    """Name of the velocity command."""
     max_velocity_error: float = 0.3
     """Largest mean error of success, m/s."""
     max_yaw_rate_error: float = 0.4
     """Largest mean error of success, rad/s."""
     only_positive_rewards: bool = False
-    """Whether a step's reward is at least 0, so that no policy gains from falling early; what the term
-    ``is_terminated`` takes is not limited."""
+    """Whether a step's reward is at least 0, so that no policy gains from falling early; the penalty of the term
+    ``is_terminated`` is not limited."""
     _error_sums: Tensor
     """[N, 2], over the episode."""
 
@@ -45,7 +45,7 @@ class LocomotionEnv(EmbodiedEnv):
             logger.log_warning("robot.fix_base: is true, the default: the base hangs where it is, and cannot be moved")
         self._error_sums = torch.zeros(self.num_envs, 2, device=self.device)
         super()._init_sim_state()
-        self.command_manager.get_term(self.command_name)  # or an error that says what is missing
+        self.command_manager.get_term(self.command_name)  # or an error that names the missing term
 
     @override
     def _base_obs(self) -> dict[str, Tensor]:
@@ -103,7 +103,7 @@ class Go2FlatEnv(LocomotionEnv):
 
 @register_env("Go2RoughRL", max_episode_steps=500, override=True, default_cfg=default_cfg("go2_rough"))
 class Go2RoughEnv(LocomotionEnv):
-    """A quadruped on a terrain whose levels it climbs in training."""
+    """A quadruped on a terrain with levels, which it climbs in training."""
 
 
 @register_env("G1FlatRL", max_episode_steps=500, override=True, default_cfg=default_cfg("g1_flat"))

@@ -21,10 +21,10 @@ _REACH, _PUSH, _LIFT = range(3)
 # The share of a skill's progress that is nearness: 1 at the cube, and 1 - tanh(5 x 0.1) = 0.54 at 0.1 m from it.
 _NEAR, _STEEPNESS = 0.3, 5.0
 # Of the scripted expert, m: how high above the ground the tool travels, how far behind a cube it comes down to push it
-# and at what height, what counts as over a place, beside a line and around a cube, and how far above success it lifts.
+# and at what height, what counts as over a place, next to a line and around a cube, and how far above success it lifts.
 _HOVER, _BEHIND, _LOW = 0.12, 0.085, 0.03
 _OVER, _BESIDE, _AROUND, _ABOVE = 0.012, 0.02, 0.015, 0.03
-# What share of the way the expert asks for in a step: the tool follows its target a step or two later, and all of it
+# Share of the way that the expert asks for in a step: the tool follows its target a step or two later, and all of it
 # would make it swing.
 _GAIN = 0.4
 _OPEN, _CLOSED = -1.0, 1.0
@@ -47,13 +47,13 @@ class ManipulateCubesEnv(ColoredCubesEnv):
     fingers: tuple[str, str] = ("gripper_finger1_link", "gripper_finger2_link")
     """The robot's links on the +x and on the -x side of the tool of control part ``arm``, with ``sense_contacts``."""
     reach_height: float = 0.055
-    """Of the place to reach above a cube's centre, m."""
+    """Height of the place to reach above a cube's centre, m."""
     reach_tolerance: float = 0.02
     """Largest distance of the tool from there, m."""
     push_distance: float = 0.1
-    """Of a pushed cube from where it began, horizontally, m."""
+    """Horizontal distance of a pushed cube from its start, m."""
     lift_height: float = 0.12
-    """Of a lifted cube's centre, m."""
+    """Height of a lifted cube's centre, m."""
     hold_steps: int = 5
     """Steps on end that the tool must stay, or the cube be held."""
     grip_force: float = 2.0
@@ -86,7 +86,7 @@ class ManipulateCubesEnv(ColoredCubesEnv):
 
     @cached_per_state
     def grips(self) -> Tensor:
-        """Return whether the cube is what both fingers press on, [N, C] bool; do not write into it."""
+        """Return whether both fingers press on the cube, [N, C] bool; do not write into it."""
         tool = self.robot.get_eef_pose()[:, None, :3, 3]
         is_between = torch.linalg.vector_norm(tool - self.positions(), dim=2) < self.cube_size
         return is_between & is_gripped(self, self.fingers, self.grip_force).unsqueeze(1)
@@ -112,8 +112,8 @@ class ManipulateCubesEnv(ColoredCubesEnv):
     def compute_task_state(self, **kwargs: Any) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Return success, failure, and metrics.
 
-        They are ``pushed`` and ``lifted`` (the named cube, m), ``disturbed`` (what is not to move, m), ``gripped``
-        (0, 1), and for each skill ``<skill>_asked`` and ``<skill>_success``, flags whose shares of the episodes give
+        They are ``pushed`` and ``lifted`` (the named cube, m), ``disturbed`` (the other cubes, m), ``gripped``
+        (0, 1), and for each skill ``<skill>_asked`` and ``<skill>_success``, flags; their shares of the episodes give
         its success rate.
         """
         is_held, disturbed = self.held_steps >= self.hold_steps, self.disturbance()
@@ -140,7 +140,7 @@ class ManipulateCubesEnv(ColoredCubesEnv):
         return 1.0 - torch.tanh(_STEEPNESS * distance)
 
     def progress(self) -> Tensor:
-        """Return how much of what the instruction asks for is done, 0 to 1, [N]."""
+        """Return the completed share of the instruction, 0 to 1, [N]."""
         held = self.of_named(self.held_steps) / self.hold_steps
         pushed = self.of_named(self.displacement()) / self.push_distance
         height = self.of_named(self.rise()) / (self.lift_height - self.cube_size / 2)
@@ -149,7 +149,7 @@ class ManipulateCubesEnv(ColoredCubesEnv):
         return _NEAR * self._nearness() + (1.0 - _NEAR) * done.clamp(max=1.0)
 
     def get_reward(self, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
-        """Return what the step added to ``progress``, plus the config's terms; failure only ends the episode."""
+        """Return the step's gain in ``progress``, plus the config's terms; failure only ends the episode."""
         reward = super().get_reward(obs, action, info)
         progress = self.progress()
         step, self._progress = progress - self._progress, progress

@@ -46,7 +46,7 @@ class PickCubeEnv(EmbodiedEnv):
     fingers: tuple[str, str] = ("gripper_finger1_link", "gripper_finger2_link")
     """The robot's links on the +x and on the -x side of the tool of control part ``arm``, with ``sense_contacts``."""
     success_height: PositiveFloat = 0.2
-    """Of the cube's centre, m."""
+    """Height of the cube's centre, m."""
     success_speed: PositiveFloat = 0.1
     """Largest speed of the cube's centre, m/s."""
     hold_steps: PositiveInt = 10

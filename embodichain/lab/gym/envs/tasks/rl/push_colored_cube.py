@@ -12,7 +12,7 @@ from embodichain.lab.gym.envs.tasks.rl.colored_cubes import ColoredCubesEnv
 from embodichain.lab.gym.envs.tasks.rl.defaults import default_cfg
 from embodichain.lab.gym.registry import register_env
 
-# Of the scripted expert: how far beside a cube's centre the tool may push, and how far behind the row it keeps until
+# The scripted expert's farthest push from a cube's centre, sideways, and its distance behind the row until
 # then, m.
 _BESIDE, _BEHIND = 0.012, 0.05
 
@@ -26,7 +26,7 @@ class PushColoredCubeEnv(ColoredCubesEnv):
 
     skills = ("push",)
     push_distance: float = 0.1
-    """Of success, horizontally, m."""
+    """Horizontal distance of success, m."""
 
     def _init_sim_state(self) -> None:
         self._pushed = torch.zeros(self.num_envs, device=self.device)  # share of the push that was rewarded
@@ -60,7 +60,7 @@ class PushColoredCubeEnv(ColoredCubesEnv):
     def expert_action(self) -> Tensor:
         """Return the action of a scripted expert that knows the cubes' positions, [N, 2] for ``EefPlaneTerm``.
 
-        The tool goes behind the row, then beside the others to the named cube's line, then ahead along it.
+        The tool goes behind the row, then past the others to the named cube's line, then ahead along it.
         """
         tool = self.robot.get_eef_pose()[:, :2, 3]
         aside = self.of_named(self.positions())[:, 1] - tool[:, 1]

@@ -37,7 +37,7 @@ class ReachEnv(EmbodiedEnv):
     rot_threshold: PositiveFloat = 0.05
     """Largest angle of success, rad."""
     rot_scale: PositiveFloat = 0.2
-    """How many metres of distance a radian counts as in the reward, m/rad."""
+    """Metres of distance that a radian counts as in the reward, m/rad."""
     goal_pose: Tensor
     """[N, 4, 4], stored by the event ``randomize_target_pose``."""
 
