@@ -169,7 +169,7 @@ def stop_signals() -> tuple[signal.Signals, ...]:
 
 
 def forward_signal(process: subprocess.Popen[bytes], number: int) -> None:
-    """Send a signal to a process of ours; nothing on Windows, where the console sends Ctrl-C to all processes itself."""
+    """Send a signal to a process of ours; nothing on Windows, as the console sends Ctrl-C to all processes itself."""
     if hasattr(os, "killpg"):
         process.send_signal(number)
 
