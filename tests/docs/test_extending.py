@@ -62,7 +62,7 @@ def test_page_has_the_files_and_commands_of_three_walk_throughs() -> None:
     assert sorted(FILES) == [
         "my_lab/a2c.py",
         "my_lab/reach.py",
-        "my_lab/shared_trunk.py",
+        "my_lab/residual.py",
         "reach_env.json",
         "reach_train.json",
     ]
@@ -76,7 +76,7 @@ def test_configs_are_json(name: str) -> None:
 
 
 @pytest.mark.learning
-@pytest.mark.parametrize(("command", "output"), COMMANDS, ids=["environment", "policy", "algorithm", "doctor"])
+@pytest.mark.parametrize(("command", "output"), COMMANDS, ids=["environment", "network", "algorithm", "doctor"])
 def test_documented_command_runs(command: str, output: str, tmp_path: Path, environment: dict[str, str]) -> None:
     write_project(tmp_path)
     if "rl.train" in command:

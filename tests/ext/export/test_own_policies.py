@@ -1,37 +1,68 @@
-"""Policies of users: the guide's, and some that torch cannot trace."""
+"""Policies of users: one with a shared trunk, and some that torch cannot trace."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from tensordict import TensorDict
-from torch.distributions import Distribution
+from torch import nn
+from torch.distributions import Distribution, Independent, Normal
 
-from embodichain.agents.rl.models import Policy
+from embodichain.agents.rl.models import Policy, RunningNormalizer
 from embodichain.ext.export.formats import FORMATS
 from embodichain.ext.export.module import DeployedPolicy
 from embodichain.ext.export.parity import check_parity
 from embodichain.tools.steps import record_steps
 from embodichain.utils.errors import CommandFailedError
 from tests.ext.export.test_parity import ACTIONS, SPACE, RandomEnv
-from tests.pages import REPOSITORY, files_of
 
 pytest.importorskip("onnxscript")
 
-GUIDE = (REPOSITORY / "docs/extending.md").read_text(encoding="utf-8")
 ENTRIES = ["robot/qpos", "robot/qvel", "task/hidden"]
 
 
-@pytest.fixture
-def shared_trunk(monkeypatch: pytest.MonkeyPatch) -> type[Policy]:
-    """Return the guide's policy, which is registered for this test alone."""
-    monkeypatch.setattr("embodichain.agents.rl.models.register_policy", lambda name: lambda policy: policy)
-    names: dict[str, Any] = {"__name__": "shared_trunk"}
-    exec(files_of(GUIDE)["my_lab/shared_trunk.py"], names)
-    return names["SharedTrunk"]
+class SharedTrunk(Policy):
+    """Normal actions, with a std that depends on the state, too."""
+
+    def __init__(self, obs_dim: int, action_dim: int, device: torch.device, config: Mapping[str, Any]) -> None:
+        super().__init__()
+        width = config.get("width", 64)
+        self.normalizer = RunningNormalizer(obs_dim)
+        self.trunk = nn.Sequential(nn.Linear(obs_dim, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh())
+        self.actor = nn.Linear(width, 2 * action_dim)
+        self.critic = nn.Linear(width, 1)
+        self.to(device)
+
+    def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
+        actions, value = self._heads(td["obs"])
+        td["action"] = actions.mean if deterministic else actions.sample()
+        td["sample_log_prob"] = actions.log_prob(td["action"])
+        td["value"] = value
+        return td
+
+    def get_value(self, td: TensorDict) -> TensorDict:
+        td["value"] = self._heads(td["obs"])[1]
+        return td
+
+    def evaluate_actions(self, td: TensorDict) -> TensorDict:
+        actions, value = self._heads(td["obs"])
+        return TensorDict(
+            {"sample_log_prob": actions.log_prob(td["action"]), "entropy": actions.entropy(), "value": value},
+            batch_size=td.batch_size,
+        )
+
+    def update_normalizer(self, obs: torch.Tensor) -> None:
+        self.normalizer.update(obs)
+
+    def _heads(self, obs: torch.Tensor) -> tuple[Independent, torch.Tensor]:
+        features = self.trunk(self.normalizer(obs))
+        mean, raw = self.actor(features).chunk(2, dim=-1)
+        log_std = 2.0 * torch.tanh(raw) - 1.0  # between -3 and 1
+        return Independent(Normal(mean, log_std.exp()), 1), self.critic(features).squeeze(-1)
 
 
 def build(policy_class: Any) -> Policy:
@@ -47,8 +78,8 @@ def write(policy: Policy, file_format: str, folder: Path) -> tuple[DeployedPolic
 
 
 @pytest.mark.parametrize("file_format", list(FORMATS))
-def test_policy_of_the_guide_is_exported(file_format: str, shared_trunk: type[Policy], tmp_path: Path) -> None:
-    policy = build(shared_trunk)
+def test_policy_of_a_user_is_exported(file_format: str, tmp_path: Path) -> None:
+    policy = build(SharedTrunk)
     env: Any = RandomEnv()
     steps = record_steps(env, policy, torch.device("cpu"), ENTRIES, 100, seed=0)
     module, path = write(policy, file_format, tmp_path)
@@ -71,11 +102,10 @@ def test_policy_that_cannot_be_traced_is_one_line(
     file_format: str,
     scale: Any,
     reason: str,
-    shared_trunk: Any,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    class Branching(shared_trunk):
+    class Branching(SharedTrunk):
         """Depends on the values of the observation in a way that no graph has."""
 
         def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
