@@ -423,6 +423,7 @@ CASES = [
 ]
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(("plant", "path"), CASES)
 def test_mistake_is_found_before_an_environment_is_built(
     plant: Mistake, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -461,6 +462,7 @@ def paths_in(node: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | in
 NONSENSE: list[Any] = [None, -3, "x", [], {}, True, [[None]], {"uid": {}}]
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("offset", range(len(NONSENSE)))
 @pytest.mark.parametrize("which", ["train", "env"])
 def test_nonsense_anywhere_is_an_error_of_the_config_if_anything(

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from embodichain.agents.rl.algo import AlgorithmCfg, get_registered_algo_names
+from embodichain.agents.rl.algo import get_registered_algo_names
 from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.build import build_envs, build_learner
 from embodichain.agents.rl.models import get_registered_policy_names
@@ -85,6 +85,7 @@ def test_environment_config_is_read(path: Path) -> None:
     assert cfg.max_episode_steps is not None
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("path", TRAIN_CONFIGS, ids=name_of)
 def test_training_config_is_read_and_its_environments_step_finite(path: Path) -> None:
     run = load_run_config(path, [override for override in tiny(path) if override != "trainer.events={}"])
@@ -153,19 +154,17 @@ def without_one(config: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "all of algorithm.cfg", config | {"algorithm": config["algorithm"] | {"cfg": {}}}
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("path", TRAIN_CONFIGS, ids=name_of)
 def test_every_key_with_a_default_may_be_left_out(path: Path, tmp_path: Path) -> None:
     config = load_json(path)
     config["trainer"]["device"] = "cpu"
     needed = NEEDED | needed_of_images(config["policy"])
     if config["policy"]["name"] == "vla":
-        config["policy"]["vla_config"]["model_path"] = None
+        config["policy"]["init_from"] = None
         needed = NEEDED | NEEDED_OF_CHUNKS
-    is_of_default_size = config["algorithm"]["cfg"].get("batch_size") == AlgorithmCfg.batch_size
-    fits_one_env = config["algorithm"]["cfg"].get("batch_size", 0) <= config["trainer"]["buffer_size"]
-    is_free = fits_one_env or (is_of_default_size and "group_size" not in str(config))
-    if config["algorithm"]["name"] == "sac" or is_free:
-        needed = {key: message for key, message in needed.items() if key != "trainer.num_envs"}  # at most so many
+    if "group_size" not in config["algorithm"]["cfg"]:
+        needed = {key: message for key, message in needed.items() if key != "trainer.num_envs"}
     env, eval_env = build_envs(load_run_config(path, ["trainer.device=cpu", *tiny(path)]))
     if eval_env is not None:
         eval_env.close()
@@ -192,6 +191,7 @@ IS_NEEDED = re.compile(
 )
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("path", ENV_CONFIGS, ids=name_of)
 def test_every_key_of_an_environment_with_a_default_may_be_left_out(path: Path) -> None:
     config = load_json(path)
@@ -223,6 +223,7 @@ def test_smallest_configs_are_of_every_shipped_algorithm_and_policy() -> None:
         assert {name for name in modules if modules[name].startswith("embodichain.")} == {row[i] for row in SMALLEST}
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(("policy", "algorithm", "task", "num_envs"), SMALLEST)
 def test_training_needs_sizes_alone(
     policy: str, algorithm: str, task: str, num_envs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -239,6 +240,7 @@ def test_training_needs_sizes_alone(
 OPTIONAL = ["trainer.eval_freq", "policy.normalize_obs", "algorithm.cfg"]
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("key", OPTIONAL)
 def test_training_runs_without_an_optional_key(key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -262,6 +264,7 @@ def test_paths_in_the_config_are_those_of_the_documented_command(path: Path) -> 
     assert isinstance(named, dict) or (REPOSITORY / named).is_file()
 
 
+@pytest.mark.e2e
 @pytest.mark.draws
 @pytest.mark.parametrize("path", TRAIN_CONFIGS, ids=name_of)
 def test_documented_command_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

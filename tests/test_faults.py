@@ -36,6 +36,7 @@ def result(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return {name: content[name] for name in ("policy", "algorithm", "env", "global_step")}, kept
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("make", [tiny_config, tiny_sac_config])
 def test_killed_and_resumed_run_equals_one_that_was_not(make: Any, tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"

@@ -132,12 +132,14 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.e2e
 def test_configs_are_accepted_as_they_are() -> None:
     for train, env in PAIRS:
         Path("train.json").write_text(json.dumps(train | {"trainer": train["trainer"] | {"gym_config": env}}))
         load_run_config("train.json")
 
 
+@pytest.mark.e2e
 @fuzz
 @given(data=st.data())
 def test_mutated_configs_are_accepted_or_refused_in_words(data: st.DataObject) -> None:
@@ -156,6 +158,7 @@ def test_mutated_configs_are_accepted_or_refused_in_words(data: st.DataObject) -
     check(Path("train.json"))
 
 
+@pytest.mark.e2e
 @fuzz
 @given(data=st.data())
 def test_damaged_texts_are_accepted_or_refused_in_words(data: st.DataObject) -> None:
@@ -189,6 +192,7 @@ MERGE_BOMB = "a0: &a0 {x: 1}\n" + "".join(
 )
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     "text",
     [

@@ -87,6 +87,7 @@ def test_newer_path_has_no_other_modules() -> None:
         importlib.import_module("embodichain.learning.il")
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("command", ["embodichain.learning.rl.train", "embodichain train-rl", "embodichain train"])
 def test_newer_commands_train(command: str, tmp_path: Path) -> None:
     option = [] if command.endswith(" train") else ["--config"]

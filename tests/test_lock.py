@@ -130,6 +130,7 @@ def wheel(path: Path, body: str) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(("case", "code"), [("as locked", 0), ("tampered with", 1), ("without a hash", 1)])
 def test_file_that_is_not_the_locked_one_ends_the_installation(case: str, code: int, tmp_path: Path) -> None:
     path = tmp_path / "widget-1.0-py3-none-any.whl"

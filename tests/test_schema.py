@@ -38,6 +38,7 @@ def validator(kind: str) -> Draft202012Validator:
     return Draft202012Validator(SCHEMAS[kind]())
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("kind", SCHEMAS)
 def test_command_writes_a_valid_schema(kind: str, tmp_path: Path) -> None:
     out = tmp_path / "schema.json"

@@ -83,6 +83,7 @@ def command(site: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.e2e
 def test_package_adds_task_network_algorithm_and_command(installed: Path) -> None:
     network = {"type": "their_linear", "network_cfg": {"bias": False}}
     policy = {"name": "actor_critic", "actor": network, "critic": network}

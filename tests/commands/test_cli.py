@@ -92,6 +92,7 @@ def test_no_command_and_an_unknown_one_are_wrong_usage(capsys: pytest.CaptureFix
     assert "unknown command 'trane'. Did you mean 'train'? Known: bc, compare" in capsys.readouterr().err
 
 
+@pytest.mark.e2e
 def test_help_and_wrong_usage_do_not_wait_for_torch() -> None:
     code = "import sys; from embodichain.cli import main\ntry: main()\nfinally: assert 'torch' not in sys.modules"
     for word, exit_code in {"--help": 0, "--version": 0, "trane": 2}.items():
@@ -111,6 +112,7 @@ def test_terminal_says_what_is_loading_until_it_is_loaded(
     assert gc.isenabled()
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("program", "exit_code"),
     [

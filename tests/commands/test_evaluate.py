@@ -16,6 +16,7 @@ from embodichain.utils.files import write_json
 from tests.trained_run import STEP_LIMIT
 
 
+@pytest.mark.e2e
 def test_fixed_episodes_give_the_same_figures_for_any_number_of_environments(
     run_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

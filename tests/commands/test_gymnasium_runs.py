@@ -37,6 +37,7 @@ def run_folder(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     return run
 
 
+@pytest.mark.e2e
 def test_evaluation_says_nothing_of_success(capsys: pytest.CaptureFixture[str]) -> None:
     results = []
     for envs in ("1", "3"):
@@ -94,6 +95,7 @@ def test_evaluations_of_a_training_record_a_video_where_the_environment_renders(
     assert summary["video"] == str(run_folder / "videos/render_step_24.mp4")
 
 
+@pytest.mark.e2e
 def test_an_exported_policy_reads_the_observation_by_name(run_folder: Path) -> None:
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
@@ -126,7 +128,6 @@ def test_a_config_is_valid(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["view", "train_config.json"], "view: needs an environment with a scene of EmbodiChain's"),
         (["play", "latest", "--viewer"], "--viewer: needs an environment with a scene of EmbodiChain's"),
-        (["verify-backends", "train_config.json"], "verify-backends: needs an environment with a scene"),
         (["rewards", "latest", "--episodes", "2"], "its environment does not say what a success is"),
         (["compare", "outputs/*"], "'eval/success_rate' was never logged. There are: "),
     ],

@@ -69,6 +69,7 @@ def test_run_in_a_folder_of_that_name_is_meant_first(two_runs: tuple[Path, Path]
         assert names_run(target)
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("target", ["latest", "best", "{last}", "{last}/best", "{last}/checkpoints/tiny_step_8.pt"])
 @pytest.mark.parametrize("command", [["report"], ["compare", "--metric", "charts/SPS"]])
 def test_commands_that_read_a_runs_logs_take_it_by_the_same_words(

@@ -21,6 +21,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.e2e
 def test_new_task_passes_its_own_tests_which_train_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["new", "task", "tidy_up"]) == 0
     out = capsys.readouterr().out
@@ -41,6 +42,7 @@ def test_new_task_passes_its_own_tests_which_train_it(capsys: pytest.CaptureFixt
     assert (result.returncode, result.stdout[-200:].splitlines()[-1][:8]) == (0, "3 passed"), result.stdout
 
 
+@pytest.mark.e2e
 def test_new_task_is_valid_without_the_working_directory_on_the_path(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -60,6 +60,7 @@ def test_video_has_the_first_and_the_last_state_of_each_episode(
     assert len(frames(run_folder / "videos" / "play_step_16.mp4")) == 8
 
 
+@pytest.mark.e2e
 @needs_gl
 @pytest.mark.parametrize("agent", ["zero", "random"])
 def test_task_alone_is_played_from_its_config(agent: str, run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,6 +70,7 @@ def test_task_alone_is_played_from_its_config(agent: str, run_folder: Path, caps
     assert len(frames(out)) < 60
 
 
+@pytest.mark.e2e
 @needs_gl
 def test_played_episodes_are_recorded_as_a_dataset(
     run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

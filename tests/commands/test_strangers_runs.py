@@ -32,6 +32,7 @@ def error_of(arguments: list[str], run: str, capsys: pytest.CaptureFixture[str])
     return line
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("arguments", READERS, ids=lambda arguments: arguments[0])
 def test_every_command_refuses_a_run_with_a_link_that_leads_out_of_it(
     arguments: list[str], run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -88,6 +89,7 @@ def test_pipe_in_a_run_is_not_waited_for(tmp_path: Path, capsys: pytest.CaptureF
     assert "is no regular file" in capsys.readouterr().err
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("key", FORGED)
 def test_forged_summary_is_passed_over_with_a_warning(
     key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

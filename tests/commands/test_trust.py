@@ -94,6 +94,7 @@ def listed(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
+@pytest.mark.e2e
 def test_trusted_once_a_task_trains_and_its_run_plays_from_any_folder_without_an_option(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -111,6 +112,7 @@ def test_trusted_once_a_task_trains_and_its_run_plays_from_any_folder_without_an
     assert main(["export", "latest", "--format", "torchscript", "--observations", "4"]) == 0
 
 
+@pytest.mark.e2e
 def test_gymnasiums_processes_find_the_trusted_package_that_the_id_names(project: Path) -> None:
     (project / "trusts_gym.py").write_text(
         "import gymnasium\n"
@@ -377,6 +379,7 @@ def at_a_terminal(arguments: list[str], answer: str) -> tuple[int, str]:
     return code, output.decode()
 
 
+@pytest.mark.e2e
 def test_terminal_is_asked_once_and_yes_is_remembered(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["validate", str(project / "train_config.json")]
     code, output = at_a_terminal(command, "n\n")

@@ -141,6 +141,7 @@ def change(root: Path, **info: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | info))
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     "features",
     [None, [], {"action": None}, {"action": {"shape": [1]}}, {"cam": {"dtype": "video"}}]
@@ -153,6 +154,7 @@ def test_features_that_are_none_are_one_line(tmp_path: Path, features: Any) -> N
         next(read_lerobot(tmp_path))
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     "info", [{"fps": None}, {"fps": 1e400}, {"data_path": None}, {"data_path": "{nothing}"}, {"video_path": 3}]
 )
@@ -170,6 +172,7 @@ def test_template_of_a_path_makes_no_gigabytes(tmp_path: Path) -> None:
         next(read_lerobot(tmp_path))
 
 
+@pytest.mark.e2e
 def test_video_with_more_pictures_than_the_episode_is_read_no_further(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,6 +75,7 @@ def test_configs_are_json(name: str) -> None:
     assert isinstance(json.loads(FILES[name]), dict)
 
 
+@pytest.mark.e2e
 @pytest.mark.learning
 @pytest.mark.parametrize(("command", "output"), COMMANDS, ids=["environment", "network", "algorithm", "doctor"])
 def test_documented_command_runs(command: str, output: str, tmp_path: Path, environment: dict[str, str]) -> None:
@@ -92,6 +93,7 @@ def test_documented_command_runs(command: str, output: str, tmp_path: Path, envi
         assert json.loads(summary.read_text(encoding="utf-8"))["env_steps"] == 1024  # 16 environments x 64 steps
 
 
+@pytest.mark.e2e
 @pytest.mark.learning
 def test_documented_mistakes_give_the_documented_messages(tmp_path: Path, environment: dict[str, str]) -> None:
     runs = []

@@ -34,6 +34,7 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {cell.source.splitlines()[0]: str(cell.outputs) for cell in notebook.cells if cell.cell_type == "code"}
 
 
+@pytest.mark.e2e
 def test_it_trains_draws_and_acts(cells: dict[str, str]) -> None:
     assert "of 2 episodes after" in cells["from embodichain.agents.rl.train import train_from_config"]
     assert "image/png" in cells["import json"]

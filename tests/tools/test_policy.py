@@ -80,6 +80,7 @@ def test_what_is_no_observation_is_named(obs: Any, got: str, tmp_path: Path, mon
         policy.act(obs)
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("change", "problem"),
     [

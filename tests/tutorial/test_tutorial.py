@@ -14,6 +14,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from embodichain.agents.rl.checkpoint.file import load_checkpoint
 from tests.pages import REPOSITORY, run_all, shell_variables, write_files
 
+pytestmark = pytest.mark.e2e
+
 TRAIN = "python -m embodichain.agents.rl.train --config"
 COMMANDS = [
     f"{TRAIN} inline.json",

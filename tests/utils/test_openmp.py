@@ -31,6 +31,7 @@ def at_import_of_torch(code: str) -> dict[str, str | None]:
     return found
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     "code",
     [
@@ -43,6 +44,7 @@ def test_entry_points_set_the_variables_before_torch_is_imported(code: str) -> N
     assert at_import_of_torch(code) == OURS
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("module", ["embodichain", "embodichain.lab.gym.wrappers", "embodichain.agents.rl.train"])
 def test_importing_the_package_sets_nothing(module: str) -> None:
     code = f"import {module}, torch"

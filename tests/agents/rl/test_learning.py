@@ -16,6 +16,7 @@ PENDULUM = REPOSITORY / "configs/agents/rl/gymnasium/pendulum"
 CART_POLE = REPOSITORY / "configs/agents/rl/basic/cart_pole"
 
 
+@pytest.mark.e2e
 @pytest.mark.learning
 def test_cart_pole_learns_to_hold_the_pole_without_a_critic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -29,6 +30,7 @@ def test_cart_pole_learns_to_hold_the_pole_without_a_critic(tmp_path: Path, monk
     assert summary["success_rate"] >= 0.9
 
 
+@pytest.mark.e2e
 @pytest.mark.learning
 def test_sac_learns_to_swing_gymnasiums_pendulum_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -169,6 +169,7 @@ def sac_config(since: int, until: int, **changes: Any) -> str:
     return write_config(Path(), tiny_sac_config(**given | changes))
 
 
+@pytest.mark.e2e
 def test_transitions_that_are_not_finite_are_named_once_and_the_run_goes_on_without_them(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -199,6 +200,7 @@ def test_observation_that_makes_actions_invalid_is_named(capsys: pytest.CaptureF
     assert "] (bad)" in err
 
 
+@pytest.mark.e2e
 def test_physics_that_becomes_invalid_is_counted_and_above_a_rate_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
     env = env_with()
     env["env"]["actions"] = {"hold": {"func": f"{FAILURES}.bad_drive", "params": {"period": 7}}}

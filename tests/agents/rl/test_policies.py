@@ -122,12 +122,14 @@ def train(env: ProbeEnv, block: dict[str, Any], iterations: int) -> float:
     return float(rollout["reward"][:, :-1][done].mean())
 
 
+@pytest.mark.e2e
 @pytest.mark.learning
 def test_colour_is_learned_from_images_alone() -> None:
     assert train(ColourEnv(32), BLOCKS["image"], 30) > -0.25
     assert train(ColourEnv(32), BLOCKS["plain"], 30) < -0.75
 
 
+@pytest.mark.e2e
 @pytest.mark.learning
 def test_cue_is_remembered_by_the_recurrent_policy_alone() -> None:
     # The deviation is learned too; at its first value, 0.37, the best policy still pays 0.14.
@@ -135,6 +137,7 @@ def test_cue_is_remembered_by_the_recurrent_policy_alone() -> None:
     assert train(MemoryEnv(64), BLOCKS["plain"], 40) < -0.75
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     "policy",
     [

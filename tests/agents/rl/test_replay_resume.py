@@ -72,6 +72,7 @@ def assert_same_trainings(ours: Path, theirs: Path) -> None:
 
 
 # 16 steps of the warm-up and 4 an iteration: in the second iteration, the fourth, the evaluation after the fifth.
+@pytest.mark.e2e
 @pytest.mark.parametrize("step", [22, 30, 38])
 def test_run_that_was_stopped_and_resumed_equals_one_that_was_not(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     config = replay_config()
@@ -98,6 +99,7 @@ LOSSES: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("loss", LOSSES)
 def test_lost_segment_is_one_line_that_names_it_and_nothing_is_changed(
     loss: str, capsys: pytest.CaptureFixture[str]
@@ -117,6 +119,7 @@ def test_lost_segment_is_one_line_that_names_it_and_nothing_is_changed(
     assert {path: path.read_bytes() for path in only_run().rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.e2e
 def test_what_only_reads_the_policy_needs_no_segments(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--config", replay_config()]) == 0
     run = only_run()
@@ -155,6 +158,7 @@ def train_and_resume(rank: int, folder: Path) -> list[Path]:
     return runs
 
 
+@pytest.mark.e2e
 def test_each_process_resumes_its_own_replay_buffer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     replay_config(tmp_path, save_freq="1 it", keep_last=2, enable_eval=False)
     whole, half = run_ranks(2, train_and_resume, tmp_path, joined=False)[0]

@@ -38,6 +38,8 @@ from tests.agents.rl.fakes import (
 )
 from tests.lab.legged_scenes import GO2
 
+pytestmark = pytest.mark.e2e
+
 ABSENT = (
     "absent: no such run: must be a run's folder, that folder with /best, a checkpoint's file, or 'latest' or 'best' "
     "of the run in ./outputs that saved last"

@@ -35,6 +35,8 @@ from embodichain.utils.files import write_json
 from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import CART_POLE_ENV, PUSH_CUBE_ENV, read_tensorboard, tiny_config, write_config
 
+pytestmark = pytest.mark.e2e
+
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +129,7 @@ def test_run_ends_well_and_leaves_what_it_promises(
     assert 50 < summary["peak_memory_mb"] < 20_000
     assert summary["run_folder"] == str(folder)
     assert summary["video"] is None
-    assert list(summary["metrics"]) == ["pole_angle"]
+    assert list(summary["metrics"]) == ["pole_angle", "pole_angle_at_end"]
     assert 0 < summary["metrics"]["pole_angle"] < 1
 
     content = load_checkpoint(summary["checkpoint"])

@@ -19,6 +19,7 @@ from tests.no_sync import no_host_sync, work_as_on_a_device
 pytestmark = needs_warp
 
 
+@pytest.mark.e2e
 def test_run_of_the_train_command_ends_well_and_is_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -36,6 +37,7 @@ def test_run_of_the_train_command_ends_well_and_is_resumed(
     assert "the checkpoint's physics ran on mujoco_warp: resume it with the same sim_device" in capsys.readouterr().err
 
 
+@pytest.mark.e2e
 def test_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     policies = []
     for name, lengths in (("whole", [3]), ("parts", [1, 3])):

@@ -99,6 +99,7 @@ def test_policy_that_lacks_an_entry_is_refused_by_one_line_before_anything_is_ma
     assert not Path("outputs").exists()
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("algorithm", ["users_idle", "users_regression", "ppo"])
 def test_size_of_minibatches_may_be_left_out(algorithm: str) -> None:
     assert train(["--config", config({"name": algorithm, "cfg": {}}, trainer__iterations=1)]) == 0

@@ -76,6 +76,7 @@ def test_every_shipped_task_but_the_one_for_a_file_of_the_users_is_made_by_its_n
         assert cfg().num_envs > 0
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("env_id", ["ReachRL", "OpenDrawerRL", "PickCubeRL", "PushColoredCubeRL"])
 def test_task_made_by_gymnasium_by_its_name_alone_steps(env_id: str) -> None:
     envs = gym.make_vec(env_id, num_envs=2, flat=True)

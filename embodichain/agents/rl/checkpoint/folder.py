@@ -119,7 +119,7 @@ class CheckpointFolder:
         return sorted((path for path, step in steps.items() if step), key=lambda path: int(steps[path][1]))  # type: ignore[index]
 
     def _best_of(self, content: dict[str, Any]) -> Path | None:
-        name = content["best_checkpoint"]
+        name = content.get("best_checkpoint")
         return None if name is None else self.path / Path(name).name
 
     def _point(self, name: str, path: Path, **others: float) -> None:

@@ -315,6 +315,7 @@ def test_samples_of_older_policies_are_weighted_at_the_level_of_the_ratio(level:
     assert weight == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.e2e
 @pytest.mark.learning
 @pytest.mark.parametrize(("name", "level"), [("ppo", "token"), ("ppo", "action"), ("ppo", "chunk"), ("grpo", "action")])
 def test_best_chunk_of_an_episode_of_two_of_its_three_actions_is_found(name: str, level: LogProbLevel) -> None:

@@ -273,6 +273,7 @@ def test_episodes_begin_with_every_rollout_unless_told_otherwise_with_a_warning(
     assert record.getMessage().startswith("algorithm.cfg.reset_every_rollout is false")
 
 
+@pytest.mark.e2e
 @pytest.mark.learning
 def test_grpo_finds_the_best_action_of_a_one_step_episode() -> None:
     torch.manual_seed(0)

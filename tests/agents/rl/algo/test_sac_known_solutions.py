@@ -70,6 +70,7 @@ def _reproducible() -> Any:
         yield
 
 
+@pytest.mark.e2e
 def test_policy_and_temperature_of_a_bandit_are_the_soft_optimal_ones() -> None:
     # r = -4 (a - 0.2)^2. The soft-optimal density exp(r / alpha) is normal with mean 0.2 and variance alpha / 8, of
     # entropy log(2 pi e alpha / 8) / 2. For an entropy of -1: alpha = 8 exp(-2) / (2 pi e) = 0.0634, std 0.089.
@@ -87,6 +88,7 @@ def test_policy_and_temperature_of_a_bandit_are_the_soft_optimal_ones() -> None:
     assert (1 - 0.2**2) * math.exp(actor.l.item()) == pytest.approx(0.089, rel=0.15)
 
 
+@pytest.mark.e2e
 def test_values_and_gain_of_a_linear_quadratic_regulator_are_riccatis() -> None:
     # s' = s + a / 2, r = -(s^2 + a^2), gamma 0.8. V = -P s^2 with P = 1 + 0.8 P - (0.4 P)^2 / (1 + 0.2 P).
     gamma, p = 0.8, 1.0
@@ -171,6 +173,7 @@ def distance_after_learning(algorithm: type[SAC]) -> float:
     return float(x.abs().mean())
 
 
+@pytest.mark.e2e
 def test_point_is_brought_to_the_middle() -> None:
     assert distance_after_learning(SickSAC) < 0.2  # without a mistake
 
@@ -178,6 +181,7 @@ def test_point_is_brought_to_the_middle() -> None:
 LESSER = ["actor sign", "rewards transposed", "critics have no step"]
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     "mistake", ["actor detached", *(pytest.param(mistake, marks=pytest.mark.learning) for mistake in LESSER)]
 )

@@ -35,6 +35,7 @@ def test_log_prob_is_the_policys_own_where_both_names_are_there() -> None:
     assert action_log_prob(TensorDict({"sample_log_prob": one, "log_prob": two}, batch_size=[1])) is two
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 @pytest.mark.parametrize("lag", [None, 2])
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ def load(folder: Path, train: Json, env: Json, suffix: str = "json") -> RunConfi
     return load_run_config(folder / f"train_config.{suffix}", ["trainer.device=cpu"])
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("suffix", ["json", "yaml"])
 @pytest.mark.parametrize("task", TRAININGS)
 @pytest.mark.parametrize("version", LAYOUTS)

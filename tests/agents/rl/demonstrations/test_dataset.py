@@ -23,6 +23,8 @@ from embodichain.utils import ConfigError, logger
 from embodichain.utils.observations import column_names, flat_input
 from tests.lab.scenes import actions_for, cart_cfg
 
+pytestmark = pytest.mark.e2e
+
 parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow")
 needs_gl = pytest.mark.skipif(os.environ.get("MUJOCO_GL") == "disable", reason="needs OpenGL without a screen")
 

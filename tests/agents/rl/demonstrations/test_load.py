@@ -73,6 +73,7 @@ def test_experts_episodes_are_recorded_reported_and_learned_from(
     assert len(last_checkpoint(run)["algorithm"]["demonstrations"]) == 64  # a SHA-256
 
 
+@pytest.mark.e2e
 def test_same_seed_has_the_same_demonstrations_and_another_seed_others(tmp_path: Path) -> None:
     digests = []
     for seed in (1, 1, 2):
@@ -89,6 +90,7 @@ def test_resumed_run_reads_the_same_demonstrations(tmp_path: Path, monkeypatch: 
     assert last_checkpoint(run)["iteration"] == 4
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("damage", ["missing", "damaged", "other"])
 def test_changed_episodes_of_the_expert_are_refused(
     tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
@@ -134,6 +136,7 @@ def test_task_without_an_expert_is_told_before_anything_is_built(
     )
 
 
+@pytest.mark.e2e
 def test_run_that_learns_from_a_dataset_resumes_with_the_same_one_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -152,6 +155,7 @@ def test_run_that_learns_from_a_dataset_resumes_with_the_same_one_alone(
     assert f"demonstrations: {data}: are not those that the run has learned from" in capsys.readouterr().err
 
 
+@pytest.mark.e2e
 def test_resumed_training_is_the_uninterrupted_one(tmp_path: Path) -> None:
     whole = last_checkpoint(train(tmp_path))
     path = write_config(tmp_path, config())

@@ -78,6 +78,7 @@ def collectives(process_group: TorchProcessGroup) -> dict[str, Any]:
     }
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("world", WORLDS)
 def test_collective_operations(world: int) -> None:
     results = run_ranks(world, collectives)
@@ -113,6 +114,7 @@ def averaged(
     return [None if p.grad is None else p.grad.tolist() for p in parameters[:5]]
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("bucket_bytes", [1, 2**20])
 def test_gradients_are_averaged(bucket_bytes: int) -> None:
     # (1 + 2) / 2 and (2 + 4) / 2; the one that only rank 0 has, 8 / 2
@@ -120,6 +122,7 @@ def test_gradients_are_averaged(bucket_bytes: int) -> None:
         assert result == [[1.5, 3], [1, 0], None, [0.5], [4, 0]]
 
 
+@pytest.mark.e2e
 def test_gradients_are_weighted_by_their_samples() -> None:
     # Samples 1 and 3: (1 * 1 + 3 * 2) / 4 = 1.75, twice as much, (0 + 3 * 1) / 4, (8 * 1) / 4.
     for result in run_ranks(2, averaged, [1, 3], 2**20):
@@ -164,6 +167,7 @@ def fail(process_group: TorchProcessGroup, how: str) -> None:
     process_group.sum(torch.ones(3))
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("how", "message"),
     [
@@ -200,6 +204,7 @@ def wait_for_slow_rank(process_group: TorchProcessGroup) -> float:
     return float(process_group.sum(torch.ones(1)))
 
 
+@pytest.mark.e2e
 def test_slow_processes_are_waited_for() -> None:
     assert run_ranks(2, wait_for_slow_rank) == [2, 2]
 

@@ -133,6 +133,7 @@ with StopSignals(grace=0.05) as stop:
 """
 
 
+@pytest.mark.e2e
 def test_call_of_a_library_that_never_returns_is_left_too() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", HANGING], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

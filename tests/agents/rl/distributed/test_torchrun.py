@@ -60,6 +60,7 @@ def train_undisturbed(rank: int, folder: Path) -> str:
     return str(train_from_config("train_config.json", True, arguments)["checkpoint"])
 
 
+@pytest.mark.e2e
 def test_training_goes_on_by_itself_after_two_kills(tmp_path: Path) -> None:
     write(tmp_path, "ppo_killed", 8)
     command = [*TORCHRUN, "--standalone", "--nproc-per-node=2", "--max-restarts=2", *TRAIN]
@@ -79,6 +80,7 @@ def test_training_goes_on_by_itself_after_two_kills(tmp_path: Path) -> None:
     assert all(torch.equal(first["policy"][name], second["policy"][name]) for name in first["policy"])
 
 
+@pytest.mark.e2e
 def test_processes_that_the_command_starts_train_as_those_that_met_by_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -167,6 +169,7 @@ def wait_for(what: Callable[[], bool], processes: list[subprocess.Popen[str]], f
         time.sleep(0.05)
 
 
+@pytest.mark.e2e
 def test_two_machines_train_together_and_one_goes_on_without_the_other(machines: Machines, tmp_path: Path) -> None:
     write(tmp_path, "ppo_waiting", 6, trainer__hang_seconds=3)
     processes = []

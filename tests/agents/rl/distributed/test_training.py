@@ -60,6 +60,7 @@ def timeless(run: Path) -> list[dict[str, float]]:
     ]
 
 
+@pytest.mark.e2e
 def test_rank_0_alone_leaves_the_run_and_all_return_its_summary(runs: tuple[Path, Path, list[Any]]) -> None:
     whole, _, results = runs
     assert results[0] == results[1]
@@ -120,6 +121,7 @@ def evaluate(rank: int, folder: Path) -> list[float]:
     return [row[f"eval/{name}"] for name in ("success_rate", "avg_reward", "avg_length", "metrics/pole_angle")]
 
 
+@pytest.mark.e2e
 def test_split_evaluation_is_that_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config(
         tmp_path,
@@ -159,6 +161,7 @@ def interrupt(rank: int, folder: Path, where: str) -> tuple[int, int]:
     return 0, 0
 
 
+@pytest.mark.e2e
 def test_signal_to_one_rank_stops_all_after_the_same_iteration_and_saves_it(tmp_path: Path) -> None:
     config(tmp_path, trainer__iterations=5)
     assert run_ranks(2, interrupt, tmp_path, "collecting", joined=False) == [(143, 1), (143, 1)]
@@ -176,6 +179,7 @@ def forget(rank: int, folder: Path) -> str:
     return ""
 
 
+@pytest.mark.e2e
 def test_processes_that_would_each_train_alone_are_refused(tmp_path: Path) -> None:
     config(tmp_path)
     for message in run_ranks(2, forget, tmp_path, joined=False):
@@ -183,6 +187,7 @@ def test_processes_that_would_each_train_alone_are_refused(tmp_path: Path) -> No
     assert not (tmp_path / "outputs").exists()
 
 
+@pytest.mark.e2e
 def test_grpo_of_two_ranks_that_learns_nothing_stays_at_its_reference_and_at_what_it_began_with(
     runs: tuple[Path, Path, list[Any]], tmp_path: Path
 ) -> None:

@@ -147,6 +147,7 @@ def learned(request: pytest.FixtureRequest) -> tuple[int, list[dict[str, list[di
     return request.param, run_ranks(request.param, learn_as_rank)
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("name", CASES)
 def test_all_ranks_have_the_same_bits_after_every_update(name: str, learned: tuple[int, list[Any]]) -> None:
     _, results = learned

@@ -11,6 +11,7 @@ from embodichain.agents.rl.metrics.learning_curve import draw_learning_curve
 ROW = {"step": 8, "wall_time": 0.5, "charts/episode_reward_avg_100": 1.0, "charts/success_rate_avg_100": 0.5}
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     "rows",
     [
@@ -30,6 +31,7 @@ def test_picture_is_drawn_of_any_number_of_iterations(tmp_path: Path, rows: list
     assert picture.shape[:2] == (480, 1200)  # 10 x 4 inches at 120 dpi
 
 
+@pytest.mark.e2e
 def test_curves_are_in_the_picture(tmp_path: Path) -> None:
     pictures = []
     for name, value in (("a", 0.0), ("b", 1.0)):

@@ -65,6 +65,7 @@ def last(run: Path) -> dict[str, Any]:
     return load_checkpoint(max((run / "checkpoints").glob("*.pt"), key=lambda path: path.stat().st_mtime_ns))
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("form", ["folder", "best", "file"])
 def test_grpo_begins_with_a_runs_actor_and_statistics_and_is_held_to_them(form: str, teacher: Path) -> None:
     (file,) = (teacher / "checkpoints").glob("*.pt")

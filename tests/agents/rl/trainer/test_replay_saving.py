@@ -95,6 +95,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return end_of(trainer)
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("step", range(0, 40, 3))
 def test_training_that_fails_in_a_step_and_is_resumed_equals_one_that_did_not(
     step: int, tmp_path: Path, whole: dict[str, Any]
@@ -107,6 +108,7 @@ def test_training_that_fails_in_a_step_and_is_resumed_equals_one_that_did_not(
     assert_same(resume(tmp_path), whole)
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("place", "count"),
     [("_write", 1), ("_write", 6), ("_write", 13), ("_clear", 9), ("_advance", 4), ("_advance", 7), ("sample", 15)],
@@ -172,6 +174,7 @@ def failing_replace(count: int, error: BaseException, is_after: bool = False) ->
 
 
 # A save has three files: a segment, the checkpoint and latest.json; there are five saves.
+@pytest.mark.e2e
 @pytest.mark.parametrize("is_after", [False, True])
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 8, 9, 13, 14, 15])
 def test_training_that_is_killed_in_a_save_and_resumed_equals_one_that_was_not(
@@ -185,6 +188,7 @@ def test_training_that_is_killed_in_a_save_and_resumed_equals_one_that_was_not(
     assert_same(resume(tmp_path), whole)
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("count", [1, 4, 5, 10])
 def test_save_that_fails_costs_nothing_and_the_next_one_writes_what_is_missing(
     count: int, tmp_path: Path, whole: dict[str, Any], monkeypatch: pytest.MonkeyPatch
@@ -338,6 +342,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_segment_is_one_line_that_names_it(damage: str, tmp_path: Path) -> None:
     make(tmp_path).train(STEPS)

@@ -41,6 +41,8 @@ from tests.agents.rl.fakes import (
     linear_policy,
 )
 
+pytestmark = pytest.mark.e2e
+
 N, T = 2, 4
 
 

@@ -33,6 +33,8 @@ from tests.agents.rl.fakes import (
     tiny_trainer,
 )
 
+pytestmark = pytest.mark.e2e
+
 
 class Run:
     """A trainer with everything about it scripted."""

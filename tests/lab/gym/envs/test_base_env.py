@@ -20,6 +20,8 @@ from embodichain.utils.random import CounterRandom
 from tests.lab.originals import CART_POLE, PUSH_CUBE
 from tests.lab.scenes import BOX, actions_for, cart_cfg, env_of, state
 
+pytestmark = pytest.mark.e2e
+
 NEVER = 99
 
 

@@ -114,11 +114,13 @@ def run(env: EmbodiedEnv) -> None:
         assert {part.device for part in parts} == {DEVICE}
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("config", [CART, PUSH, DRAWER, "reach/gym_config.json"])
 def test_shipped_task_keeps_to_the_device(config: str) -> None:
     run(env_on("batch", config, N))
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     "mode",
     [{"mode": "reset"}, {"mode": "interval", "interval_step": 1}, {"mode": "interval", "interval_step": [1, 2]}],

@@ -29,6 +29,7 @@ def flat(obs: TensorDict) -> dict[Any, torch.Tensor]:
     return dict(entries)
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("group_size", [1, 2])
 @pytest.mark.parametrize("name", ["push_cube", "basic/cart_pole", "open_drawer", "reach"])
 def test_halves_see_what_the_whole_sees_bit_for_bit(name: str, group_size: int) -> None:
@@ -50,6 +51,7 @@ def test_halves_see_what_the_whole_sees_bit_for_bit(name: str, group_size: int) 
         env.close()
 
 
+@pytest.mark.e2e
 def test_evaluation_shared_by_processes_is_the_same_set_of_episodes() -> None:
     def first_episodes(num_envs: int, share: tuple[int, int] | None) -> torch.Tensor:
         env = make("push_cube", num_envs)

@@ -82,6 +82,7 @@ def row_of(env: EmbodiedEnv, obs: Any) -> Tensor:
     return torch.cat((flatten_dict_observation(obs), env.sim.backend.qpos, env.sim.backend.ctrl), dim=1)
 
 
+@pytest.mark.e2e
 def test_resets_by_mask_are_those_by_number(pair: tuple[EmbodiedEnv, EmbodiedEnv]) -> None:
     for env in pair:
         env.reset(seed=5)
@@ -163,6 +164,7 @@ def mark_resets(env: EmbodiedEnv, env_ids: Tensor) -> None:
     env.marks["resets"][env_ids] += 1  # type: ignore[attr-defined]
 
 
+@pytest.mark.e2e
 def test_events_written_by_the_guide_run_by_mask_and_one_that_asks_gets_row_numbers(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -215,6 +217,7 @@ class Guided(PushCubeEnv):
         self.height[env_ids] = 1.0
 
 
+@pytest.mark.e2e
 def test_task_and_terms_of_the_guide_never_wait_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     typed = config_to_cfg(load_json(CONFIGS / PUSH))
     sim_cfg = replace(typed.sim_cfg, sim_device="warp:cpu", num_threads=1)

@@ -66,6 +66,7 @@ def on_warp() -> Iterator[LocomotionEnv]:
     env.close()
 
 
+@pytest.mark.e2e
 def test_both_engines_agree_over_some_steps(on_warp: LocomotionEnv) -> None:
     envs = whole("batch", max_episode_steps=6), on_warp
     for env in envs:

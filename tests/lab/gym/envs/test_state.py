@@ -61,6 +61,7 @@ def assert_goes_on(make: Any, steps: int = 7) -> None:
     assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.parent.name)
 def test_every_shipped_environment_goes_on_where_it_was(path: Path) -> None:
     assert_goes_on(lambda: env_of(load_json(path), 3, max_episode_steps=9))

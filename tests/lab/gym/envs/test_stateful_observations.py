@@ -345,6 +345,7 @@ def chunks_of(env: EmbodiedEnv, count: int, length: int) -> Tensor:
     return actions.unflatten(0, (count, length)).transpose(1, 2)
 
 
+@pytest.mark.e2e
 def test_chunk_of_actions_is_its_control_steps() -> None:
     length = 3
     env, single = all_terms(), [all_terms(1, first=i) for i in range(N)]
@@ -478,6 +479,7 @@ def doubled(env: EmbodiedEnv, data: Tensor) -> Tensor:
     return 2 * data
 
 
+@pytest.mark.e2e
 @needs_warp
 def test_terms_are_right_where_environments_are_chosen_by_mask() -> None:
     terms = {

@@ -168,6 +168,7 @@ def test_physics_that_becomes_invalid_within_a_chunk_ends_the_episode_once() -> 
     assert all(value.isfinite().all() for each in (obs, info["final_obs"]) for value in leaves(each).values())
 
 
+@pytest.mark.e2e
 @needs_gl
 def test_cameras_draw_once_a_chunk_and_show_ended_episodes_as_they_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[list[int]] = []
@@ -195,6 +196,7 @@ def test_cameras_draw_once_a_chunk_and_show_ended_episodes_as_they_ended(monkeyp
     assert not torch.equal(obs[image][0], info["final_obs"][image][0])
 
 
+@pytest.mark.e2e
 @needs_gl
 @pytest.mark.parametrize("sensors", [[], [CAMERA]])
 def test_datasets_have_every_control_step(tmp_path: Path, sensors: list[Any]) -> None:

@@ -59,6 +59,7 @@ def physics(backend: Backend) -> Tensor:
     return torch.cat([backend.read(name).flatten(1) for name in STATE], dim=1)
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("config", [PUSH, CART, DRAWER])
 def test_one_step_is_the_same_on_both_engines(config: str, envs: dict[str, EmbodiedEnv]) -> None:
     pair = envs if config == PUSH else {engine: env_on(engine, config, N) for engine in ENGINES}
@@ -109,6 +110,7 @@ def test_partial_reset_touches_only_its_rows(backend: Backend) -> None:
     assert not torch.equal(moved[1], initial[1])
 
 
+@pytest.mark.e2e
 def test_what_is_chosen_by_mask_changes_and_nothing_else(envs: dict[str, EmbodiedEnv]) -> None:
     backend = envs["warp"].sim.backend
     backend.reset(torch.arange(N))
@@ -270,6 +272,7 @@ def test_constants_follow_the_model_field_in_its_rows_alone(envs: dict[str, Embo
     torch.testing.assert_close(*results, atol=1e-5, rtol=1e-3)
 
 
+@pytest.mark.e2e
 def test_contact_sensors_feel_alike() -> None:
     batch, warp = (env_on(engine, PICK, 1) for engine in ENGINES)
     for env in (batch, warp):
@@ -309,6 +312,7 @@ def test_field_that_cannot_differ_between_envs_is_refused_by_name(envs: dict[str
         envs["warp"].sim.backend.write_model("geom_type", 0, torch.tensor(3))
 
 
+@pytest.mark.e2e
 def test_what_is_fixed_to_a_base_moves_with_it(envs: dict[str, EmbodiedEnv]) -> None:
     positions = []
     for engine in ENGINES:

@@ -48,6 +48,7 @@ def test_heavier_body_gives_way_less() -> None:
     assert sim.backend.qvel[:, 0].tolist() == pytest.approx([0.02 / 1.005, 0.005 / 1.005])
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("shape", "scale", "size"),
     [
@@ -98,6 +99,7 @@ def test_larger_body_rests_higher() -> None:
     torch.testing.assert_close(sim.get_rigid_object("body").pos[:, 2], torch.tensor([0.1, 0.2]), atol=2e-3, rtol=0)
 
 
+@pytest.mark.e2e
 def test_shape_that_cannot_be_scaled_so_is_refused(tmp_path: Path) -> None:
     scale = torch.tensor([[1.0, 2.0, 1.0]])
     for shape, what in ((SphereCfg(), "x, y, z"), (CapsuleCfg(), "x, y, z"), (CylinderCfg(), "x, y")):

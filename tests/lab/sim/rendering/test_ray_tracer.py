@@ -89,6 +89,7 @@ def red(image: torch.Tensor) -> torch.Tensor:
     return color[..., 0] > 2 * color[..., 1:].amax(dim=-1) + 30
 
 
+@pytest.mark.e2e
 def test_each_environment_has_its_own_image_with_opencvs_intrinsics(sim: SimulationManager) -> None:
     place(sim, (0.0, 0.5, 1.25), (0.0, -0.5, 1.25), (0.0, 0.25, 1.25))
     color = sim.get_sensor("cam").get_data()["color"]

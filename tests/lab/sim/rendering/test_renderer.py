@@ -111,6 +111,7 @@ def test_drawing_changes_nothing_in_the_physics(sim: SimulationManager, renderer
     assert all(torch.equal(sim.backend.read(name), value) for name, value in before.items())
 
 
+@pytest.mark.e2e
 @needs_gl
 def test_things_cast_shadows_on_a_ground_that_looks_like_the_engines(sim: SimulationManager) -> None:
     high, away = [[0.0, 0.0, 0.3]] * 2, [[0.0, 0.0, -5.0]] * 2

@@ -23,6 +23,7 @@ needs_gl = pytest.mark.skipif(os.environ.get("MUJOCO_GL") == "disable", reason="
 needs_warp = pytest.mark.skipif(importlib.util.find_spec("mujoco_warp") is None, reason="needs the extra raytrace")
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("enable_rt", [pytest.param(False, marks=needs_gl), pytest.param(True, marks=needs_warp)])
 def test_images_from_above_have_the_terrains_heights(enable_rt: bool) -> None:
     sim = SimulationManager(SimulationManagerCfg(num_threads=1, enable_rt=enable_rt))

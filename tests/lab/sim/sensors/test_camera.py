@@ -20,6 +20,8 @@ from embodichain.utils import ConfigError, configclass
 from embodichain.utils.validation import from_dict
 from tests.lab.scenes import ur10
 
+pytestmark = pytest.mark.e2e
+
 needs_gl = pytest.mark.skipif(os.environ.get("MUJOCO_GL") == "disable", reason="needs OpenGL without a screen")
 
 # At (2, 0, 1), looking along -x: right in the image is +y, down is -z. fx is not fy, and (cx, cy) is not the middle.

@@ -267,7 +267,7 @@ def test_action_term_of_a_wrong_shape_or_kind_is_refused_in_a_line() -> None:
     env = acting(Wrong, control_parts=["arm", "hand"])
     message = (
         r"^env\.actions\.term: Wrong\.process_action must return 'qpos' for the term's joints or all of the robot's, "
-        r"\[2, 2\] or \[2, 2\], as a tensor or by that name, not a tensor \[2, 1\]$"
+        r"\[2, 2\] or \[2, 2\], as a tensor or by that name, not a tensor \[2, 1\]"
     )
     with pytest.raises(ConfigError, match=message):
         env.step(torch.zeros(2, 2))

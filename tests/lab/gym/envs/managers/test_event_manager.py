@@ -13,6 +13,8 @@ from embodichain.lab.gym.envs.managers import EventCfg, Functor
 from embodichain.utils import ConfigError
 from tests.lab.scenes import cart_cfg
 
+pytestmark = pytest.mark.e2e
+
 
 class Note(Functor):
     """Writes down a draw for the environments it is called for."""

@@ -221,9 +221,9 @@ def test_key_that_is_not_there_names_its_term(env: EmbodiedEnv) -> None:
         return obs["robot", "qwel"]
 
     manager = ObservationManager({"bad": ObservationCfg(mine, mode="add", name="mine")}, env)
-    message = r"^env\.observations\.bad: .*mine \(test_observations\.py, line \d+\): .*qwel"
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(KeyError, match="qwel") as caught:
         manager.compute({"robot/qpos": torch.zeros(2, 6)})
+    assert caught.value.__notes__ == ["env.observations.bad"]
 
 
 def test_term_that_writes_into_the_state_is_an_error_at_the_first_call(env: EmbodiedEnv) -> None:

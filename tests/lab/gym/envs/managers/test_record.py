@@ -26,6 +26,8 @@ from embodichain.utils.utility import load_json
 from tests.lab.scenes import cart_cfg
 from tests.videos import read_video
 
+pytestmark = pytest.mark.e2e
+
 PUSH_CUBE = Path(__file__).resolve().parents[5] / "configs/agents/rl/push_cube/gym_config.json"
 
 needs_gl = pytest.mark.skipif(os.environ.get("MUJOCO_GL") == "disable", reason="needs OpenGL without a screen")

@@ -208,11 +208,9 @@ def test_key_that_is_not_there_names_its_term(env: EmbodiedEnv) -> None:
 
     manager = RewardManager({"bad": RewardCfg(mine)}, env)
     obs, _ = env.reset()
-    with pytest.raises(
-        ConfigError, match=r"^env\.rewards\.bad: .*mine \(test_rewards\.py, line \d+\): .*qwel"
-    ) as caught:
+    with pytest.raises(KeyError, match="qwel") as caught:
         manager.compute(obs, NO_ACTION, {})
-    assert len(str(caught.value).splitlines()) == 1
+    assert caught.value.__notes__ == ["env.rewards.bad"]
 
 
 @pytest.mark.parametrize(

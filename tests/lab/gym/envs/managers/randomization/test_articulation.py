@@ -213,7 +213,7 @@ def test_draws_do_not_depend_on_the_number_of_environments() -> None:
 @pytest.mark.parametrize("func", ["push_robot", "randomize_base_velocity", "randomize_base_pose"])
 def test_fixed_base_is_an_error(func: str) -> None:
     robot = GO2 | {"fix_base": True, "init_pos": [0.0, 0.0, 1.0]}
-    message = f"^{func}: the base of robot 'go2' is fixed; needed is robot.fix_base false$"
+    message = f"^{func}: the base of robot 'go2' is fixed; needed is robot.fix_base false"
     with pytest.raises(ConfigError, match=message):
         legs_env(1, {"events": event(func)}, robot=robot)
 

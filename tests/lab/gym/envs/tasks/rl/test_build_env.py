@@ -26,6 +26,7 @@ def test_every_environment_that_we_ship_has_a_config() -> None:
     assert {"CartPoleRL", "PushCubeRL"} <= set(get_registered_env_ids())
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: str(path.relative_to(REPOSITORY / "configs")))
 def test_shipped_config_resets_and_steps_finite(path: Path) -> None:
     data = load_json(path)
@@ -40,6 +41,7 @@ def test_shipped_config_resets_and_steps_finite(path: Path) -> None:
     env.close()
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: str(path.relative_to(REPOSITORY / "configs")))
 def test_shipped_config_needs_no_warning(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = load_json(path)

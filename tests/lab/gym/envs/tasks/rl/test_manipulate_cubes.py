@@ -219,6 +219,7 @@ def test_instructions_name_each_skill_and_each_colour() -> None:
     assert (env.skill[i].item(), env.named[i].item()) == (LIFT, 2)
 
 
+@pytest.mark.e2e
 @needs_gl
 def test_observation_has_two_images_state_and_instruction() -> None:
     env = make(2, load_json(CONFIG)["sensor"])

@@ -16,6 +16,8 @@ from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
 from tests.lab.scenes import actions_for, env_of, state
 
+pytestmark = pytest.mark.e2e
+
 CONFIG = Path(__file__).resolve().parents[6] / "configs/agents/rl/pick_cube/gym_config.json"
 SPARSE = CONFIG.with_name("gym_config_sparse.json")
 DOWN = torch.tensor([[1.0, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, -1.0]])

@@ -25,6 +25,7 @@ FALLING = {"Hopper", "Walker2d", "InvertedPendulum", "InvertedDoublePendulum", "
 pytestmark = pytest.mark.filterwarnings("ignore:.*settotalmass")  # of Gymnasium's own files
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("task", [*TASKS, *(pytest.param(task, marks=pytest.mark.learning) for task in LARGE_TASKS)])
 def test_a_task_equals_gymnasiums_over_a_thousand_steps(task: str) -> None:
     found = drive(task, 1000)
@@ -54,6 +55,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("task", ARGUMENTS)
 def test_a_task_with_other_arguments_equals_gymnasiums(task: str) -> None:
     found = drive(task, 60, **ARGUMENTS[task])
