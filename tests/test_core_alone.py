@@ -8,10 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 FILES = ("pyproject.toml", "setup.py", "README.md", "docs", "configs", "scripts", "benchmarks", "examples")
 
 
+@pytest.mark.e2e
 def test_core_passes_its_tests_without_extensions(tmp_path: Path) -> None:
     for name in FILES:
         source = REPOSITORY / name

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.e2e
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 SOURCES = (
     "embodichain",
@@ -92,7 +94,6 @@ def embodichain(site: Path, folder: Path, *arguments: str) -> subprocess.Complet
     return call(site / "bin" / "embodichain", *arguments, folder=folder, PYTHONPATH=str(site))
 
 
-@pytest.mark.e2e
 def test_wheel_has_every_file_of_the_package_and_every_shipped_config(wheel: Path) -> None:
     package = {path for path in (REPOSITORY / "embodichain").rglob("*") if path.is_file()}
     wanted = {path.relative_to(REPOSITORY).as_posix() for path in package if "__pycache__" not in path.parts}
@@ -100,7 +101,6 @@ def test_wheel_has_every_file_of_the_package_and_every_shipped_config(wheel: Pat
     assert files_of(wheel) == wanted | {f"embodichain/{path}" for path in configs}
 
 
-@pytest.mark.e2e
 def test_source_distribution_has_what_the_wheel_is_built_from_and_no_tests(wheel: Path, tmp_path: Path) -> None:
     source = copy_sources(tmp_path / "source")
     (source / "tests").mkdir()
@@ -126,7 +126,6 @@ def test_description_has_no_link_that_needs_the_repository(wheel: Path) -> None:
     assert "Policies of shipped configs" not in text  # the caption of an image
 
 
-@pytest.mark.e2e
 def test_names_of_shipped_configs_train_from_an_empty_folder(site: Path, tmp_path: Path) -> None:
     done = embodichain(site, tmp_path, "train", "push_cube", *TINY)
     assert done.returncode == 0, done.stderr
@@ -136,7 +135,6 @@ def test_names_of_shipped_configs_train_from_an_empty_folder(site: Path, tmp_pat
     assert [path.name for path in tmp_path.iterdir()] == ["outputs"]
 
 
-@pytest.mark.e2e
 def test_tasks_are_listed_with_their_commands_and_a_new_one_is_written(site: Path, tmp_path: Path) -> None:
     listed = embodichain(site, tmp_path, "list", "envs")
     assert (listed.returncode, listed.stderr) == (0, "")
@@ -146,7 +144,6 @@ def test_tasks_are_listed_with_their_commands_and_a_new_one_is_written(site: Pat
     assert "TidyUpRL" in (tmp_path / "tidy_up/train.json").parent.joinpath("task.py").read_text(encoding="utf-8")
 
 
-@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("version", "theirs", "command"),
     [
@@ -181,7 +178,6 @@ def test_other_project_in_the_same_folder_is_named_in_one_line(
     )
 
 
-@pytest.mark.e2e
 @pytest.mark.learning
 def test_demo_learns_within_a_minute_and_names_what_there_is_to_see(site: Path, tmp_path: Path) -> None:
     before = os.times().children_user

@@ -16,7 +16,7 @@ from tests.agents.rl.fakes import assert_same, tiny_config, write_config
 from tests.lab.warp_scenes import CART, env_on, needs_warp
 from tests.no_sync import no_host_sync, work_as_on_a_device
 
-pytestmark = needs_warp
+pytestmark = [needs_warp, pytest.mark.e2e]
 
 
 @pytest.mark.e2e

@@ -24,6 +24,8 @@ from embodichain.agents.rl.distributed import (
 from embodichain.utils import ConfigError
 from tests.agents.rl.distributed.processes import RankError, environment, receive, run_ranks, start_ranks
 
+pytestmark = pytest.mark.e2e
+
 WORLDS = (2, 4)
 
 
@@ -78,7 +80,6 @@ def collectives(process_group: TorchProcessGroup) -> dict[str, Any]:
     }
 
 
-@pytest.mark.e2e
 @pytest.mark.parametrize("world", WORLDS)
 def test_collective_operations(world: int) -> None:
     results = run_ranks(world, collectives)
@@ -114,7 +115,6 @@ def averaged(
     return [None if p.grad is None else p.grad.tolist() for p in parameters[:5]]
 
 
-@pytest.mark.e2e
 @pytest.mark.parametrize("bucket_bytes", [1, 2**20])
 def test_gradients_are_averaged(bucket_bytes: int) -> None:
     # (1 + 2) / 2 and (2 + 4) / 2; the one that only rank 0 has, 8 / 2
@@ -122,7 +122,6 @@ def test_gradients_are_averaged(bucket_bytes: int) -> None:
         assert result == [[1.5, 3], [1, 0], None, [0.5], [4, 0]]
 
 
-@pytest.mark.e2e
 def test_gradients_are_weighted_by_their_samples() -> None:
     # Samples 1 and 3: (1 * 1 + 3 * 2) / 4 = 1.75, twice as much, (0 + 3 * 1) / 4, (8 * 1) / 4.
     for result in run_ranks(2, averaged, [1, 3], 2**20):
@@ -167,7 +166,6 @@ def fail(process_group: TorchProcessGroup, how: str) -> None:
     process_group.sum(torch.ones(3))
 
 
-@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("how", "message"),
     [
@@ -204,7 +202,6 @@ def wait_for_slow_rank(process_group: TorchProcessGroup) -> float:
     return float(process_group.sum(torch.ones(1)))
 
 
-@pytest.mark.e2e
 def test_slow_processes_are_waited_for() -> None:
     assert run_ranks(2, wait_for_slow_rank) == [2, 2]
 

@@ -19,6 +19,8 @@ from embodichain.utils import ConfigError
 from tests.agents.rl.distributed.processes import run_ranks
 from tests.agents.rl.fakes import tiny_config, write_config
 
+pytestmark = pytest.mark.e2e
+
 
 def config(folder: Path, **changes: Any) -> str:
     return write_config(folder, tiny_config(**changes))
@@ -60,7 +62,6 @@ def timeless(run: Path) -> list[dict[str, float]]:
     ]
 
 
-@pytest.mark.e2e
 def test_rank_0_alone_leaves_the_run_and_all_return_its_summary(runs: tuple[Path, Path, list[Any]]) -> None:
     whole, _, results = runs
     assert results[0] == results[1]
@@ -121,7 +122,6 @@ def evaluate(rank: int, folder: Path) -> list[float]:
     return [row[f"eval/{name}"] for name in ("success_rate", "avg_reward", "avg_length", "metrics/pole_angle")]
 
 
-@pytest.mark.e2e
 def test_split_evaluation_is_that_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config(
         tmp_path,
@@ -161,7 +161,6 @@ def interrupt(rank: int, folder: Path, where: str) -> tuple[int, int]:
     return 0, 0
 
 
-@pytest.mark.e2e
 def test_signal_to_one_rank_stops_all_after_the_same_iteration_and_saves_it(tmp_path: Path) -> None:
     config(tmp_path, trainer__iterations=5)
     assert run_ranks(2, interrupt, tmp_path, "collecting", joined=False) == [(143, 1), (143, 1)]
@@ -179,7 +178,6 @@ def forget(rank: int, folder: Path) -> str:
     return ""
 
 
-@pytest.mark.e2e
 def test_processes_that_would_each_train_alone_are_refused(tmp_path: Path) -> None:
     config(tmp_path)
     for message in run_ranks(2, forget, tmp_path, joined=False):
@@ -187,7 +185,6 @@ def test_processes_that_would_each_train_alone_are_refused(tmp_path: Path) -> No
     assert not (tmp_path / "outputs").exists()
 
 
-@pytest.mark.e2e
 def test_grpo_of_two_ranks_that_learns_nothing_stays_at_its_reference_and_at_what_it_began_with(
     runs: tuple[Path, Path, list[Any]], tmp_path: Path
 ) -> None:

@@ -25,6 +25,8 @@ from embodichain.agents.rl.models import MLP, ActorCritic, ActorOnly, Policy
 from tests.agents.rl.distributed import users_algorithm
 from tests.agents.rl.distributed.processes import RankError, run_ranks
 
+pytestmark = pytest.mark.e2e
+
 N, T, OBS, A = 8, 6, 3, 2
 NUM_UPDATES = 2
 
@@ -147,7 +149,6 @@ def learned(request: pytest.FixtureRequest) -> tuple[int, list[dict[str, list[di
     return request.param, run_ranks(request.param, learn_as_rank)
 
 
-@pytest.mark.e2e
 @pytest.mark.parametrize("name", CASES)
 def test_all_ranks_have_the_same_bits_after_every_update(name: str, learned: tuple[int, list[Any]]) -> None:
     _, results = learned

@@ -23,7 +23,7 @@ from tests.lab.scenes import actions_for
 from tests.lab.warp_scenes import CART, CONFIGS, PUSH, env_on, needs_warp
 from tests.no_sync import no_host_sync, work_as_on_a_device
 
-pytestmark = needs_warp
+pytestmark = [needs_warp, pytest.mark.e2e]
 
 N = 4
 RANDOMISED: dict[str, Any] = {
