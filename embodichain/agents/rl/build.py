@@ -42,8 +42,8 @@ def for_rank(run: RunConfig, placement: Placement, num_threads: int, device: tor
     Only rank 0 records videos, trajectories and datasets, all of its own environments.
 
     Args:
-        num_threads: of the physics, unless the config has it.
-        device: of the process; replaces any GPU in the config.
+        num_threads: physics threads, unless the config has it.
+        device: process's device; replaces any GPU in the config.
     """
 
     def share(cfg: TaskCfg, num_envs: int, first_env_id: int) -> TaskCfg:
@@ -133,10 +133,10 @@ def build_learner(
 
 
 def provide(algorithm: BaseAlgorithm, run: RunConfig, env: TaskEnv, folder: Path, is_resumed: bool = False) -> None:
-    """Give an algorithm what it ``needs`` before the training.
+    """Provide an algorithm's ``needs`` before the training.
 
     Args:
-        folder: of the run, for what is recorded; see ``load_demonstrations``.
+        folder: run's folder, for recordings; see ``load_demonstrations``.
 
     Raises:
         ConfigError: there is none, or it does not fit.
@@ -168,10 +168,10 @@ def build_trainer(
         resume: the checkpoint to continue from.
         check_stop: see ``Trainer``.
         allowed_writes: folders outside the run's that a ``save_path`` may name.
-        more_sets: from ``build_env_sets``.
+        more_sets: result of ``build_env_sets``.
 
     Raises:
-        ConfigError: the folder cannot be written, what the algorithm needs is not there, or the checkpoint does not
+        ConfigError: the folder cannot be written, the algorithm's needs are not there, or the checkpoint does not
             hold this training's state.
     """
     cfg, process_group = run.trainer, get_process_group()

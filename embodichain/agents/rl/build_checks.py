@@ -24,7 +24,7 @@ def check_built_policy(run: RunConfig, env: TaskEnv, policy: Policy, device: tor
     Another library's image that no network reads is a warning.
 
     Raises:
-        ConfigError: it does not, or a user's policy lacks something.
+        ConfigError: the parts do not fit, or a user's policy lacks something.
     """
     if get_algo_class(run.algorithm_name).learns_from != "demonstrations":
         raise_problems(chunk_problems(run.trainer.buffer_size, policy.chunk_length))
@@ -53,7 +53,7 @@ def check_rollouts(run: RunConfig, env: TaskEnv, algorithm: BaseAlgorithm) -> No
     """Check that the rollouts for an algorithm fit the memory of its device, and its policy's sequences fit them.
 
     Raises:
-        ConfigError: they do not.
+        ConfigError: they do not match.
     """
     if algorithm.learns_from == "demonstrations":
         return

@@ -56,10 +56,10 @@ def changes_of_env_file(
     """Return how the file that a run's environment config came from differs from it now, a line each.
 
     Args:
-        config: of a checkpoint. A missing file does not differ; of one that is no config any more,
+        config: checkpoint's config. A missing file does not differ; of one that is no config any more,
             the first error is the line.
-        overrides: of both.
-        allowed_imports: as :func:`load_checkpoint_config`.
+        overrides: overrides of both.
+        allowed_imports: prefixes as for :func:`load_checkpoint_config`.
     """
     path = config["trainer"].get("gym_config")
     if not isinstance(path, str) or not Path(path).is_file():
@@ -73,7 +73,7 @@ def changes_of_env_file(
 
 
 def _without_recorders(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a resolved config without what records in the training, and another library's ``render_mode``."""
+    """Return a resolved config without the training's recorders, and another library's ``render_mode``."""
     plain: dict[str, Any] = json.loads(json.dumps(config))
     for events in (_block(plain, "trainer", "events", "train"), _block(plain, "gym_config", "env", "events")):
         for name in [name for name, event in events.items() if event["func"] in _RECORDERS]:
@@ -95,7 +95,7 @@ def differences(before: Any, now: Any, place: str, owner: str = "the run") -> li
 
     Args:
         place: path of both, for the lines.
-        owner: who has the first one, for the lines.
+        owner: owner of the first one, for the lines.
     """
     if not (isinstance(before, dict) and isinstance(now, dict)):
         return [] if before == now else [f"{place}: {json.dumps(before)} in {owner}, {json.dumps(now)} now"]

@@ -56,7 +56,7 @@ class Origin:
 def find_origin(rollout: TensorDict) -> Origin | None:
     """Return the first non-finite number of a rollout [N, T+1]; None if all are finite.
 
-    Of several fields at the same step it is the one that is computed first: an observation before the action that
+    Of several fields at the same step it is the field computed first: an observation before the action that
     follows from it, the action before the reward.
     """
     found: list[tuple[int, int, Origin]] = []
@@ -160,7 +160,7 @@ class NanGuard:
     def _check_steps(
         self, rollout: TensorDict | None, metrics: Mapping[str, float], step: int, asked: int, skipped: int
     ) -> None:
-        """Warn when gradient steps begin to be skipped, or a replay buffer stores what will skip later ones."""
+        """Warn when gradient steps begin to be skipped, or a replay buffer stores values that will skip later ones."""
         stores = self._algorithm.learns_from == "replay"
         spoils = stores and rollout is not None and find_origin(rollout) is not None
         if (skipped and not self._was_skipping) or (spoils and not self._was_spoiling):

@@ -62,7 +62,7 @@ class RunConfig:
         algorithm_name, env_id: registered names.
         algorithm: an instance of the algorithm's ``cfg_class``; a user's own class may lack all but ``device``.
         env, eval_env: the environment's config for training, and for evaluation if enabled.
-        loggers: those of the trainer.
+        loggers: trainer's loggers.
         resolved: the same as plain data, with every default; it loads as an equal ``RunConfig``.
     """
 
@@ -83,7 +83,7 @@ def load_run_config(
     """Read and check a training config and the environment config that it names; nothing is built.
 
     Args:
-        source: a training config as ``find_config`` takes it, or a run's ``config.json``; what such a file contains;
+        source: a training config as ``find_config`` takes it, or a run's ``config.json``; such a file's content;
             or typed.
         overrides: ``trainer.num_envs=256``, ``env.rewards.reach.weight=2`` and the like: dotted paths in the training
             config or the environment's.
@@ -91,7 +91,7 @@ def load_run_config(
             paths of functors and policies.
 
     Raises:
-        ConfigError: with every error found, a line each.
+        ConfigError: all errors found, a line each.
     """
     data, name, folder = read_source(source)
     with placed(f"{name}: "):
@@ -128,9 +128,9 @@ class _EnvFile:
     """An environment's config before it is parsed.
 
     Attributes:
-        path: of its file; ``{}``: it has none.
+        path: path of its file; ``{}``: it has none.
         place: prefix of the paths in messages.
-        folder: where its model files are looked for, too.
+        folder: folder of its model files, too.
         inline: its parts in the user's file, if it is in an older layout's ``env``.
         converted: the paths of another layout, if it was converted.
     """
@@ -319,7 +319,7 @@ def _parse_env(
     allowed_imports: Sequence[str],
     problems: list[str],
 ) -> ParsedEnv | ParsedTask:
-    """Return the environment's typed config without its wrong values, whose errors are added to ``problems``."""
+    """Return the environment's typed config without its wrong values; their errors are added to ``problems``."""
     wrong: list[str] = []
     source = find_source(file.data.get("id"))
     if source is None:
@@ -397,7 +397,7 @@ def _size_problems(
     env: ParsedEnv | ParsedTask | None,
     wrong: Collection[str],
 ) -> list[str]:
-    """Return the errors of the rollouts' size with the algorithm and the policy, without those of ``wrong`` keys."""
+    """Return the errors of the rollouts' size with the algorithm and the policy, without ``wrong`` keys."""
     num_envs = trainer.num_envs
     if num_envs is None and env is not None and not _is_wrong(env.problems, "num_envs"):
         num_envs = env.cfg.num_envs

@@ -83,9 +83,9 @@ class RunData:
     """The files of a run's folder.
 
     Attributes:
-        rows: of ``metrics.jsonl``, one for each iteration.
-        summary: of ``summary.json``; empty if the training is unfinished.
-        machine: of ``machine.json``; empty if missing.
+        rows: rows of ``metrics.jsonl``, one for each iteration.
+        summary: content of ``summary.json``; empty if the training is unfinished.
+        machine: content of ``machine.json``; empty if missing.
     """
 
     folder: Path
@@ -114,8 +114,8 @@ def read_run(folder: Path) -> RunData:
     """Read a run's folder.
 
     Raises:
-        ConfigError: it is not one, or has links that lead out of it.
-        NoMetricsError: it has no line of metrics yet.
+        ConfigError: the folder is not one, or has links that lead out of it.
+        NoMetricsError: the run has no line of metrics yet.
     """
     check_links(folder)
     try:

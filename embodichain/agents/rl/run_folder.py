@@ -37,7 +37,7 @@ from embodichain.utils.printing import format_finite
 from embodichain.utils.system import peak_memory
 
 _LEAST_WIDTH = 15  # characters of the first column of a printed summary
-_SILENT = 2.0  # s before a line says what the end of a training waits for
+_SILENT = 2.0  # s before a line names the step that the end of a training waits for
 _RESTART_PATIENCE = 100.0  # s; an NFS server keeps the locks of a machine that has stopped for 90 s
 _AT_THE_START = {"config.json", "metrics.jsonl", "run.lock", "launch.json", "logs", "checkpoints", "wandb"}
 # Entries of a summary that are printed.
@@ -66,7 +66,7 @@ class RunFolder:
         """Create the folder in the working directory; if another run began in the same second, wait for the next.
 
         Raises:
-            ConfigError: it cannot be written.
+            ConfigError: the folder cannot be written.
         """
         while True:
             folder = cls(Path("outputs") / f"{exp_name}_{datetime.now():%Y%m%d_%H%M%S}")
@@ -107,7 +107,7 @@ class RunFolder:
             self.path.parent.rmdir()
 
     def has_results(self) -> bool:
-        """Return whether the folder has a metric, a checkpoint, or anything beyond what every training begins with."""
+        """Return whether the folder has a metric, a checkpoint, or anything beyond every training's first files."""
         if (self.metrics.exists() and self.metrics.stat().st_size > 0) or any(self.path.glob("checkpoints/*.pt")):
             return True
         others = (path for path in self.path.rglob("*") if path.relative_to(self.path).parts[0] not in _AT_THE_START)
@@ -184,8 +184,8 @@ def take_run(
     Processes that torchrun has restarted continue the run of their launch, whatever ``resume`` says.
 
     Args:
-        resume: a run's folder, a checkpoint of it, or ``latest``; None: that of the launch, if any.
-        exp_name: of the runs to consider; None: all.
+        resume: a run's folder, a checkpoint of it, or ``latest``; None: the launch's, if any.
+        exp_name: experiment name of the runs to consider; None: all.
 
     Raises:
         ConfigError: there is no such run, it cannot be read, or another process trains in it.
@@ -234,7 +234,7 @@ def conclude(trainer: Trainer, folder: RunFolder, title: str, wall_seconds: floa
 
 @contextmanager
 def _announced_if_long() -> Iterator[None]:
-    """Log what the block does once it has lasted a while: on a busy machine the plot alone takes many seconds."""
+    """Log the work of the block once it has lasted a while: on a busy machine the plot alone takes many seconds."""
     timer = threading.Timer(_SILENT, logger.log_info, ["writing the learning curve and the report"])
     timer.daemon = True
     timer.start()

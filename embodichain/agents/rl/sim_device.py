@@ -1,4 +1,4 @@
-"""Where a training's physics runs."""
+"""The device of a training's physics."""
 
 from __future__ import annotations
 

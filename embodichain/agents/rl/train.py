@@ -59,13 +59,13 @@ def train_from_config(
     """Train as a config says.
 
     Args:
-        config_path: of the training config's file or folder, or the name of a shipped one; or what such a file
-            contains, as a dictionary or a ``TrainCfg``; None: the config of the run to be resumed.
+        config_path: path of the training config's file or folder, or a shipped one's name; or such a file's
+            content, as a dictionary or a ``TrainCfg``; None: the config of the run to be resumed.
         distributed: several processes; None: as the config says. In each process of a launcher such as torchrun, this
             function is called; without one, it starts them itself where there are several GPUs.
         overrides: ``trainer.num_envs=256`` and the like.
         allowed_imports: prefixes of the modules that the config may name, in ``trainer.import_modules`` and in dotted
-            paths, beside those in the environment variable ``EMBODICHAIN_ALLOW_IMPORT`` (comma-separated).
+            paths, in addition to the environment variable ``EMBODICHAIN_ALLOW_IMPORT`` (comma-separated).
         resume: the run to continue: its folder, one of its checkpoints, or ``"latest"``.
         allowed_writes: folders outside the run's own that a ``save_path`` of the config may lead into.
         processes: number of processes to start; None: one for each GPU, if distributed.
@@ -117,7 +117,7 @@ def train(config: TrainSource, **overrides: Any) -> dict[str, Any]:
         overrides: values of the config by their paths.
 
     Returns:
-        The content of the run folder's ``summary.json``. Errors are those of :func:`train_from_config`, which has more
+        The content of the run folder's ``summary.json``. Errors as for :func:`train_from_config`, which has more
         arguments.
     """
     return train_from_config(config, overrides=[f"{path}={json.dumps(value)}" for path, value in overrides.items()])

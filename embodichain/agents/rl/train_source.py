@@ -1,4 +1,4 @@
-"""Where a training config comes from: a file, or Python code."""
+"""Sources of a training config: a file, or Python code."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from embodichain.utils.plain_data import as_json, check_plain
 from embodichain.utils.utility import load_config_file
 
 TrainSource = str | Path | Mapping[str, Any] | TrainCfg
-"""A training config: the path of its file or folder, or a shipped one's name; what such a file contains; or typed."""
+"""A training config: the path of its file or folder, or a shipped one's name; such a file's content; or typed."""
 
 
 OWN_CONFIG = "no shipped config: name it in the trainer.gym_config of your own"
-"""What is said of a task that none of the shipped configs trains."""
+"""Advice for a task that no shipped config trains."""
 
-_OTHER_TASK = "half_cheetah_native"  # a config that trains any task whose environment needs no config
+_OTHER_TASK = "half_cheetah_native"  # a config that trains any task with an environment that needs no config
 
 
 def find_train_config(target: str | Path) -> Path:
     """Return the training config that a user names, as ``find_config``.
 
     Raises:
-        ConfigError: there is none; for a task without a shipped config, with what trains it.
+        ConfigError: there is none; for a task without a shipped config, with the command that trains it.
     """
     name = str(target)
     if not Path(name).exists() and not names_config(name):
@@ -69,7 +69,7 @@ def read_source(source: TrainSource) -> tuple[dict[str, Any], str, Path]:
     """Return a training config's plain data, its name in messages, and the folder that its paths may be relative to.
 
     Raises:
-        ConfigError: the file cannot be read, the source is none, or Python's objects hold what no file can.
+        ConfigError: the file cannot be read, the source is none, or Python's objects hold values that no file can.
     """
     if isinstance(source, (str, Path)):
         path = find_train_config(source)

@@ -38,11 +38,11 @@ class VecEnv(Protocol):
 
     @property
     def flattened_observation_space(self) -> spaces.Box:
-        """Space whose last dimension is O, the width of ``flatten_dict_observation(obs)``."""
+        """Space with last dimension O, the width of ``flatten_dict_observation(obs)``."""
 
     @property
     def action_space(self) -> spaces.Space[Any]:
-        """A Box whose last dimension is A. Actions beyond it are clipped by the environment."""
+        """A Box with last dimension A. Actions beyond it are clipped by the environment."""
 
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
@@ -88,8 +88,8 @@ class StepsChunks(Protocol):
     ) -> tuple[TensorDict, torch.Tensor, torch.Tensor, torch.Tensor, dict[str, Any]]:
         """Make H control steps, in each environment up to the end of its episode.
 
-        An environment whose episode ends is reset at the end of the chunk. A rollout that is shared by
-        ``set_rollout_buffer`` has ``reward`` and ``executed`` [N, T+1, H], of which each chunk fills a slot.
+        An environment that ends an episode is reset at the end of the chunk. A rollout that is shared by
+        ``set_rollout_buffer`` has ``reward`` and ``executed`` [N, T+1, H], each chunk fills a slot.
 
         Args:
             action: float32 [N, H, A], never written to.

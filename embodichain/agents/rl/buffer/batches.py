@@ -17,11 +17,11 @@ from embodichain.utils import ConfigError
 
 
 class BatchReader(Protocol):
-    """What ``learning_batch`` reads of a policy."""
+    """Attributes of a policy that ``learning_batch`` reads."""
 
     @property
     def evaluation_fields(self) -> tuple[str, ...]:
-        """Fields of the rollout that ``evaluate_actions`` reads beside ``action``."""
+        """Fields of the rollout that ``evaluate_actions`` reads in addition to ``action``."""
 
     @property
     def state_size(self) -> int:
@@ -75,8 +75,8 @@ def learning_batch(rollout: TensorDict, policy: BatchReader, **columns: torch.Te
 def iterate_minibatches(flat: TensorDict, batch_size: int, device: torch.device | str) -> Iterator[TensorDict]:
     """Yield every row exactly once, shuffled by torch's global generator, in minibatches.
 
-    All processes of the training get the same number of minibatches: of B transitions with equal numbers of rows, else
-    of more or less (see ``minibatch_sizes``).
+    All processes of the training get the same number of minibatches: B transitions with equal numbers of rows, else
+    more or fewer (see ``minibatch_sizes``).
 
     Args:
         flat: batch size [M], M transitions; or [M, L], M sequences of L transitions.

@@ -1,4 +1,4 @@
-"""Episodes to learn from beside one's own experience.
+"""Episodes to learn from in addition to one's own experience.
 
 Shapes: M steps of E episodes, O flattened observation size, A action size.
 """
@@ -26,7 +26,7 @@ class Demonstrations:
     """Episodes, each as a rollout of one environment.
 
     Attributes:
-        episodes: rollouts [1, T+1] of any T >= 1, with what the policy reads of ``obs`` and ``entries``, ``action``
+        episodes: rollouts [1, T+1] of any T >= 1, with the policy's ``obs`` and ``entries``, ``action``
             and, to learn from rewards, ``reward`` and ``terminated``. Slot T is the observation after the last step; if
             that step terminated the episode, it is not read.
         num_succeeded: episodes that ended with success.
@@ -69,7 +69,7 @@ class Demonstrations:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Demonstrations:
-        """Return what :meth:`to_data` was called for."""
+        """Return the demonstrations that :meth:`to_data` was called for."""
         episodes = [TensorDict(fields, batch_size=fields["action"].shape[:2]) for fields in data["episodes"]]
         return cls(episodes, data["num_succeeded"])
 
@@ -77,7 +77,7 @@ class Demonstrations:
         """Return a replay buffer on a device with all steps.
 
         Raises:
-            ConfigError: it does not fit the memory; nothing was allocated.
+            ConfigError: the data do not fit the memory; nothing was allocated.
         """
         longest = max(self.episodes, key=_num_steps)
         # Behind the steps of each episode is the observation after the last one.

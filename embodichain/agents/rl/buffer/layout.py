@@ -37,10 +37,10 @@ class RolloutField:
     Attributes:
         name: its key.
         writer: the only component that writes it.
-        shape: its dimensions behind [N, T+1]; "...": those of the environment.
+        shape: its dimensions behind [N, T+1]; "...": the environment's.
         dtype: None: each entry has another.
         exists: the condition under which a rollout has it.
-        is_nested: it is a TensorDict of tensors by name.
+        is_nested: a TensorDict of tensors by name.
         is_real_at_the_end: slot T is real.
     """
 
@@ -77,7 +77,7 @@ ROLLOUT_FIELDS = (
     # From the step's info: "rewards/<term>" and "metrics/<name>" float32 (of a chunk the sum over its steps), "success"
     # and "diverged" bool.
     RolloutField("info", "collector", (), None, "the environment's info has it", is_nested=True),
-    # Asynchronous collection: the version of the policy that chose the action (in slot T: of the value), and the
+    # Asynchronous collection: the version of the policy that chose the action (in slot T: the value), and the
     # number of versions that the learner's policy was ahead when it got the rollout.
     RolloutField("policy_version", "collector", (), torch.int64, "asynchronous", is_real_at_the_end=True),
     RolloutField("lag", "collector", (), torch.int64, "asynchronous, once handed out", is_real_at_the_end=True),
@@ -87,13 +87,13 @@ ROLLOUT_FIELDS = (
 
 @dataclass(frozen=True)
 class RolloutOrigin:
-    """Where a rollout comes from.
+    """The origin of a rollout.
 
     Attributes:
         env_set: index of the set of environments.
         number: number of the set's rollouts begun before.
         continues: no rollout was dropped between the set's previous one and this one.
-        state: of the environments and their collector after its last step, for a checkpoint.
+        state: environments' and their collector's state after its last step, for a checkpoint.
     """
 
     env_set: int = 0
@@ -120,8 +120,8 @@ def allocate_rollout(
 ) -> TensorDict:
     """Return a zero-filled rollout of batch size [N, T+1].
 
-    The storage is time-major ([T+1, N, ...], shown transposed): what one step writes, and what one iteration of the
-    backward recursion of GAE reads, is contiguous.
+    The storage is time-major ([T+1, N, ...], shown transposed): the data of one step, and of one iteration of the
+    backward recursion of GAE, are contiguous.
 
     Args:
         extra_fields: names and widths of the policy's further fields.
@@ -130,8 +130,8 @@ def allocate_rollout(
         chunk_length: H; 1: single actions.
         log_prob_size: A', with chunks; None: A.
         obs_dtype: float32, or float64 of float64 observations that the policy normalises.
-        has_final: with ``final``.
-        is_versioned: with ``policy_version``.
+        has_final: has ``final``.
+        is_versioned: has ``policy_version``.
     """
     slots = rollout_len + 1
     sizes: dict[Dimension, tuple[int, ...]] = {

@@ -86,11 +86,11 @@ class ReplayBuffer:
         """Return an algorithm's buffer; log its size, which must fit the memory.
 
         Args:
-            capacity: as of the constructor, from ``algorithm.cfg.replay_capacity``.
-            rollout: as of the constructor.
+            capacity: argument of the constructor, from ``algorithm.cfg.replay_capacity``.
+            rollout: argument of the constructor.
 
         Raises:
-            ConfigError: it does not fit; nothing was allocated.
+            ConfigError: the rollout does not fit; nothing was allocated.
         """
         size = cls.bytes_needed(capacity, rollout)
         what = f"the {capacity:,} transitions of the replay buffer"
@@ -102,7 +102,7 @@ class ReplayBuffer:
         """Check that ``algorithm.cfg.batch_size`` transitions fit the memory.
 
         Raises:
-            ConfigError: they do not.
+            ConfigError: they do not fit.
         """
         transition = self._slots.bytes() // len(self._slots)
         what = f"the {size:,} transitions of a minibatch"
@@ -112,7 +112,7 @@ class ReplayBuffer:
     def bytes_needed(capacity: int, rollout: TensorDict) -> int:
         """Return the size of the storage of a buffer with these arguments."""
         slot = sum(values.element_size() * values.shape[2:].numel() for _, values in _stored(rollout))
-        # Beside a slot: a flag and an entry of the list of steps. Beside a ring: two counts.
+        # Per slot also a flag and an entry of the list of steps; per ring two counts.
         return rollout.batch_size[0] * (_ring(capacity, rollout) * (slot + 1 + 4) + 2 * 8)
 
     @property
@@ -122,7 +122,7 @@ class ReplayBuffer:
 
     @property
     def num_added(self) -> int:
-        """Number of steps so far, over all environments; those that have left the window included."""
+        """Number of steps so far, over all environments; also steps that have left the window."""
         return self.num_envs * self._num_added
 
     def add(self, rollout: TensorDict) -> None:
@@ -133,7 +133,7 @@ class ReplayBuffer:
                 ``terminated``; and, if it may have truncated episodes, ``truncated`` and ``final``.
 
         Raises:
-            ValueError: it has more steps than the one of the constructor.
+            ValueError: the rollout has more steps than the constructor's.
         """
         num_steps = rollout.batch_size[1] - 1
         if num_steps > self._max_steps:
@@ -186,7 +186,7 @@ class ReplayBuffer:
 
     @property
     def slot_bytes(self) -> int:
-        """Size of what ``read`` returns of a slot."""
+        """Size of a slot in the result of ``read``."""
         return sum(values[0].nbytes for values in self._fields().values())
 
     def state_dict(self) -> dict[str, Any]:
@@ -194,7 +194,7 @@ class ReplayBuffer:
         return {"num_added": self._num_added, "head": self._head, "num_dropped": self._num_dropped}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Load what ``state_dict`` returned, after ``write`` of the slots in its ``span``."""
+        """Load the result of ``state_dict``, after ``write`` of the slots in its ``span``."""
         self._num_added = state["num_added"]
         self._head, self._num_dropped = state["head"].to(self.device), state["num_dropped"].to(self.device)
         first, head = self.span(state)
@@ -222,7 +222,7 @@ class ReplayBuffer:
         return {name: values.index_select(0, rows).cpu() for name, values in self._fields().items()}
 
     def write(self, first: Tensor, last: Tensor, slots: Mapping[str, Tensor]) -> None:
-        """Write what ``read`` returned to its place."""
+        """Write the result of ``read`` to its place."""
         rows = self._rows_between(first, last)
         for name, values in self._fields().items():
             values.index_copy_(0, rows, slots[name].to(self.device))

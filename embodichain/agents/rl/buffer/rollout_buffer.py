@@ -53,7 +53,7 @@ class RolloutBuffer:
             rollout: the one of ``start_rollout``; nothing is copied.
 
         Raises:
-            ValueError: it is another TensorDict.
+            ValueError: the argument is another TensorDict.
         """
         if rollout is not self._rollout:
             raise ValueError("add() takes the rollout that start_rollout() returned, got another TensorDict")

@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 
 from embodichain.utils import ConfigError
 
-PROBLEM_KEY = "problem"  # in the config of a checkpoint whose parts cannot be described: the reason
+PROBLEM_KEY = "problem"  # in the config of a checkpoint with parts that cannot be described: the reason
 
 _Numbers = tuple[float, float] | Annotated[list[float], Field(min_length=2, max_length=2)]
 
@@ -45,7 +45,7 @@ class _Evaluation(TypedDict):
 
 
 class _Content(TypedDict):
-    """What ``Trainer.state_dict`` returns; the states of its parts are checked when they are loaded."""
+    """Result of ``Trainer.state_dict``; the states of its parts are checked when they are loaded."""
 
     __pydantic_config__ = ConfigDict(strict=True)  # type: ignore[misc]
 
@@ -89,7 +89,7 @@ def check_fields(content: Mapping[str, Any], fields: TypeAdapter[Any], path: Pat
     """Check the names and types of a checkpoint's entries; a ConfigError names the first wrong one.
 
     Args:
-        kind: what it should be a checkpoint of, for the message.
+        kind: expected kind of run, for the message.
     """
     try:
         fields.validate_python(dict(content))
@@ -104,7 +104,7 @@ def loading(path: str | Path, kind: str = "training") -> Iterator[None]:
     """Turn errors of objects that load their state from a checkpoint into a ConfigError of one line about the file.
 
     Args:
-        kind: what it should be a checkpoint of, for the message.
+        kind: expected kind of run, for the message.
     """
     try:
         yield

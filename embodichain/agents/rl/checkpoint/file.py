@@ -1,6 +1,6 @@
 """Checkpoint files: written whole or not at all, with a checksum, and loaded without running any code of theirs.
 
-A checkpoint is a zip archive of ``torch.save``, whose comment is the SHA-256 of all bytes before it.
+A checkpoint is a zip archive of ``torch.save``; its comment is the SHA-256 of all bytes before it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _HashedFile:
     Large models are written as they are: their archive is never whole in the memory.
 
     Attributes:
-        error: of the first write that failed, which torch's archive writer replaces by one of its own.
+        error: error of the first failed write, which torch's archive writer replaces by one of its own.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -56,7 +56,7 @@ class _HashedFile:
         """Do nothing: torch.save calls it."""
 
     def digest(self) -> str:
-        """Return the SHA-256 of what was written."""
+        """Return the SHA-256 of the written bytes."""
         return self._sha256.hexdigest()
 
     def _put(self, data: bytes | memoryview) -> None:
@@ -91,7 +91,7 @@ def pack(content: dict[str, Any]) -> tuple[memoryview, str]:
 
 
 def write_packed(path: Path, archive: memoryview, digest: str) -> None:
-    """Write what :func:`pack` returned; see :func:`write_atomically`."""
+    """Write the result of :func:`pack`; see :func:`write_atomically`."""
 
     def write(file: IO[bytes]) -> None:
         file.write(archive)
@@ -110,11 +110,11 @@ def load_checkpoint(path: str | Path, device: torch.device | str = "cpu", sha256
     """Read a checkpoint.
 
     Args:
-        sha256: of its archive; None: any.
+        sha256: hash of its archive; None: any.
 
     Raises:
         DamagedCheckpointError: there is no such file, it is damaged, or its archive is another.
-        ConfigError: it is of another format.
+        ConfigError: the file has another format.
     """
     try:
         data = read_bytes(path)

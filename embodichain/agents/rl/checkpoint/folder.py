@@ -18,12 +18,12 @@ _LATEST, _BEST = "latest.json", "best.json"
 class CheckpointFolder:
     """The folder ``checkpoints`` of a run.
 
-    ``latest.json`` and ``best.json`` name a file beside them (``file``, and its ``step``); unlike links they survive
+    ``latest.json`` and ``best.json`` name a file of the folder (``file``, and its ``step``); unlike links they survive
     copying. Each checkpoint names the best one of its time, too, so that a process that is killed between the two loses
     neither. A checkpoint's name is ``<exp_name>_step_<step>.pt``.
 
     Args:
-        keep_last: number of checkpoints to keep beside the best one; None: all.
+        keep_last: number of checkpoints to keep in addition to the best one; None: all.
 
     Attributes:
         path: the folder.
@@ -40,11 +40,11 @@ class CheckpointFolder:
         """Write a checkpoint as the latest, delete those that need not be kept, and return its path.
 
         Args:
-            content: as for ``save_checkpoint``. Its ``best_checkpoint`` names the file of the best one so far, which
+            content: as for ``save_checkpoint``. Its ``best_checkpoint`` names the best one's file so far, which
                 may be this one; ``best_success`` is that one's success rate.
 
         Raises:
-            OSError: it cannot be written; the earlier ones are unchanged.
+            OSError: the file cannot be written; the earlier ones are unchanged.
         """
         self.create()
         path = self.path_of(step)

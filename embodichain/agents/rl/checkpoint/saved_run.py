@@ -28,7 +28,7 @@ __all__ = [
     "names_run",
 ]
 
-_WRITTEN = ("export", "rewards", "videos")  # commands write these beside a checkpoint outside a run's folder
+_WRITTEN = ("export", "rewards", "videos")  # commands write these next to a checkpoint outside a run's folder
 _OF_LAST_RUN = (Path("latest"), Path("best"), Path("latest/best"))
 
 
@@ -87,8 +87,8 @@ def find_run_folder(target: str, exp_name: str | None = None) -> Path:
     """Return the folder of the run that a user names, to resume or to read it; it may have no checkpoint yet.
 
     Args:
-        target: as :func:`find_run` takes it.
-        exp_name: of the runs that ``latest`` and ``best`` consider; None: all.
+        target: run as for :func:`find_run`.
+        exp_name: experiment name of the runs that ``latest`` and ``best`` consider; None: all.
 
     Raises:
         ConfigError: there is none, or it has links that lead out of it.
@@ -129,7 +129,7 @@ def _is_of_last_run(path: Path) -> bool:
 
 
 def check_is_no_config(target: str, instead: str = "") -> None:
-    """Raise a ConfigError if what is to be a run is a config; ``instead`` is advised before training it."""
+    """Raise a ConfigError if the given run is a config; ``instead`` is advised before training it."""
     if not names_config(target):
         return
     path = Path(target)
@@ -150,10 +150,10 @@ def _no_such_run(target: object) -> ConfigError:
 
 
 def load_resumed_run(folder: Path, target: str) -> SavedRun:
-    """Read the checkpoint to continue from: the one that ``target`` names, or else the folder's latest.
+    """Read the checkpoint to continue from: the checkpoint that ``target`` names, or else the folder's latest.
 
     Args:
-        folder: what :func:`find_run_folder` has returned for the target.
+        folder: result of :func:`find_run_folder` for the target.
 
     Raises:
         ConfigError: there is none, or it cannot be read.

@@ -2,7 +2,7 @@
 
 Legend: N envs.
 
-A segment is a file of the same form as a checkpoint, in the folder ``replay`` beside the checkpoints. It has a range of
+A segment is a file in a checkpoint's form, in the folder ``replay`` next to the checkpoints. It has a range of
 slots of each environment's stream, of which the last one is the head at that time: only its observation is real, and
 the next segment has it again. A checkpoint names the segments that its buffers need, in their order, with the digests
 of their files.
@@ -24,7 +24,7 @@ from embodichain.utils import ConfigError, logger
 SEGMENTS = "replay"
 """Name of the folder."""
 SEGMENT_BYTES = 2**25
-"""Size of a segment's slots at most: a save needs little memory beside the buffer's own."""
+"""Size of a segment's slots at most: a save needs little memory beyond the buffer's own."""
 
 
 class Store(Protocol):
@@ -38,7 +38,7 @@ class Store(Protocol):
         """Return all but the slots, which is small, as plain data."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load what ``state_dict`` returned, after the slots of that time."""
+        """Load the result of ``state_dict``, after the slots of that time."""
 
     def span(self, state: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
         """Return the first and the last slot that were held at the time of a ``state_dict``, [N] int64 each.
@@ -50,7 +50,7 @@ class Store(Protocol):
         """Return a copy of the slots ``first`` to ``last`` [N], by field, environment by environment, on the CPU."""
 
     def write(self, first: Tensor, last: Tensor, slots: dict[str, Tensor]) -> None:
-        """Write what ``read`` returned."""
+        """Write the result of ``read``."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class SegmentFolder:
 
     Args:
         path: the folder ``checkpoints``, which exists.
-        rank: of the process, in the files' names.
+        rank: process's rank, in the files' names.
     """
 
     def __init__(self, path: Path, rank: int) -> None:
@@ -88,11 +88,11 @@ class SegmentFolder:
     def save(self, stores: Mapping[str, Store], states: Mapping[str, Any]) -> dict[str, Any]:
         """Write those slots that no segment has yet, and return the checkpoint's entry.
 
-        If it fails, the next save continues with what is missing.
+        If it fails, the next save continues with the missing part.
 
         Args:
-            stores: by name.
-            states: their ``state_dict`` at the time to save, of now or before the latest rollout was added.
+            stores: stores by name.
+            states: their ``state_dict`` at the time to save: now, or before the latest rollout was added.
 
         Raises:
             OSError: the disk is full, or the like.
@@ -101,7 +101,7 @@ class SegmentFolder:
         return {name: self._save(name, store, states[name]) for name, store in stores.items()}
 
     def load(self, stores: Mapping[str, Store], saved: Mapping[str, Any], checkpoints: Path) -> None:
-        """Load what ``save`` returned.
+        """Load the result of ``save``.
 
         Args:
             checkpoints: the folder of the checkpoint; if it is not this one, the next save writes all slots.
@@ -119,8 +119,8 @@ class SegmentFolder:
         """Delete the segments that no checkpoint needs.
 
         Args:
-            checkpoints: all that exist.
-            newest: the one that was just written, with ``content``.
+            checkpoints: all existing ones.
+            newest: newly written one, with ``content``.
         """
         self._named[newest] = _files(content)
         self._named = {path: self._files_of(path) for path in checkpoints}

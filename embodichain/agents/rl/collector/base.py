@@ -11,7 +11,7 @@ from tensordict import TensorDict
 
 StepCallback = Callable[[TensorDict, dict[str, Any]], None]
 """Called after every step with the policy's fields of that step (``obs``, ``action``, ``sample_log_prob``, ``value``,
-and what else the policy reads and writes; batch size [N]; overwritten by the next rollout) and the environment's
+and the policy's other fields; batch size [N]; overwritten by the next rollout) and the environment's
 ``info``; in the thread that collects."""
 
 
@@ -54,21 +54,21 @@ class BaseCollector(ABC):
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: B027 (nothing where there is no state)
-        """Load what ``state_dict`` returned."""
+        """Load the result of ``state_dict``."""
 
     def env_state_dict(self) -> dict[str, Any] | None:
         """Return the environments' state at the start of the next rollout; None if they do not save theirs."""
         return None
 
     def load_env_state_dict(self, state: dict[str, Any]) -> bool:
-        """Load what ``env_state_dict`` returned; return whether the episodes continue."""
+        """Load the result of ``env_state_dict``; return whether the episodes continue."""
         return False
 
     def start(self) -> None:  # noqa: B027 (nothing runs in the background)
         """Begin to collect in the background, if the collector does."""
 
     def stop(self) -> None:  # noqa: B027
-        """Stop what ``start`` began."""
+        """Stop the work that ``start`` began."""
 
     @contextmanager
     def paused(self) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Writes what a step's ``info`` has, and the final observations, into the rollout; the host reads nothing.
+"""Writes a step's ``info`` and the final observations into the rollout; the host reads nothing.
 
 Legend: N envs, T rollout steps, K names.
 """
@@ -80,7 +80,7 @@ class FinalSlots:
                 self._inputs[key] = final[key].transpose(0, 1).unbind(0)
 
     def write(self, t: int, cut: Tensor, given: TensorDict, value: Tensor, is_rows: bool) -> None:
-        """Write the policy's input and value into slot ``t`` of the rows ``cut`` [N]; ``is_rows``: of these alone."""
+        """Write the policy's input and value into slot ``t`` of the rows ``cut`` [N]; ``is_rows``: for these alone."""
         columns = [(self._values[t], value), *((slots[t], given[key]) for key, slots in self._inputs.items())]
         for slot, values in columns:
             if is_rows:

@@ -31,10 +31,10 @@ class SyncCollector(BaseCollector):
 
     Episodes and the policy's recurrent state continue from one rollout to the next: the environments are reset once,
     by the constructor, and then reset themselves, unless ``reset`` is called. The first steps are checked: the
-    environments must write into the rollout what they return.
+    environments must write their results into the rollout.
 
     Args:
-        device: of the policy and the collector's own rollout.
+        device: device of the policy and the collector's own rollout.
         on_step_callback: called after every step.
         versioned: the policy writes its ``policy_version`` [N], and the rollouts have it.
 
@@ -76,7 +76,7 @@ class SyncCollector(BaseCollector):
         return {"next": self._next}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load what ``state_dict`` returned."""
+        """Load the result of ``state_dict``."""
         self._next = state["next"].to(self.device)
 
     def env_state_dict(self) -> dict[str, Any] | None:
@@ -84,7 +84,7 @@ class SyncCollector(BaseCollector):
         return self.env.state_dict() if isinstance(self.env, SavesState) else None
 
     def load_env_state_dict(self, state: dict[str, Any]) -> bool:
-        """Load what ``env_state_dict`` returned; see ``BaseCollector.load_env_state_dict``."""
+        """Load the result of ``env_state_dict``; see ``BaseCollector.load_env_state_dict``."""
         if not isinstance(self.env, SavesState):
             return False
         if self.env.load_state_dict(state) is False:
@@ -211,9 +211,9 @@ def _threads_beside(env: VecEnv) -> AbstractContextManager[None]:
 
 
 def _checked_steps(step: Step, rollout: TensorDict, name: str) -> Step:
-    """Return a ``step`` whose first calls raise ConfigError if the rollout [N, T+1] lacks what they returned.
+    """Return a ``step`` that in its first calls raises ConfigError if the rollout [N, T+1] lacks their results.
 
-    The first slots are filled with what no environment writes: NaN rewards, and flags that are all True, then all
+    The first slots get values that no environment writes: NaN rewards, and flags that are all True, then all
     False. This detects unwritten slots even among rewards of 0. ``name`` is the environment's class, for messages.
     """
     num_checked = min(_CHECKED, rollout.batch_size[1] - 1)

@@ -34,7 +34,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that every command with a training takes, beside its config and the run to resume."""
+    """Add the options that every command with a training takes, in addition to its config and the run to resume."""
     parser.add_argument(
         "--distributed",
         action=argparse.BooleanOptionalAction,

@@ -22,8 +22,8 @@ class ShippedConfig:
     """A shipped training config.
 
     Attributes:
-        path: of its file.
-        variant: what its file's name says: ``"quickstart"``, ``"grpo"``; of ``train_config.json`` the whole stem.
+        path: path of its file.
+        variant: variant in its file's name: ``"quickstart"``, ``"grpo"``; the whole stem of ``train_config.json``.
         env_id: the task that it trains.
         algorithm: its algorithm's name.
         is_first: whether the task's name alone means it.
@@ -52,8 +52,8 @@ def find_config(target: str | Path) -> Path:
     """Return the config file that a user names.
 
     Args:
-        target: its path, from the working directory or else from where the shipped ones begin; a folder with one such
-            file; or a shipped one's name: that of its folder, alone or with variant or algorithm (``push_cube/grpo``),
+        target: its path, from the working directory or else from the shipped ones' root; a folder with one such
+            file; or a shipped one's name: its folder's, alone or with variant or algorithm (``push_cube/grpo``),
             or with the id of an environment in place of the folder.
 
     Raises:
@@ -65,7 +65,7 @@ def find_config(target: str | Path) -> Path:
     if path.is_dir() and (files := _files(path)):
         return _announced(_only(files, path))
     if path.suffix in CONFIG_SUFFIXES or (path.exists() and not path.is_dir()):
-        return path  # its reader says what is wrong with it
+        return path  # its reader reports the error
     names = _names()
     if str(target) in names:
         return _announced(names[str(target)])
@@ -88,10 +88,10 @@ def find_named_file(name: str, folder: Path, place: str) -> Path:
     """Return the path of a file that a config names.
 
     Args:
-        name: from the working directory, or else from the config's folder, one above it, or where the shipped configs
-            begin.
+        name: path from the working directory, or else from the config's folder, one above it, or the shipped configs'
+            root.
         folder: the config's.
-        place: of the name in the config, for messages.
+        place: name's place in the config, for messages.
 
     Raises:
         ConfigError: there is no such file.

@@ -40,7 +40,7 @@ def apply_overrides(data: dict[str, Any], overrides: Sequence[str], problems: li
 
 
 def _element_problems(node: Mapping[str, Any], key: str, override: str, is_entered: bool) -> list[str]:
-    """Return what is wrong with an element of a list: ``sensor.0``, or ``sensor[0]``, as errors name it."""
+    """Return the error of an element of a list: ``sensor.0``, or ``sensor[0]``, as errors name it."""
     name = _ELEMENT.sub("", key)
     if isinstance(node.get(name), list) and (is_entered or name != key):
         return [f"override '{override}': elements of a list cannot be set: give the whole list, {name}=[...]"]
@@ -48,10 +48,10 @@ def _element_problems(node: Mapping[str, Any], key: str, override: str, is_enter
 
 
 def split_overrides(overrides: Sequence[str], env_keys: Collection[str]) -> tuple[list[str], list[str]]:
-    """Return the overrides of the training config, and those of the environment's, which begin at its own top.
+    """Return the overrides of the training config, and the environment's, which begin at its own top.
 
     Args:
-        overrides: of either: ``env.rewards.reach.weight=2``; also ``trainer.gym_config.env.rewards.reach.weight=2`` and
+        overrides: ``env.rewards.reach.weight=2``; also ``trainer.gym_config.env.rewards.reach.weight=2`` and
             ``gym_config.env.rewards.reach.weight=2``, its path in a run's ``config.json``.
         env_keys: the keys of an environment's config; the training config has none of them.
 

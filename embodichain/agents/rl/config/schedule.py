@@ -11,7 +11,7 @@ def parse_period(period: int | str) -> tuple[int, bool]:
     """Return the number, and whether it counts iterations (``"100 it"``) instead of environment steps.
 
     Raises:
-        ValueError: it is neither, or not positive.
+        ValueError: the period is neither, or not positive.
     """
     match = re.fullmatch(r"\s*(\d+)\s*(it)?\s*", str(period))
     if match is None or int(match[1]) == 0:
@@ -24,7 +24,7 @@ class Schedule:
 
     Args:
         period: environment steps, or ``"100 it"`` for iterations.
-        place: of the value in the config, for the ConfigError of a wrong one.
+        place: value's place in the config, for the ConfigError of a wrong one.
     """
 
     def __init__(self, period: int | str, place: str) -> None:

@@ -17,7 +17,7 @@ from embodichain.utils.errors import collected
 from embodichain.utils.validation import RayTracing
 
 MOST_EPISODES = 1_000_000
-"""Of one evaluation: the results of all are kept in memory."""
+"""Limit of one evaluation: the results of all are kept in memory."""
 
 _NAME = r"^[\w.\-]+$"
 _LONGEST_NAME = 190  # bytes: files have at most 255, of which a step, an ending and a process's number take some
@@ -46,7 +46,7 @@ Period = Annotated[int | str, AfterValidator(_check_period)]
 
 @configclass
 class EventsCfg:
-    """Events beside those of the environment's own config."""
+    """Events in addition to the environment's own config."""
 
     train: dict[str, Any] = field(default_factory=dict)
     """In the training environment, by name."""
@@ -64,7 +64,7 @@ class AsynchronousCfg:
     """Maximum number of finished rollouts that wait for the learner; null: ``max_staleness`` + 1."""
     env_groups: Annotated[int, Field(ge=1, le=2)] = 1
     """Sets of ``num_envs`` environments, each giving whole rollouts: with 2, one steps while the other's actions are
-    computed. To keep both busy beside the learner takes a ``max_staleness`` of 2."""
+    computed. To keep both and the learner busy takes a ``max_staleness`` of 2."""
 
 
 @configclass
@@ -75,7 +75,7 @@ class LoggerCfg:
     """``"MLflowLogger"``, ``"TrackioLogger"``, or the dotted path of ``func(run, **params)`` in a module that you
     allow."""
     params: dict[str, Any] = field(default_factory=dict)
-    """Its arguments beside the run."""
+    """Its arguments other than the run."""
 
 
 @configclass
@@ -89,11 +89,11 @@ class TrainerCfg:
     ] = "generic_exp"
     """Names the output folder."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
-    """Of the environments; torch, numpy and Python's random have seed + rank."""
+    """Seed of the environments; torch, numpy and Python's random have seed + rank."""
     device: MayChange[str] = "auto"
-    """Of the learner and the physics: ``"cpu"``, ``"cuda:0"``, or ``"auto"``: cuda when there is one."""
+    """Device of the learner and the physics: ``"cpu"``, ``"cuda:0"``, or ``"auto"``: cuda when there is one."""
     sim_device: MayChange[str | None] = None
-    """Where the physics runs, if not on ``device``: ``"cpu"``, ``"cuda:<number>"``, or ``"warp:cpu"``, the GPU's engine
+    """Device of the physics, if not ``device``: ``"cpu"``, ``"cuda:<number>"``, or ``"warp:cpu"``, the GPU's engine
     on the processor. None: as the environment's config says (``env.sim_cfg.sim_device``)."""
     headless: MayChange[bool] = True
     """No window."""
@@ -118,9 +118,9 @@ class TrainerCfg:
     save_freq: MayChange[Period] = 50000
     """The same for checkpoints. The last iteration always saves."""
     keep_last: MayChange[PositiveInt | None] = None
-    """Number of latest checkpoints to keep, beside the best one; null: all."""
+    """Number of latest checkpoints to keep, in addition to the best one; null: all."""
     precision: Literal["float32", "bf16"] = "float32"
-    """Of the updates' matrix products and convolutions. ``"bf16"`` is faster where the processor has it; parameters,
+    """Precision of matrix products and convolutions in updates. ``"bf16"`` is faster where the processor has it; parameters,
     optimiser, log-probabilities and losses stay float32."""
     torch_threads: MayChange[Annotated[PositiveInt, Field(le=1024)] | None] = None
     """Threads of the updates; null: by the size of the networks, one for small ones."""
@@ -128,7 +128,7 @@ class TrainerCfg:
     """Print where the time went at the end, and write ``profile.txt`` and ``profile.json``; ``"trace"`` also writes a
     trace of one iteration, ``profile_trace.json``, for chrome://tracing or https://ui.perfetto.dev."""
     viewer: MayChange[bool] = False
-    """Show some environments, the reward terms and a button to pause on a page for this machine's browser, whose
+    """Show some environments, the reward terms and a button to pause on a page for this machine's browser; its
     address is logged; needs the extra ``viewer``. Not together with ``asynchronous``."""
     max_skipped_updates: MayChange[PositiveInt] = 5
     """Updates in a row without a single gradient step, because none was finite, that end the run."""
@@ -139,9 +139,9 @@ class TrainerCfg:
     loggers: MayChange[list[LoggerCfg]] = []
     """Loggers that get the metrics and videos, too; see docs/watching.md."""
     events: EventsCfg = field(default_factory=EventsCfg)
-    """Events beside those of the environment's own config."""
+    """Events in addition to the environment's own config."""
     distributed: MayChange[bool] = False
-    """Several processes, one a device: those that torchrun has started, or else one for each GPU."""
+    """Several processes, one a device: torchrun's, or else one for each GPU."""
     hang_seconds: MayChange[Annotated[float, Field(ge=1)]] = 20.0
     """With several processes: time without a step or heartbeat of one of them, s, after which the training ends."""
     asynchronous: AsynchronousCfg | None = None
@@ -198,11 +198,11 @@ class TrainCfg:
     """A whole training config."""
 
     trainer: TrainerCfg
-    """How long, on what, and what is logged."""
+    """Length, environment, device and logging of the training."""
     policy: dict[str, Any]
     """Has ``name``; the rest is the policy's own."""
     algorithm: AlgorithmBlockCfg
-    """What improves the policy."""
+    """Algorithm that improves the policy."""
 
 
 _BLOCKS = frozenset({"trainer", "runtime", "policy", "algorithm"})  # by which a training config is known

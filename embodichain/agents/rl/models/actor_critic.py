@@ -86,7 +86,7 @@ def build_actor_critic(
 class GaussianPolicy(Policy):
     """Actions are normal around a mean that a subclass computes; their learned std is the same in all states.
 
-    The arguments are those of ``ActorCritic``.
+    Arguments as for ``ActorCritic``.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class ActorCritic(GaussianPolicy):
 
 
 class ActorOnly(ActorCritic):
-    """An ``ActorCritic`` without a critic, whose values are 0: for algorithms without one."""
+    """An ``ActorCritic`` without a critic, with values 0: for algorithms without one."""
 
     def __init__(
         self,

@@ -66,7 +66,7 @@ class ObsGroupsCfg:
     actor: list[str] = ["*"]
     """Read by the actor."""
     critic: list[str] = ["*"]
-    """Read by the critic, which is only needed in training: it may read what the robot cannot measure."""
+    """Read by the critic, which is only needed in training: it may read entries that the robot cannot measure."""
 
 
 @configclass
@@ -88,7 +88,7 @@ class PolicyCfg:
     """Map actions into the action space's bounds by tanh, instead of clipping by the environment."""
     scale_actions: bool | None = None
     """Without ``squash``, map the policy's actions linearly from [-1, 1] to the action space's finite bounds; the
-    environment clips what lies beyond. Null: in Gymnasium environments alone."""
+    environment clips actions beyond. Null: in Gymnasium environments alone."""
     obs_groups: ObsGroupsCfg = ObsGroupsCfg()
     """Entries of the flat observation that each network reads; by default all."""
     init_from: str | None = None
@@ -119,8 +119,8 @@ class PolicySpaces:
     Attributes:
         obs_dim: O.
         action_dim: A.
-        action_space: of one environment, or A.
-        observation_space: the structured one of one environment, if known.
+        action_space: one environment's action space, or A.
+        observation_space: one environment's structured space, if known.
     """
 
     obs_dim: int
@@ -132,7 +132,7 @@ class PolicySpaces:
         """Return the structured observation space, needed by ``place`` in the config.
 
         Raises:
-            ConfigError: it is unknown.
+            ConfigError: the name is unknown.
         """
         if self.observation_space is None:
             raise ConfigError(f"{place}: needs the environment's structured observation space (observation_space)")
@@ -143,7 +143,7 @@ def check_action_dim(action_dim: int | None, given: PolicySpaces) -> None:
     """Check the ``action_dim`` of a block, if it has one.
 
     Raises:
-        ConfigError: it is not the environment's.
+        ConfigError: the space is not the environment's.
     """
     if action_dim not in (None, given.action_dim):
         raise ConfigError(f"policy.action_dim is {action_dim}, the environment's action size is {given.action_dim}")
@@ -211,7 +211,7 @@ def build_squash(cfg: PolicyCfg, given: PolicySpaces) -> LinearScale | None:
 
 
 def build_encoder(cfg: ImageEncoderCfg, given: PolicySpaces) -> ImageEncoder:
-    """Build what several networks read of images.
+    """Build the image encoder that several networks share.
 
     Raises:
         ConfigError: an entry to read is missing, no image, or too small for the convolutions.
@@ -252,11 +252,11 @@ def run_networks(networks: Sequence[nn.Module], obs: torch.Tensor, td: TensorDic
 
 
 RunNetworks = Callable[[Sequence[nn.Module], torch.Tensor, TensorDict], list[torch.Tensor]]
-"""What computes ``run_networks``."""
+"""Function that computes ``run_networks``."""
 
 
 def network_keys(*networks: nn.Module) -> tuple[str, ...]:
-    """Return the unique entries that networks read beside the flat observation."""
+    """Return the unique entries that networks read in addition to the flat observation."""
     readers = [network for network in networks if isinstance(network, CNN | ImageEncoder)]
     return tuple(dict.fromkeys(key for network in readers for key in network.keys))
 

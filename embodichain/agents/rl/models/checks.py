@@ -27,7 +27,7 @@ from embodichain.utils.observations import entry_spaces, zero_entries
 from embodichain.utils.state import generators_state, load_generators_state
 
 _ROWS = 2  # M; with one, [M, 1] broadcasts to [M, M] as if it were right
-_LOG_PROB_TOLERANCE = 1e-2  # absolute and relative: what is left where an action is inverted, or in bfloat16
+_LOG_PROB_TOLERANCE = 1e-2  # absolute and relative: rounding of inverted actions and bfloat16
 _ACTION_TOLERANCE = 1e-4  # likewise, of one computation that runs twice
 _BUILT_IN = (ActorCritic, ActorCriticRecurrent, ActorOnly)
 # How the methods are declared, and with how many arguments, `self` included, they are called.
@@ -43,10 +43,10 @@ _INTERFACE = (
 
 
 def check_policy_class(policy_class: Any) -> None:
-    """Check that a class is a policy whose methods can be called as ``Policy`` declares them.
+    """Check that a class is a policy with methods that can be called as ``Policy`` declares them.
 
     Raises:
-        ConfigError: one line with what is missing or different.
+        ConfigError: one line with the missing or different part.
     """
     name = getattr(policy_class, "__name__", repr(policy_class))
     if not (inspect.isclass(policy_class) and issubclass(policy_class, Policy)):
@@ -82,13 +82,13 @@ def check_policy(
     Args:
         policy: the policy, on ``device``.
         obs_space: flattened observation space, or its size.
-        action_space: the action space, whose last dimension is A, or A.
+        action_space: the action space with last dimension A, or A.
         observation_space: one environment's structured observation space; without it, a policy that reads its entries
             is not called.
         evaluated: entries of ``evaluate_actions`` that the algorithm reads.
 
     Raises:
-        ConfigError: one line with the policy's class, the method, and what is missing or of another shape, or the
+        ConfigError: one line with the policy's class, the method, and the missing or misshapen entry, or the
             numbers that differ.
     """
     if type(policy) in _BUILT_IN or "typed" in vars(type(policy)):
@@ -131,7 +131,7 @@ def _as_it_was(policy: Policy) -> Iterator[None]:
 
 
 def _check_choice(policy: Policy, rollout: TensorDict) -> None:
-    """Check what is written when actions are chosen and states valued, and put it into all slots of the rollout."""
+    """Check the fields written when actions are chosen and states valued, and put it into all slots of the rollout."""
     shapes = _written(policy, rollout)
     given = _first_inputs(rollout)
     expected = shapes | ({"next_state": torch.Size([policy.state_size])} if policy.state_size else {})
@@ -143,13 +143,13 @@ def _check_choice(policy: Policy, rollout: TensorDict) -> None:
 
 
 def _written(policy: Policy, rollout: TensorDict) -> dict[str, torch.Size]:
-    """Return what a policy's ``forward`` writes for the rollout, name -> shape without the batch dimensions."""
+    """Return a policy's fields written by ``forward`` for the rollout, name -> shape without the batch dimensions."""
     shapes = {name: rollout[name].shape[2:] for name in ("action", "sample_log_prob", "value")}
     return shapes | {name: torch.Size([width]) for name, width in policy.extra_fields}
 
 
 def _first_inputs(rollout: TensorDict) -> TensorDict:
-    """Return what a policy is given at the rollout's first step, [M]; a copy, since policies write into it."""
+    """Return a policy's input at the rollout's first step, [M]; a copy, since policies write into it."""
     inputs = [name for name in ("obs", "entries", "state") if name in rollout.keys()]  # noqa: SIM118 (a TensorDict)
     return rollout[:, 0].select(*inputs).clone()
 

@@ -21,7 +21,7 @@ from embodichain.utils.configclass import field
 
 @configclass
 class ConvolutionsCfg:
-    """Convolutions over an image; by default those of Mnih et al., "Human-level control ...", Nature 518, 2015."""
+    """Convolutions over an image; by default as in Mnih et al., "Human-level control ...", Nature 518, 2015."""
 
     channels: Annotated[list[PositiveInt], Field(min_length=1)] = field(default_factory=lambda: [32, 64, 64])
     """Output channels of the convolutions, from the image on."""
@@ -65,7 +65,7 @@ class CNNCfg:
 
 @configclass
 class ImageEncoderCfg:
-    """The ``encoder`` block of a policy whose networks share what they read of images."""
+    """The ``encoder`` block of a policy with networks that share an image encoder."""
 
     keys: Annotated[list[str], Field(min_length=1)] = field(kw_only=True)
     """Entries of the observation that are images, such as ``sensor/cam/color``."""
@@ -78,7 +78,7 @@ class ImageEncoderCfg:
 class ImageEncoder(nn.Module):
     """Features of images for several networks: convolutions, a linear layer, layer normalisation and tanh.
 
-    The layers behind the convolutions are those of Yarats et al., "Improving Sample Efficiency in Model-Free
+    The layers behind the convolutions follow Yarats et al., "Improving Sample Efficiency in Model-Free
     Reinforcement Learning from Images", 2021: features of one scale, in [-1, 1], whatever the convolutions learn.
 
     Args:

@@ -1,7 +1,7 @@
 """Normal distributions of actions, plain or mapped to bounds (``squash.py``).
 
 Legend: ... any batch dimensions, A action size, H actions of a chunk. A distribution of chunks has H A components,
-whose log-probabilities stay apart.
+with separate log-probabilities.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ def evaluate_gaussian(
 
     The entropy of a squashed distribution has no closed form: it is that of the normal distribution plus the mean of
     log |da/du|, here estimated from one sample u = mean + std * noise for each state, with its gradient. ``mean`` and
-    ``log_std`` are the normal distribution's, whose KL divergence is that of the squashed ones too.
+    ``log_std`` are the normal distribution's; its KL divergence also holds for the squashed ones.
 
     Args:
         td: has the ``action`` or, with ``squash``, the ``raw_action``, as ``sample_gaussian`` wrote it.
-        mean, log_std, squash, chunk_length: as in ``sample_gaussian``.
+        mean, log_std, squash, chunk_length: arguments as in ``sample_gaussian``.
     """
     raw = td["action"].flatten(td.batch_dims) if squash is None else td["raw_action"]
     if chunk_length == 1:
@@ -81,7 +81,7 @@ def evaluate_gaussian(
 def _log_prob(
     raw: torch.Tensor, mean: torch.Tensor, log_std: torch.Tensor, squash: LinearScale | None, chunk_length: int
 ) -> torch.Tensor:
-    """Return log p, less log |da/du|: of each action [...], with chunks of each component of each, [..., H, A]."""
+    """Return log p, less log |da/du|, of each action [...]; with chunks of each component, [..., H, A]."""
     if chunk_length == 1:
         log_prob = gaussian_log_prob(raw, mean, log_std)
         return log_prob if squash is None else log_prob - squash.log_det(raw)

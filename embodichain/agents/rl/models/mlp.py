@@ -90,8 +90,8 @@ class MLP(nn.Sequential):
     """Linear layers with activations between them: [..., in_dim] -> [..., out_dim].
 
     With ``orthogonal_init`` weights are orthogonal, of gain sqrt(2) in the hidden layers and ``output_gain`` in the
-    last one, and biases are zero. PPO's reference implementation has a last gain of 0.01 for the actor, whose
-    first actions then hardly depend on the state, and of 1 for the critic: Huang et al., "The 37 Implementation Details
+    last one, and biases are zero. PPO's reference implementation has a last gain of 0.01 for the actor, so that
+    first actions hardly depend on the state, and of 1 for the critic: Huang et al., "The 37 Implementation Details
     of Proximal Policy Optimization", ICLR Blog Track 2022.
 
     Args:

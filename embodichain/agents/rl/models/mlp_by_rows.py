@@ -3,7 +3,7 @@
 Torch's own threads share out every operation, and wait for each other after each: with layers of some hundred units
 that takes as long as the products of matrices. Here a thread goes through all layers with its rows, and the threads
 meet twice in a gradient step, however many layers there are. None looks for work again and again while it waits, so
-that beside another busy process an update becomes slower by what it must, and not by ten times.
+that another busy process slows an update down proportionally, and not by ten times.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _aten = torch.ops.aten
 
 
 class _Activation(NamedTuple):
-    """An activation whose slope follows from its output.
+    """An activation with a slope that follows from its output.
 
     Attributes:
         apply_: replaces its input by the output.
@@ -43,7 +43,7 @@ class _Activation(NamedTuple):
     backward_: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-# The slope at an output y: of ELU 1 where y > 0, else y + 1; of ReLU 1 where y > 0, else 0; of tanh 1 - y^2.
+# The slope at an output y: ELU's is 1 where y > 0, else y + 1; of ReLU 1 where y > 0, else 0; of tanh 1 - y^2.
 _ACTIVATIONS: dict[type[nn.Module], _Activation] = {
     nn.ELU: _Activation(
         elu_, lambda grad, y: _aten.elu_backward.grad_input(grad, 1.0, 1.0, 1.0, True, y, grad_input=grad)
@@ -59,7 +59,7 @@ class RowThreads:
     """Threads of one torch thread each, the calling one included; a context manager that ends them.
 
     Args:
-        number: of threads.
+        number: number of threads.
     """
 
     def __init__(self, number: int) -> None:
@@ -81,7 +81,7 @@ class RowThreads:
 
 
 class RunByRows:
-    """Computes in threads what ``run_networks`` does: the outputs of networks, float32.
+    """Computes the outputs of networks in threads, as ``run_networks``, float32.
 
     Calls that need torch's own operations, or have a network without ``columns_and_mlp``, are ``run_networks``'s.
     """
@@ -104,7 +104,7 @@ def columns_and_mlp(network: nn.Module) -> tuple[Columns | None, MLP] | None:
     """Return a network's ``Columns``, if it has any, and the MLP behind it; None: ``mlps_by_rows`` cannot compute it.
 
     It computes an ``MLP`` on the CPU of linear layers with biases, of ELU, ReLU or tanh between them and nothing else,
-    without what would not be called: hooks, of their own or of all modules, and a ``forward`` of a single object.
+    without hooks, of their own or of all modules, and without a single object's ``forward``: these would not be called.
     """
     columns: Columns | None = None
     if type(network) is nn.Sequential and isinstance(network[0], Columns) and _is_called_plainly(network):
@@ -136,12 +136,12 @@ def _is_called_plainly(module: nn.Module) -> bool:
 def mlps_by_rows(networks: Sequence[MLP], inputs: Sequence[torch.Tensor], threads: RowThreads) -> list[torch.Tensor]:
     """Return the networks' outputs [..., out] for an input [..., in] each, with the parameters' gradients.
 
-    They are those of ``network(input)``, to rounding, under ``torch.autocast`` too. The inputs get no gradient, and
+    They equal ``network(input)``, to rounding, under ``torch.autocast`` too. The inputs get no gradient, and
     the outputs cannot be differentiated twice.
 
     Args:
-        networks: for which ``columns_and_mlp`` is not None.
-        inputs: all with the same leading dimensions.
+        networks: networks with a ``columns_and_mlp``.
+        inputs: tensors with the same leading dimensions.
         threads: each computes a part of the rows.
     """
     activations = [_ACTIVATIONS[type(network[1])] if len(network) > 1 else None for network in networks]
@@ -152,13 +152,13 @@ def mlps_by_rows(networks: Sequence[MLP], inputs: Sequence[torch.Tensor], thread
 
 
 class _Layers(NamedTuple):
-    """An MLP's: what is between the linear ones, and weight [out, in] and bias [out] of each of these."""
+    """An MLP's layers: the activation, and weight [out, in] and bias [out] of each linear one."""
 
     activation: _Activation | None
     parameters: list[torch.Tensor]
 
     def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
-        """Return what goes into each linear layer, and the output."""
+        """Return each linear layer's input, and the output."""
         values = [x]
         for weight, bias in zip(self.parameters[::2], self.parameters[1::2], strict=True):
             if len(values) > 1 and self.activation is not None:
@@ -170,8 +170,8 @@ class _Layers(NamedTuple):
         """Return the parameters' gradients.
 
         Args:
-            values: what went into each linear layer.
-            grad: of the output.
+            values: each linear layer's input.
+            grad: gradient of the output.
         """
         grads: list[torch.Tensor] = []
         for i in reversed(range(len(values))):
@@ -184,7 +184,7 @@ class _Layers(NamedTuple):
 
 
 _Kind = tuple[_Activation | None, int]
-"""Of a network: its activation, and how many parameters it has."""
+"""Kind of a network: its activation, and its number of parameters."""
 
 
 class _MLPsByRows(torch.autograd.Function):

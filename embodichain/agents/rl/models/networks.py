@@ -1,4 +1,4 @@
-"""Networks by name, for ``actor.type`` and ``critic.type``: users' own, beside ``mlp`` and ``cnn``."""
+"""Networks by name, for ``actor.type`` and ``critic.type``: users' own, next to ``mlp`` and ``cnn``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class NetworkTypeCfg:
     type: Annotated[str, Field(json_schema_extra={"not": {"enum": [*BUILT_IN]}})]
     """A registered name."""
     network_cfg: dict[str, Any] = {}
-    """Arguments of the network's class, beside ``in_dim`` and ``out_dim``."""
+    """Arguments of the network's class, without ``in_dim`` and ``out_dim``."""
 
     @field_validator("type")
     @classmethod

@@ -27,7 +27,7 @@ class Outliers:
 
     Attributes:
         count: their number.
-        index, value: of the first one in the batch [..., O].
+        index, value: first outlier in the batch [..., O].
         mean, std: expected there.
     """
 
@@ -53,14 +53,14 @@ class RunningNormalizer(nn.Module):
         dim: O.
 
     Attributes:
-        outliers: of the last ``update``, or None.
+        outliers: outliers of the last ``update``, or None.
     """
 
     count: torch.Tensor  # float64 []
     mean: torch.Tensor  # float64 [O]
     m2: torch.Tensor  # float64 [O], sum of squared deviations from the mean
-    shift: torch.Tensor  # float32 [O], what forward subtracts
-    scale: torch.Tensor  # float32 [O], what forward multiplies by
+    shift: torch.Tensor  # float32 [O], subtracted by forward
+    scale: torch.Tensor  # float32 [O], factor in forward
 
     def __init__(self, dim: int) -> None:
         super().__init__()

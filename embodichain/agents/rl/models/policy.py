@@ -131,7 +131,7 @@ def valued(policy: Actor, td: TensorDict) -> TensorDict:
 def action_log_prob(evaluated: TensorDict) -> torch.Tensor:
     """Return the actions' log-probability from ``Policy.evaluate_actions``, under either name.
 
-    A policy may write into a copy of its input, whose ``sample_log_prob`` is the rollout's: ``log_prob`` comes first.
+    A policy may write into a copy of its input with the rollout's ``sample_log_prob``: ``log_prob`` comes first.
     """
     own = evaluated.get("log_prob", None)
     log_prob: torch.Tensor = evaluated["sample_log_prob"] if own is None else own
@@ -141,14 +141,14 @@ def action_log_prob(evaluated: TensorDict) -> torch.Tensor:
 class Policy(nn.Module, ABC):
     """Chooses actions and values states; ``td["obs"]`` is float32 [..., O] (``has_normalizer``: or float64).
 
-    The defaults of the attributes are those of a policy that reads the flat observation, is not recurrent and needs
+    The attributes' defaults fit a policy that reads the flat observation, is not recurrent and needs
     only ``action`` for ``evaluate_actions``.
     """
 
     evaluates: ClassVar[tuple[str, ...]] = EVALUATED
-    """Entries that ``evaluate_actions`` returns, of those that algorithms read."""
+    """Entries for algorithms that ``evaluate_actions`` returns."""
     obs_keys: tuple[str, ...] = ()
-    """Entries of the environment's structured observation that are read beside ``obs``: ``"sensor/cam/color"``. They
+    """Entries of the environment's structured observation read in addition to ``obs``: ``"sensor/cam/color"``. They
     are in ``td["entries"]``, a TensorDict by these names, with the environment's shapes and dtypes."""
     reads_flat_obs: bool = True
     """Whether actions depend on ``obs``; if not, an exported policy gets the entries of ``obs_keys`` alone."""
@@ -176,7 +176,7 @@ class Policy(nn.Module, ABC):
 
     @property
     def evaluation_fields(self) -> tuple[str, ...]:
-        """Fields of the rollout that ``evaluate_actions`` reads beside ``action``."""
+        """Fields of the rollout that ``evaluate_actions`` reads in addition to ``action``."""
         return (
             "obs",
             *(("entries",) if self.obs_keys else ()),
@@ -243,7 +243,7 @@ class Policy(nn.Module, ABC):
         """Merge observations [..., O] into the policy's input statistics, if it has any.
 
         The trainer calls this between two updates and never within one, so that the log-probabilities of a rollout and
-        those of its update are computed from the same inputs.
+        of its update are computed from the same inputs.
         """
 
     def reference(self) -> Policy:
@@ -257,7 +257,7 @@ class Policy(nn.Module, ABC):
             return deepcopy(self, shared).eval().requires_grad_(False)
 
     def diagnostics(self) -> dict[str, torch.Tensor]:
-        """Return scalars of the policy's state, logged beside the losses."""
+        """Return scalars of the policy's state, logged with the losses."""
         return {}
 
 
@@ -265,7 +265,7 @@ def load_policy_state(policy: Policy, saved: Mapping[str, Any], place: str) -> N
     """Load a ``state_dict`` of the same policy config; ``place`` is its source, for messages.
 
     Raises:
-        ConfigError: it does not fit, with each parameter that is missing, unknown or of another shape.
+        ConfigError: the checkpoint does not fit, with each parameter that is missing, unknown or of another shape.
     """
     try:
         policy.load_state_dict(dict(saved))

@@ -82,7 +82,7 @@ def build_actor_critic_recurrent(
 
 
 class ActorCriticRecurrent(GaussianPolicy):
-    """An actor-critic whose networks read the observation and the hidden state of a GRU.
+    """An actor-critic with networks that read the observation and the hidden state of a GRU.
 
     The GRU (Cho et al., "Learning Phrase Representations using RNN Encoder-Decoder", 2014) reads the actor's
     observations, so that the policy runs without the critic's. Its initial weights are orthogonal and its biases zero,
@@ -97,7 +97,7 @@ class ActorCriticRecurrent(GaussianPolicy):
         sequence_length: L; None: the whole rollout.
         actor_columns: columns of the observation that the GRU and the actor read, int64; None: all.
         critic_columns: the critic's columns.
-        normalize_obs, init_log_std, log_std_range, squash: as for ``ActorCritic``.
+        normalize_obs, init_log_std, log_std_range, squash: arguments as for ``ActorCritic``.
     """
 
     def __init__(

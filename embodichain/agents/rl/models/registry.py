@@ -166,7 +166,7 @@ def parse_policy_block(
     """Return a config's ``policy`` block in its typed form, checked before anything is built.
 
     Args:
-        allowed_imports: prefixes of modules, beside ours, in which a dotted path may name a policy; None: all that are
+        allowed_imports: prefixes of other modules than ours in which a dotted path may name a policy; None: all that are
             imported.
         given: networks that the block need not have.
 
@@ -216,7 +216,7 @@ def build_policy(
 ) -> Policy:
     """Build the policy that a config block names.
 
-    A user's class is built with those of ``obs_dim``, ``action_dim``, ``obs_space``, ``action_space``,
+    A user's class is built with the arguments among ``obs_dim``, ``action_dim``, ``obs_space``, ``action_space``,
     ``observation_space``, ``device`` and ``config`` (the block as plain data) that its ``__init__`` asks for by name.
 
     Args:
@@ -224,8 +224,8 @@ def build_policy(
             module. Names from config files go through ``parse_policy_block`` first.
         obs_space: flattened observation space, or its size.
         action_space: one environment's action space, or its size.
-        actor: for built-in policies: the network on the whole observation, instead of the block's.
-        critic: the same for the value.
+        actor: built-in policies' network on the whole observation, instead of the block's.
+        critic: network for the value, likewise.
         observation_space: one environment's structured observation space; blocks that name entries need it.
 
     Raises:
@@ -251,7 +251,7 @@ def build_policy(
             "config": config,
         }
         policy = _build_by_signature(policy_class, offered)
-    if config.get("scale_actions", False) is None:  # what null means to a policy that a script has built
+    if config.get("scale_actions", False) is None:  # null's meaning to a policy that a script has built
         config["scale_actions"] = False
     policy.block = config
     return policy

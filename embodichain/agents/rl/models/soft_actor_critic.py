@@ -1,4 +1,4 @@
-"""The policy of soft actor-critic: a squashed Gaussian whose std depends on the state, and critics of actions.
+"""The policy of soft actor-critic: a squashed Gaussian with a std that depends on the state, and critics of actions.
 
 Legend: ... any batch dimensions, O flattened observation size, F features of images (0 without an encoder), A action
 size, E critics.
@@ -46,12 +46,12 @@ class SoftActorCriticCfg(PolicyCfg):
     critic: NetworkBlock | None = None
     """Network of each critic, from the observation and an action to the action's value."""
     encoder: ImageEncoderCfg | None = None
-    """What actor and critics share to read images; the critics' loss alone trains it. Null: networks that read images
+    """Image encoder shared by actor and critics; the critics' loss alone trains it. Null: networks that read images
     are of type ``cnn``, each with convolutions of its own."""
     slope_floor: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Added to the slope of tanh in log-densities. 0: they are exact, and the entropy pulls back every action, however
-    near to its bound. 1e-6 (Stable-Baselines3, CleanRL): it leaves actions there, which tasks learn faster whose best
-    actions are the bounds."""
+    near to its bound. 1e-6 (Stable-Baselines3, CleanRL): it leaves actions there, which helps tasks with the
+    bounds as the best actions."""
     num_critics: PositiveInt = 2
     """Critics, which differ in their initial weights."""
 
@@ -194,7 +194,7 @@ class SoftActorCritic(Policy):
         return mean, bounded(log_std + self.init_log_std, *self.log_std_range)
 
     def _encoded(self, td: TensorDict) -> torch.Tensor:
-        """Return what ``encode`` has written, or would write."""
+        """Return the features that ``encode`` has written, or would write."""
         known: torch.Tensor | None = td.get("encoded", None)
         if known is not None:
             return known

@@ -26,10 +26,10 @@ class LinearScale(nn.Module):
 
     Args:
         action_space: the action space of one environment, a Box [A].
-        place: in the config, of what asks for it, for the message.
+        place: asking key's place in the config, for the message.
 
     Raises:
-        ConfigError: it is no Box.
+        ConfigError: the space is no Box.
     """
 
     centre: torch.Tensor  # [A]
@@ -70,11 +70,11 @@ class TanhSquash(LinearScale):
 
     Args:
         action_space: the action space of one environment, a Box [A].
-        place: in the config, of what asks for it, for the message.
+        place: asking key's place in the config, for the message.
         slope_floor: added to the slope of tanh in log-densities; see ``log_det``.
 
     Raises:
-        ConfigError: it is not a Box with finite bounds, each low below its high.
+        ConfigError: the space is not a Box with finite bounds, each low below its high.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class TanhSquash(LinearScale):
 
 
 def with_raw_action(td: TensorDict, squash: LinearScale | None) -> TensorDict:
-    """Return what ``evaluate_gaussian`` needs of actions [..., A] or [..., H, A] that another one chose."""
+    """Return the input of ``evaluate_gaussian`` for actions [..., A] or [..., H, A] of another policy."""
     if squash is None:
         return td
     return td.copy().set("raw_action", squash.inverse(td["action"]).flatten(td.batch_dims))

@@ -1,1 +1,1 @@
-"""The training loop and what it needs: evaluation, statistics of steps, precision, profiling."""
+"""The training loop with evaluation, statistics of steps, precision, profiling."""

@@ -43,14 +43,14 @@ class RecordsVideos(Protocol):
 
 @runtime_checkable
 class CountsFrames(Protocol):
-    """Environments that know what they record; that of others is not shown."""
+    """Environments that report their recordings; others' are not shown."""
 
     def recorded(self) -> Footage:
-        """Return what has been recorded since ``start_recording``."""
+        """Return the recordings since ``start_recording``."""
 
 
 def footage_of(env: object) -> Footage:
-    """Return what environments have recorded since ``start_recording``, as far as they know."""
+    """Return the environments' recordings since ``start_recording``, as far as they report them."""
     return env.recorded() if isinstance(env, CountsFrames) else Footage()
 
 
@@ -66,7 +66,7 @@ class Evaluation:
     """The result of an evaluation.
 
     Attributes:
-        success_rate: share of episodes whose last step was a success; None: the environment does not know.
+        success_rate: share of episodes with a success at the last step; None: the environment reports none.
         success_interval: its 95 % interval (Wilson, 1927).
         success_once: share of episodes with a success at any step; None: the environment does not know.
         avg_reward: mean return.
@@ -105,8 +105,8 @@ class EpisodeTable:
     """Rewards, metrics and success of E episodes.
 
     Attributes:
-        num_ended: how many have ended.
-        knows_success: whether the environment does.
+        num_ended: number of ended episodes.
+        knows_success: whether the environment reports success.
     """
 
     def __init__(self, num_episodes: int) -> None:
@@ -221,13 +221,13 @@ class Evaluator:
 
     Args:
         env: every episode ends.
-        video_folder: of the videos, if the environments record any.
+        video_folder: folder of the videos, if the environments record any.
         process_group: shares the episodes; None: the training's.
 
     Attributes:
         table: the episodes of the last evaluation.
         seconds: time of all evaluations so far, s.
-        footage: of all their videos.
+        footage: recorded images of all their videos.
     """
 
     def __init__(
@@ -290,7 +290,7 @@ class Evaluator:
         return Evaluation(rate, interval, once, returns, lengths, self.num_episodes, videos, metrics)
 
     def progress(self) -> tuple[int, int, int]:
-        """Return the numbers of this rank's episodes, of those that have ended, and of recorded images."""
+        """Return the numbers of this rank's episodes, of ended ones, and of recorded images."""
         return self._num_own(), self.table.num_ended, footage_of(self.env).frames
 
     def _num_own(self) -> int:
@@ -326,7 +326,7 @@ def _numbering(process_group: ProcessGroup) -> dict[str, Any]:
 
 
 def means_of(shares: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
-    """Return the means over the episodes that have them of metrics [E]; each process has those that it has played."""
+    """Return the means of metrics [E] over the episodes that have them; each process has its own episodes."""
     # A process that has played none has no names.
     names = {name: None for share in shares for name in share}
     return {name: float(torch.stack([share[name] for share in shares if share]).sum(0).nanmean()) for name in names}

@@ -16,7 +16,7 @@ from embodichain.utils.plain_data import leaves_by_path
 from embodichain.utils.validation import from_dict
 
 _PLACE = "policy.init_from: "
-# Entries of a policy's block that decide how its parameters are used, beside their names and shapes.
+# Entries of a policy's block that decide how its parameters are used, other than names and shapes.
 _MEANING = ("encoder", "actor", "critic", "squash", "scale_actions", "chunk_length", "obs_groups")
 
 

@@ -103,7 +103,7 @@ class Saver:
         self._segments.load(self._stores(), saved, checkpoints or self._folder.path)
 
     def _save_stores(self, states: Mapping[str, Any], is_together: bool) -> dict[str, Any]:
-        """Write what the disk lacks of this rank's replay buffers; an OSError on all ranks if one of them cannot."""
+        """Write the unsaved part of this rank's replay buffers; an OSError on all ranks if one of them cannot."""
         stores, group = self._stores(), self._process_group
         if not stores:
             return {}

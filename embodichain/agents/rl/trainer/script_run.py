@@ -38,10 +38,10 @@ class TakesEvents(Protocol):
 
 @runtime_checkable
 class NumbersEnvs(Protocol):
-    """Environments whose random streams depend on their numbers."""
+    """Environments with random streams that depend on their numbers."""
 
     def number_envs(self, first_env_id: int, group_size: int) -> None:
-        """Number the environments from ``first_env_id``; those of a group of ``group_size`` share all draws."""
+        """Number the environments from ``first_env_id``; a group of ``group_size`` share all draws."""
 
 
 @runtime_checkable
@@ -68,7 +68,7 @@ class ScriptParts:
 
 
 class ScriptRun:
-    """The run of a ``Trainer`` that a script has built: does for its files what the command does for its own runs.
+    """The run of a ``Trainer`` that a script has built: writes the same files as the command.
 
     Creating it adds the events to the environments; nothing is written.
 
@@ -78,7 +78,7 @@ class ScriptRun:
 
     Attributes:
         cfg: the settings.
-        config: for the checkpoints: ``trainer``, ``policy``, ``algorithm`` and ``gym_config``; if the parts cannot be
+        config: checkpoints' config: ``trainer``, ``policy``, ``algorithm`` and ``gym_config``; if the parts cannot be
             described, ``trainer`` and the reason as ``problem``.
 
     Raises:

@@ -97,7 +97,7 @@ class EpisodeStats:
 
         Returns:
             Of all processes that share the training: ``rewards/<term>`` and ``metrics/<name>``, means over its steps,
-            for a metric over those that have it;
+            for a metric over the processes that have it;
             ``charts/episode_reward_avg_100``, ``charts/episode_length_avg_100`` and, with ``has_success``,
             ``charts/success_rate_avg_100``, over the last 100 episodes that ended, once there are any.
         """

@@ -66,8 +66,8 @@ class Trainer:
         config: the resolved config, which the checkpoints keep.
         evaluator: None without ``eval_env`` or ``eval_freq``.
         saver: writes the checkpoints.
-        global_step: environment steps so far, over all environments; of behaviour cloning the frames learned from.
-        steps_per_iteration: of ``global_step``.
+        global_step: environment steps so far, over all environments; in behaviour cloning the frames learned from.
+        steps_per_iteration: steps of ``global_step``.
         train_seconds: time spent collecting and updating so far, s.
         last_evaluation: None before the first one.
     """
@@ -239,7 +239,7 @@ class Trainer:
     def load_state_dict(self, content: dict[str, Any], checkpoints: Path | None = None) -> None:
         """Continue from a checkpoint's content; on another number of ranks with new episodes and empty replay buffers.
 
-        ``checkpoints`` is the checkpoint's folder, which has what is in replay buffers; None: this trainer's own.
+        ``checkpoints`` is the checkpoint's folder, which has the replay buffers' content; None: this trainer's own.
         """
         own = own_part(content, self._process_group)
         state = thaw(content | (own or {}))

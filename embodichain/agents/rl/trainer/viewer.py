@@ -35,8 +35,8 @@ class Viewer:
         """Show metrics by their tags after ``iteration`` of ``iterations``.
 
         Args:
-            metrics: of this iteration, and of its evaluation if it had one.
-            latest: the last value of each.
+            metrics: metrics of this iteration, and of its evaluation if it had one.
+            latest: last value of each.
         """
 
     def close(self) -> None:
