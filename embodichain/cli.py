@@ -67,7 +67,7 @@ COMMANDS: dict[str, Command] = {
     ),
     **doors.load_all(doors.COMMANDS),
 }
-"""By name, in the order of the help; those of extensions and of other packages come last."""
+"""Commands by name, in the order of the help; extensions' and other packages' come last."""
 
 _THEIR_TRAIN = "train-rl"
 """EmbodiChain's name of ``python -m embodichain.agents.rl.train``."""
@@ -79,7 +79,7 @@ def make_parser(loaded: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentP
     """Return the parser of the command line.
 
     Args:
-        loaded: commands whose modules are imported and whose arguments are declared; the others have help only.
+        loaded: commands with imported modules and declared arguments; the others have help only.
     """
     parser = argparse.ArgumentParser(
         prog="embodichain",
@@ -107,7 +107,7 @@ def make_parser(loaded: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentP
 def _loading() -> Iterator[None]:
     """Tell a terminal that modules are loaded in the block, for as long as that takes, and collect no garbage there.
 
-    PyTorch and what builds on it make most of it. They leave little garbage, and looking for it takes a tenth of the
+    PyTorch and its dependents make most of it. They leave little garbage, and looking for it takes a tenth of the
     time.
     """
     is_terminal = sys.stderr is not None and sys.stderr.isatty()

@@ -1,7 +1,7 @@
 """Ends a command where EmbodiChain's own package lies in this folder, too: the two overwrite each other's files.
 
 The package imports this before anything else, which is as much as it can do: if the other one was installed later, its
-``__init__.py`` is there instead. This imports nothing of the package, whose other files may be theirs.
+``__init__.py`` is there instead. This imports nothing of the package: its other files may be theirs.
 """
 
 from __future__ import annotations

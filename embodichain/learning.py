@@ -30,7 +30,7 @@ class _Face(Loader, MetaPathFinder):
         sys.modules[module.__name__] = import_module(_our_name(module.__name__))
 
     def get_code(self, fullname: str) -> CodeType | None:
-        """Return what ``python -m`` runs."""
+        """Return the code that ``python -m`` runs."""
         name = _our_name(fullname)
         code: CodeType | None = find_spec(name).loader.get_code(name)  # type: ignore[union-attr]
         return code

@@ -92,7 +92,7 @@ pixels = whole_number(16, 16384)
 
 
 def number_of_episodes(lowest: int = 1) -> Callable[[str], int]:
-    """Return a type for ``add_argument``: a number of episodes whose results fit the memory."""
+    """Return a type for ``add_argument``: a number of episodes that fits the memory."""
     return whole_number(lowest, MOST_EPISODES)
 
 
@@ -142,7 +142,7 @@ def checked_path(text: str | None, check: Callable[[str], Path]) -> Path | None:
     """Return the path that ``--out`` names, of the kind that ``check`` takes; None for None.
 
     Raises:
-        ConfigError: it is of another kind.
+        ConfigError: the run is of another kind.
     """
     try:
         return None if text is None else check(text)

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train, and name what there is to see; return the exit code."""
+    """Train, and name the results; return the exit code."""
     logger.log_info("training a cart to balance its pole")
     args.overrides = [_ONE_EVALUATION, *args.overrides]
     return train_as_command(args, _show)

@@ -18,7 +18,7 @@ class ZeroAgent(Policy):
     """Returns zero actions.
 
     Args:
-        action_space: of one environment, [A].
+        action_space: one environment's action space, [A].
     """
 
     def __init__(self, action_space: spaces.Box) -> None:
@@ -71,7 +71,7 @@ class ActionNumber:
 
     Attributes:
         moves: the joint or coordinate that it commands; empty if there is not exactly one.
-        meaning: of the command, with units; empty if unknown.
+        meaning: meaning of the command, with units; empty if unknown.
         low: lowest value, may be infinite.
         high: highest value, may be infinite.
         commands: the commands of ``low`` and ``high``; zeros without ``moves``.

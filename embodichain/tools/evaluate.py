@@ -51,7 +51,7 @@ def evaluate_run(
     """Play the ``episodes`` episodes of a seed, ``envs`` at a time, and return the result as plain data.
 
     Args:
-        overrides: of the run's config: ``env.rewards.reach.weight=2`` and the like.
+        overrides: overrides of the run's config: ``env.rewards.reach.weight=2`` and the like.
         deterministic: take the most likely actions; else explore, as in training.
         record: folder for a LeRobot dataset of the episodes, with ``observation.environment_state``. It has episodes
             that other environments have finished by then, too.

@@ -68,7 +68,7 @@ def _terms() -> list[Row]:
 
 
 def _own_terms(modules: Sequence[str]) -> list[Row]:
-    """Return what looks like a term in users' modules: ``func(env, ...)``, or a class made by ``(cfg, env)``.
+    """Return likely terms in users' modules: ``func(env, ...)``, or a class made by ``(cfg, env)``.
 
     Configs name them by their path. Which block they are for cannot be seen.
     """
@@ -97,7 +97,7 @@ LISTS: dict[str, Callable[[], list[Row]]] = {"envs": _envs, "algos": _algos, "po
 
 
 def rows_of(kind: str, modules: Sequence[str]) -> list[Row]:
-    """Return the rows of a key of ``LISTS``, those of terms with the terms of imported modules."""
+    """Return the rows of a key of ``LISTS``, terms' rows with the terms of imported modules."""
     return LISTS[kind]() + (_own_terms(modules) if kind == "terms" else [])
 
 

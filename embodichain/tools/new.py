@@ -7,7 +7,7 @@ import keyword
 import re
 from pathlib import Path
 
-import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks, whose names are taken)
+import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks; their names are taken)
 from embodichain.lab.gym.registry import get_registered_env_ids
 from embodichain.schema import schema_text
 from embodichain.utils import ConfigError

@@ -27,8 +27,8 @@ class OpenRun:
 
     Attributes:
         config: the run's.
-        env: for evaluation, without recording.
-        policy: with the checkpoint's parameters, in evaluation mode.
+        env: evaluation environment, without recording.
+        policy: policy with the checkpoint's parameters, in evaluation mode.
     """
 
     config: RunConfig
@@ -38,7 +38,7 @@ class OpenRun:
 
 
 def evaluated(overrides: Sequence[str], num_envs: int, device: str) -> list[str]:
-    """Return the overrides by which a training config is evaluated, beside the user's own.
+    """Return the overrides by which a training config is evaluated, in addition to the user's.
 
     Raises:
         ConfigError: the user's are of a key that a command decides.
@@ -63,7 +63,7 @@ def open_run(
 
     Args:
         allowed_imports: prefixes of modules that the run's config may name.
-        overrides: of the run's config: ``trainer.seed=3`` and the like.
+        overrides: overrides of the run's config: ``trainer.seed=3`` and the like.
         change: returns the config that the environment is built from, for the run's.
 
     Raises:

@@ -38,19 +38,19 @@ from embodichain.utils.files import is_run_folder
 from embodichain.utils.video import VideoWriter
 
 _SIZE = (640, 480)
-_SEED_OFFSET = 3_000_003  # other episodes than those of training and evaluation
+_SEED_OFFSET = 3_000_003  # other episodes than training's and evaluation's
 
 
 class Played(NamedTuple):
-    """What is played.
+    """A policy or agent to play.
 
     Attributes:
         target: a run, or with an agent a training config's file.
         agent: key of ``AGENTS`` that acts instead of a policy.
-        seed: of the episodes.
-        device: of the policy and the environment.
+        seed: seed of the episodes.
+        device: device of the policy and the environment.
         allowed_imports: prefixes of modules that the config may name.
-        overrides: of the config: ``env.rewards.reach.weight=2`` and the like.
+        overrides: overrides of the config: ``env.rewards.reach.weight=2`` and the like.
     """
 
     target: str
@@ -135,7 +135,7 @@ def _film_with(show: Callable[[], None]) -> type[Functor]:
 
 
 def _camera(env: TaskEnv, view: dict[str, object], size: tuple[int, int] | None, seed: int) -> Camera:
-    """Return what makes the images of an environment; raises as :func:`play_video`."""
+    """Return the image source of an environment; raises as :func:`play_video`."""
     if (scene := scene_env(env)) is not None:
         return SceneCamera(scene, view, size or _SIZE)
     if size is not None:

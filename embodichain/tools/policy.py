@@ -24,7 +24,7 @@ class TrainedPolicy:
     """Acts on the observations of the environment that it was trained in.
 
     Args:
-        policy: in evaluation mode, on ``device``.
+        policy: policy in evaluation mode, on ``device``.
         observed: the environment's observation space, which observations are checked against.
 
     Attributes:
@@ -56,7 +56,7 @@ class TrainedPolicy:
             [N, A] float32; [N, H, A] of a policy that chooses several actions at once. Without N for one environment.
 
         Raises:
-            ConfigError: ``obs`` is something else, or its entries are not those that the policy reads, or of other
+            ConfigError: ``obs`` is something else, or its entries are not the policy's, or of other
                 shapes.
             ValueError: N is not that of the observations since the last ``reset`` (recurrent policies).
         """
@@ -112,7 +112,7 @@ class TrainedPolicy:
             raise ConfigError(f"obs: {unknown_name('entry', unknown, self._shapes)}")
 
     def reset(self, done: torch.Tensor | np.ndarray | None = None) -> None:
-        """Forget the observations of the rows whose episodes have ended, a mask [N] bool; None: of all.
+        """Forget the observations of rows with ended episodes, a mask [N] bool; None: all rows.
 
         Raises:
             ValueError: the mask has another shape (recurrent policies).
@@ -136,7 +136,7 @@ class TrainedPolicy:
 
 
 def load_policy(target: str, device: str = "cpu", allowed_imports: Sequence[str] = ()) -> TrainedPolicy:
-    """Load a run's policy. Its environment is built for a moment, since it says what the policy reads.
+    """Load a run's policy. Its environment is built for a moment, since it determines the policy's input.
 
     Args:
         target: a run's folder, for its latest checkpoint; ``<folder>/best``; a checkpoint's file; or ``latest`` or

@@ -33,7 +33,7 @@ def recorded(cfg: TaskCfg, folder: Path | None) -> TaskCfg:
     The dataset has ``observation.environment_state``. See :func:`write_into`.
 
     Raises:
-        ConfigError: it is an environment of another library.
+        ConfigError: the environment belongs to another library.
     """
     if folder is None:
         return cfg

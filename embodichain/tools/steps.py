@@ -28,7 +28,7 @@ class Step:
     """A step of N environments, as the policy took it.
 
     Attributes:
-        inputs: of the exported policy, by name, [N, ...] each; without the hidden state.
+        inputs: exported policy's inputs by name, [N, ...] each; without the hidden state.
         action: the policy's, clipped as the environment does, [N, A], or a chunk [N, H, A].
         begins: environments in which an episode begins with this step, [N] bool.
         measured: raw measurements by name, [N, D] each.
@@ -53,8 +53,8 @@ def record_steps(
     """Record at least ``count`` observations, over all environments, with the policy's deterministic actions.
 
     Args:
-        entries: of the observation, to record.
-        measurements: to record beside them.
+        entries: entries of the observation to record.
+        measurements: measurements to record, too.
     """
     obs, _ = env.reset(seed=seed)
     state = torch.zeros(env.num_envs, policy.state_size, device=device) if policy.state_size else None

@@ -37,10 +37,10 @@ def read_config(
     Args:
         overrides: ``trainer.num_envs=256``, ``env.rewards.reach.weight=2`` and the like.
         allowed_imports: prefixes of the modules that it may name.
-        device: in place of a training config's.
+        device: replaces a training config's.
 
     Raises:
-        ConfigError: with every mistake, a line each.
+        ConfigError: all mistakes, a line each.
     """
     path = find_train_config(path)
     data = load_config_file(path)
@@ -71,13 +71,13 @@ def read_config(
 
 
 def try_config(config: RunConfig | tuple[str, TaskCfg]) -> str:
-    """Build a few environments of what :func:`read_config` returned on the CPU, make a step, and build the policy.
+    """Build a few environments from :func:`read_config`'s result on the CPU, make a step, and build the policy.
 
-    What only the compiled scene, or a term's first call, shows to be wrong is found here. Another library's environment
+    Finds errors that only the compiled scene, or a term's first call, shows. Another library's environment
     may be a real robot, and a VLA's weights are large: neither is built.
 
     Returns:
-        What was tried, for the user.
+        Parts that were tried, for the user.
 
     Raises:
         ConfigError: the config does not fit the scene, a term returns something else than it must, or the policy does
@@ -105,7 +105,7 @@ def try_config(config: RunConfig | tuple[str, TaskCfg]) -> str:
 
 
 def format_config(config: RunConfig | tuple[str, TaskCfg]) -> str:
-    """Return a one-line summary of what :func:`read_config` returned."""
+    """Return a one-line summary of :func:`read_config`'s result."""
     if not isinstance(config, RunConfig):
         env_id, any_cfg = config
         cfg = scene_cfg(any_cfg)

@@ -1,4 +1,4 @@
-"""A config's scene: an image of it, or a page in the browser, and what a policy sees and does in it."""
+"""A config's scene: an image of it, or a page in the browser, and a policy's input and actions in it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from embodichain.utils.configclass import replace
 from embodichain.utils.errors import CommandFailedError
 from embodichain.utils.observations import entry_columns, entry_spaces
 
-_DIRECTION = np.array([-1.0, 1.0, 0.8]) / 2.64**0.5  # from what is seen to the camera
+_DIRECTION = np.array([-1.0, 1.0, 0.8]) / 2.64**0.5  # from the target to the camera
 _LEAST_RADIUS = 0.4  # m
 _HEAD = 0.1  # m: the links' shapes reach above their origins, a head the most
 _FIELD = 1.07  # focal length in heights of the image: 50 degrees
@@ -41,7 +41,7 @@ def opened_scene(
     Nothing runs on a GPU, whatever the config says.
 
     Args:
-        overrides: of the config: ``env.rewards.reach.weight=2`` and the like.
+        overrides: overrides of the config: ``env.rewards.reach.weight=2`` and the like.
 
     Raises:
         ConfigError: the config is wrong.
@@ -98,14 +98,14 @@ class Camera(Protocol):
         """Return an image of the current state."""
 
     def close(self) -> None:
-        """Release what it needs."""
+        """Release its resources."""
 
 
 class OwnCamera:
     """The images that another library's environments render, of the first of them.
 
     Args:
-        seed: of the reset that the first image needs.
+        seed: seed of the reset that the first image needs.
 
     Raises:
         RenderingUnavailableError: it cannot render; the message says why.
@@ -126,7 +126,7 @@ class OwnCamera:
         return image
 
     def close(self) -> None:
-        """Nothing is to be released: the environment has what it needs."""
+        """Nothing is to be released: the environment has the resources."""
 
 
 class SceneCamera:

@@ -1,1 +1,1 @@
-"""Collection in the background, beside the updates; see the README of this folder."""
+"""Collection in the background, during the updates; see the README of this folder."""

@@ -1,4 +1,4 @@
-"""Collection in the background, beside the updates.
+"""Collection in the background, during the updates.
 
 Legend: N envs, T rollout steps, G sets of N environments.
 """
@@ -34,12 +34,12 @@ class AsyncCollector(BaseCollector):
     calls. Each call publishes the current policy as a new version; the collecting threads load the newest between two
     forward passes. So no thread shares a module, and a rollout's later steps may be of later versions.
 
-    The staleness of a step is the number of versions published since the one that chose its action, when its rollout is
+    The staleness of a step is the number of versions published since its action was chosen, when its rollout is
     handed out. It is bounded by admission: at most ``max_staleness`` + 1 rollouts are under way at any time, being
     collected, waiting, or being learned from; and they are handed out in the order in which they were begun. A rollout
     begun when k others were under way is handed out after k more updates at most, and k <= ``max_staleness``. With 0,
     collecting and learning take turns, and so do the env sets: a training is reproducible, bit for bit on the CPU, and
-    with one set it equals that of ``SyncCollector``. G sets keep busy beside the learner with ``max_staleness`` G.
+    with one set it equals that of ``SyncCollector``. G sets and the learner keep busy with ``max_staleness`` G.
 
     Rollouts have a ``SyncCollector``'s fields and ``policy_version``, ``lag`` and ``origin`` (see
     ``buffer/layout.py``). No other object holds their storage.
@@ -49,9 +49,9 @@ class AsyncCollector(BaseCollector):
     Args:
         env: the environments; or G sets of them that differ in their random streams only, each stepped by a separate
             thread, so that one steps while the policy infers for another.
-        buffer: where finished rollouts wait for the learner; with room for fewer than ``max_staleness`` of them,
+        buffer: queue of finished rollouts for the learner; with room for fewer than ``max_staleness`` of them,
             the threads wait for the learner more often.
-        device: of the policy and the rollouts.
+        device: device of the policy and the rollouts.
         on_step_callback: called after every step, in the thread that made it.
         max_staleness: the bound above, at least 0.
 
@@ -80,7 +80,7 @@ class AsyncCollector(BaseCollector):
         self.inference = InferencePolicy(policy, self.publisher, self._gate)
         self._env_sets = [EnvSet(i, env, self.inference, device, on_step_callback) for i, env in enumerate(envs)]
         self._threads: list[threading.Thread] = []
-        self._changed = threading.Condition()  # guards what follows
+        self._changed = threading.Condition()  # guards the fields below
         self._stopping = False
         self._paused = False
         self._active = 0  # threads that may step an environment
@@ -114,7 +114,7 @@ class AsyncCollector(BaseCollector):
         self._turn = self._begun
         self._active = self.num_env_sets
         self.publisher.publish()
-        # Separate generators beside the updates, which then draw from torch's global ones alone.
+        # Separate generators, so that the updates draw from torch's global ones alone.
         self.inference.draw_from(int(torch.randint(2**62, ())) if self.max_staleness else None)
         self.buffer.reopen()
         self._threads = [
@@ -161,7 +161,7 @@ class AsyncCollector(BaseCollector):
             rollout: the fields are copied into it; None: return the storage of the collection, now the caller's.
 
         Raises:
-            BaseException: what ended a thread, with its traceback.
+            BaseException: exception that ended a thread, with its traceback.
             BufferClosedError: ``stop`` was called meanwhile.
             ValueError: ``num_steps`` differs from before, or ``rollout`` is not of batch size [N, T+1].
         """
@@ -202,7 +202,7 @@ class AsyncCollector(BaseCollector):
         """Inside this context no environment steps: threads end their current step, and continue afterwards.
 
         Raises:
-            BaseException: what ended a thread meanwhile.
+            BaseException: exception that ended a thread meanwhile.
         """
         with self._changed:
             self._paused = True
@@ -220,7 +220,7 @@ class AsyncCollector(BaseCollector):
     def state_dict(self) -> dict[str, Any]:
         """Return the state of each env set after its last rollout that was handed out, and which set is next.
 
-        A training resumed from it collects again what was under way; nothing is learned from twice.
+        A training resumed from it collects unfinished rollouts again; nothing is learned from twice.
         """
         return {
             "version": self.publisher.latest.version,
@@ -229,7 +229,7 @@ class AsyncCollector(BaseCollector):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load what ``state_dict`` returned."""
+        """Load the result of ``state_dict``."""
         self.publisher.publish(state["version"])
         self._next_env_set = state.get("next_group", 0)  # older checkpoints lack it
         for env_set, own in zip(self._env_sets, state["groups"], strict=True):
@@ -241,7 +241,7 @@ class AsyncCollector(BaseCollector):
         return None if None in states else {"groups": states}
 
     def load_env_state_dict(self, state: dict[str, Any]) -> bool:
-        """Load what ``env_state_dict`` returned."""
+        """Load the result of ``env_state_dict``."""
         return all(
             [env_set.load_env_state(own) for env_set, own in zip(self._env_sets, state["groups"], strict=True)]  # noqa: C419 (all of them)
         )

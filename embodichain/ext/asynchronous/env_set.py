@@ -72,17 +72,17 @@ class EnvSet:
         return self._state if self._state is not None else self._capture()
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Load ``collector`` of what ``state`` returned."""
+        """Load ``collector`` of the result of ``state``."""
         self.collector.load_state_dict(state)
         self._state, self._last = None, self._begun - 1
 
     def load_env_state(self, state: dict[str, Any]) -> bool:
-        """Load ``env`` of what ``state`` returned; return whether the environments can."""
+        """Load ``env`` of the result of ``state``; return whether the environments can."""
         self._state = None
         return self.collector.load_env_state_dict(state)
 
     def _capture(self) -> dict[str, Any]:
-        # A copy, as the environments continue; thawed, so that it equals what they return.
+        # A copy, as the environments continue; thawed, so that it equals their result.
         live = {"env": self.collector.env_state_dict(), "collector": self.collector.state_dict()}
         state: dict[str, Any] = thaw(freeze(live))
         return state

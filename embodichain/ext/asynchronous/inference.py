@@ -1,4 +1,4 @@
-"""How a policy gets from the learner to the collector: as versioned snapshots, never as a shared module.
+"""Transfer of a policy from the learner to the collector: as versioned snapshots, never as a shared module.
 
 Legend: N envs.
 """
@@ -67,7 +67,7 @@ class PolicyPublisher:
 class InferencePolicy:
     """The collector's side: a copy of the policy, which loads the newest snapshot before a forward pass.
 
-    Several threads may use it; one of them infers at a time. Beside the policy's fields, ``get_action`` and
+    Several threads may use it; one of them infers at a time. In addition to the policy's fields, ``get_action`` and
     ``get_value`` write ``policy_version`` [N] int64: the snapshot of the actions, or of the values.
 
     Args:
@@ -167,7 +167,7 @@ class OwnDraws(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Call a torch function; pass a generator to those that draw."""
+        """Call a torch function; pass a generator to functions that draw."""
         kwargs = kwargs or {}
         if func in _DRAWING and kwargs.get("generator") is None:
             kwargs = {**kwargs, "generator": self._generator(_device_of(args, kwargs))}

@@ -70,7 +70,7 @@ class VLABuffer:
         Raises:
             TimeoutError: there was none in time.
             BufferClosedError: the buffer is closed.
-            BaseException: what the buffer was closed with.
+            BaseException: exception that the buffer was closed with.
         """
         with self._changed:
             self._wait(lambda: len(self._rollouts) > 0, timeout, "rollout")

@@ -1,7 +1,7 @@
-"""Checks of critics that value actions: what they learn, from a replay buffer, of processes with a closed form.
+"""Checks of critics that value actions: their learning, from a replay buffer, of processes with a closed form.
 
 Legend: N envs, T rollout steps, S states, E critics. gamma is 0.5 throughout, and the policy has no entropy unless a
-check says so. The processes are those of ``value_checks.py`` where the names are alike.
+check says so. The processes are as in ``value_checks.py`` where the names are alike.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def q_at_truncation(patient: Patient) -> None:
 
 
 def q_at_rollout_end(patient: Patient) -> None:
-    """What follows a rollout's last step is the observation of slot T.
+    """The observation after a rollout's last step is that of slot T.
 
     A: reward 2, then B: reward -1, then A again, for ever: Q(A) = 2 + gamma Q(B) = 2, Q(B) = -1 + gamma Q(A) = 0.
     Rollouts are A B A and B A B in turn, so that each state is the last one in some.
@@ -203,7 +203,7 @@ def q_of_n_steps(patient: Patient) -> None:
 
 
 def targets_reduce_the_critics(patient: Patient) -> None:
-    """Targets have the lowest critic's value, or the mean of all: of target networks that are kept at 0 and 4."""
+    """Targets have the lowest critic's value, or the mean of all, with target networks that are kept at 0 and 4."""
     patient.require("tau")
     patient.require("critic_reduction")
 

@@ -2,7 +2,7 @@
 
 Legend: N envs, T rollout steps, S states.
 
-Most use alternating actions +1 and -1, at mean 0 and std 1: the scores d log p / d mean = +-1 cancel, and those of the
+Most use alternating actions +1 and -1, at mean 0 and std 1: the scores d log p / d mean = +-1 cancel, and those for the
 std, a^2 - 1, are 0. So the gradient comes from the advantages alone, without noise.
 """
 
@@ -49,7 +49,7 @@ def advantage_sign(patient: Patient) -> None:
 
 
 def policy_of_observation(patient: Patient) -> None:
-    """Which action is rewarded depends on the state: the means go apart (rung 5)."""
+    """The rewarded action depends on the state: the means go apart (rung 5)."""
     policy = table_policy(2)
     states = torch.arange(8).remainder(2).repeat_interleave(GROUP_SIZE)
     sign = 1.0 - 2.0 * states
@@ -225,7 +225,7 @@ def _bandit_gradient(patient: Patient, reward: Tensor, action: Tensor) -> Tensor
 
 
 def equal_group_returns_move_nothing(patient: Patient) -> None:
-    """Groups whose members have equal returns give no gradient and no NaN."""
+    """Groups with equal returns give no gradient and no NaN."""
     patient.require("group_size")
     up = torch.ones(2 * GROUP_SIZE)  # one and the same action: nothing cancels out
     levels = torch.tensor([1.0, 5.0]).repeat_interleave(GROUP_SIZE)
@@ -242,7 +242,7 @@ def equal_group_returns_move_nothing(patient: Patient) -> None:
 def groups_are_apart(patient: Patient) -> None:
     """The returns of one group do not change the gradient of another."""
     patient.require("group_size")
-    action = alternating(GROUP_SIZE).repeat_interleave(2)  # ++--: of a group of every second one, too, half are +
+    action = alternating(GROUP_SIZE).repeat_interleave(2)  # ++--: in a group of every second one, too, half are +
     other = torch.arange(2 * GROUP_SIZE) >= GROUP_SIZE
     plain, shifted = (_group_gradient(patient, action + bonus * other, action)[0] for bonus in (0.0, 100.0))
     expect(

@@ -56,7 +56,7 @@ def _known(number: float | None, unit: str = "") -> str:
 
 
 def format_machine(facts: dict[str, Any]) -> str:
-    """Return what ``examine_machine`` found, for the screen."""
+    """Return the result of ``examine_machine``, for the screen."""
     threads = ", ".join([f"torch {facts['torch_threads']}", *(f"{k}={v}" for k, v in facts["environment"].items())])
     rows = {
         "system": f"{facts['system']}, Python {facts['python']}",

@@ -54,7 +54,7 @@ _PLAIN = {
 
 
 class CheckFailedError(Exception):
-    """Its arguments are what was expected, what was got, and the likely cause."""
+    """Arguments: expected result, result, likely cause."""
 
 
 class CheckSkippedError(Exception):
@@ -85,7 +85,7 @@ class Patient:
 
     @property
     def has_replay(self) -> bool:
-        """Whether it learns from a replay buffer."""
+        """Whether the algorithm learns from a replay buffer."""
         return self.algo_class.learns_from == "replay"
 
     def has(self, setting: str) -> bool:
@@ -102,7 +102,7 @@ class Patient:
 
         Args:
             rollout: [N, T+1]; one minibatch has the size of a whole rollout.
-            settings: in place of the probes' defaults.
+            settings: replace the probes' defaults.
         """
         num_envs, slots = rollout.batch_size
         wanted = {**_PLAIN, "batch_size": num_envs * (slots - 1), **settings}
@@ -203,7 +203,7 @@ def play(
         rollout["final"]["obs"][:, :-1] = final_obs * is_cut.unsqueeze(-1)
     rollout["done"].copy_(rollout["terminated"] | rollout["truncated"])
     rollout["reward"][:, :-1] = reward if isinstance(reward, Tensor) else reward(rollout["action"][:, :-1])
-    # Slot T of these is padding, whose values must not matter.
+    # Slot T of these is padding; its values must not matter.
     for name in ("action", "sample_log_prob", "reward"):
         rollout[name][:, -1] = 1e3
     return rollout

@@ -102,7 +102,7 @@ def check_algorithm(
 ) -> list[CheckResult]:
     """Check an algorithm's ``update`` by closed-form probes.
 
-    Each check builds the algorithm with a small policy and a rollout whose outcome can be computed by hand. A check is
+    Each check builds the algorithm with a small policy and a rollout with an outcome computed by hand. A check is
     skipped if a failed check explains it, so the first failure is the one to fix.
 
     Args:

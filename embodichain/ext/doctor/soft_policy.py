@@ -1,4 +1,4 @@
-"""Small soft actor-critics, and what they know.
+"""Small soft actor-critics, and their values.
 
 Legend: S states, A action size, E critics.
 """

@@ -84,7 +84,7 @@ def _load_onnx(path: Path) -> Run:
 
 
 def load_runner(path: Path = RUNNER) -> ModuleType:
-    """Import the runner from its file, which is also copied beside an exported policy."""
+    """Import the runner from its file, which is also copied next to an exported policy."""
     spec = importlib.util.spec_from_file_location("onnx_runner", path)
     assert spec is not None
     assert spec.loader is not None

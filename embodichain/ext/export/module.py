@@ -51,7 +51,7 @@ class DeployedPolicy(nn.Module):
     Args:
         space: the structured observation space of one environment.
         entries: the inputs, in this order; the others are zeros, which the actor does not read.
-        action_space: of one environment, [A].
+        action_space: one environment's action space, [A].
         terms: the environment's action terms, in their order.
 
     Attributes:
@@ -93,7 +93,7 @@ class DeployedPolicy(nn.Module):
         self.outputs = ["action", *(["command"] if self.maps else []), *(["next_state"] if policy.state_size else [])]
 
     def forward(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Return what ``outputs`` names for ``inputs`` [N, ...] in their order.
+        """Return the values named in ``outputs`` for ``inputs`` [N, ...] in their order.
 
         That is [N, A], [N, C] and [N, S]; of a policy that chooses chunks of H actions [N, H, A] and [N, H, C].
         """

@@ -105,8 +105,8 @@ class PolicyRunner:
     It carries the hidden state of a recurrent policy, the last action and the histories.
 
     Args:
-        path: of the ONNX file.
-        action_delay_steps: control steps that :meth:`act` holds back each command, to test what a delay does; before
+        path: path of the ONNX file.
+        action_delay_steps: control steps that :meth:`act` holds back each command, to test a delay; before
             the first one, the command is that of the action 0. A robot has its own delay: leave it at 0 there.
     """
 
@@ -145,7 +145,7 @@ class PolicyRunner:
         """Return the same for raw measurements, of one robot or of N, once in each control step.
 
         ``spec["measurements"]`` has their names, sizes and units. Inputs that are not computed from measurements are
-        given beside them, by their own name.
+        given with them, by their own name.
         """
         inputs = self.spec["inputs"].items()
         by_name = {name: entry for name, entry in inputs if "from" not in entry and name != self.spec["memory"]}
@@ -183,7 +183,7 @@ class PolicyRunner:
         """Return the command of the action 0, [C]."""
         offset, low, high = ([part[key] for part in self.spec["command"]] for key in ("offset", "low", "high"))
         low, high = ([np.nan if limit is None else limit for limit in limits] for limits in (low, high))
-        return np.fmin(np.fmax(offset, low), high).astype(np.float32)  # without those that are NaN
+        return np.fmin(np.fmax(offset, low), high).astype(np.float32)  # without NaN
 
 
 def _rows(

@@ -15,13 +15,13 @@ def check_parity(run: Run, module: DeployedPolicy, steps: Sequence[Step]) -> flo
     """Repeat recorded steps with an exported policy, which carries its own hidden state.
 
     Args:
-        steps: from :func:`record_steps`.
+        steps: result of :func:`record_steps`.
 
     Returns:
         The largest difference between its actions and the policy's.
 
     Raises:
-        ParityError: it is above 1e-5, or NaN.
+        ParityError: the difference is above 1e-5, or NaN.
     """
     largest = 0.0
     num_envs = len(steps[0].action)
@@ -51,8 +51,8 @@ def check_inputs(spec: Spec, steps: Sequence[Step]) -> None:
     """Compute the inputs of recorded steps from raw measurements, as the exported runner does.
 
     Args:
-        spec: what is written beside the policy.
-        steps: from :func:`record_steps`, with the measurements, of an environment without simulated noise and delays.
+        spec: specification written with the policy.
+        steps: records of :func:`record_steps`, with measurements, of an environment without simulated noise and delays.
 
     Raises:
         ParityError: an input differs from the environment's entry by more than 1e-5.

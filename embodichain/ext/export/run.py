@@ -30,7 +30,7 @@ from embodichain.utils.machine import describe_machine
 
 _SEED_OFFSET = 4_000_003
 _RUNNER_NAME = "policy_runner.py"
-# What an export is recognised by: a key of the specification, as JSON in all formats, and the runner's first line.
+# An export is recognised by a key of the specification, as JSON in all formats, and the runner's first line.
 _SPEC_MARK = b'"control_period_s": '
 _RUNNER_MARK = b"Runs a policy that `embodichain export"
 
@@ -81,7 +81,7 @@ def export_run(
 
 
 def _check_out(path: Path, file_format: str) -> None:
-    """Raise ConfigError if a file has another format's ending, or it or one beside it is not an earlier export's."""
+    """Raise ConfigError if a file has another format's ending, or it or its companion is not an earlier export's."""
     suffix = FORMATS[file_format].suffix
     if path.suffix != suffix:
         endings = ", ".join(f"{each.suffix} for {name}" for name, each in FORMATS.items())
@@ -93,7 +93,7 @@ def _check_out(path: Path, file_format: str) -> None:
 
 
 def _companions(path: Path, spec: dict[str, object], file_format: str) -> list[Path]:
-    """Write the specification beside the policy, and the runner of ONNX files."""
+    """Write the specification next to the policy, and the runner of ONNX files."""
     readable = path.with_suffix(".json")
     write_json(readable, spec, indent=2)
     if file_format != "onnx":
@@ -104,7 +104,7 @@ def _companions(path: Path, spec: dict[str, object], file_format: str) -> list[P
 
 
 def action_terms(env: TaskEnv) -> dict[str, ActionTerm]:
-    """Return an environment's action terms by name; those of other libraries have none."""
+    """Return an environment's action terms by name; other libraries' have none."""
     scene = scene_env(env)
     return {} if scene is None else dict(scene.action_manager.terms)
 
@@ -128,7 +128,7 @@ def input_recipes(opened: OpenRun, entries: Sequence[str]) -> dict[str, Recipe]:
     """Return how inputs follow from raw measurements, by name; those without a description are left out.
 
     A policy of chunks observes at decisions alone, where histories and clocks need each control step: it has none.
-    Nor has another library's environment, which does not say what its observation is made of.
+    Nor has another library's environment, which does not describe its observation's parts.
     """
     env = scene_env(opened.env)
     if opened.policy.chunk_length > 1 or env is None:

@@ -41,8 +41,8 @@ class Series:
     """A line.
 
     Attributes:
-        x, y: of its points, in the order of x.
-        low, high: of a band around it, as long as y; empty: none.
+        x, y: coordinates of its points, in the order of x.
+        low, high: edges of a band around it, as long as y; empty: none.
         has_points: draw the points, too.
     """
 
@@ -114,7 +114,7 @@ def _figure(lines: Sequence[Series], x_label: str, is_share: bool) -> Figure:
 
 
 def _svg(figure: Figure) -> str:
-    """Return a figure as an SVG element, without the beginning of its tag, in the page's colour and font."""
+    """Return a chart as an SVG element, without the beginning of its tag, in the page's colour and font."""
     file = io.StringIO()
     FigureCanvasSVG(figure).print_svg(file, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     text = re.sub(r"<style.*?</style>", "", file.getvalue(), flags=re.DOTALL)  # it would hold for the whole page

@@ -29,8 +29,8 @@ Groups = dict[str, list[RunData]]
 """The runs of each group, by its name."""
 HEADINGS = ("group", "runs", "IQM", "95 % interval", "mean", "lowest", "highest")
 IN_TRAINING = {"eval/success_rate": "charts/success_rate_avg_100", "eval/avg_reward": "charts/episode_reward_avg_100"}
-"""The metrics of the training's own episodes, by those of its evaluations."""
-_POINTS = 200  # of a curve
+"""The metrics of the training's own episodes, by its evaluations' metrics."""
+_POINTS = 200  # points of a curve
 
 
 def compare_runs(arguments: Sequence[str], metric: str) -> tuple[dict[str, Any], Groups]:
@@ -38,7 +38,7 @@ def compare_runs(arguments: Sequence[str], metric: str) -> tuple[dict[str, Any],
 
     Args:
         arguments: runs as ``find_run_folder`` takes them, grouped by their configs, or groups: ``NAME=RUN,RUN``.
-        metric: of ``metrics.jsonl``.
+        metric: metric of ``metrics.jsonl``.
 
     Returns:
         The result as plain data (``metric``, ``groups``, ``comparisons``, ``notes``), and the runs compared, by group.
@@ -83,7 +83,7 @@ def _interval(by_task: Scores) -> tuple[float, float] | None:
 
 
 def _read_groups(arguments: Sequence[str]) -> tuple[Groups, list[str]]:
-    """Return the groups by name, and the lines that explain each short name and what is left out.
+    """Return the groups by name, and the lines that explain each short name and the omitted runs.
 
     A run that has logged nothing yet is left out, unless all are such runs.
     """
@@ -150,7 +150,7 @@ def _notes(groups: Groups) -> list[str]:
 
 
 def group_runs(runs: Sequence[RunData]) -> tuple[Groups, list[str]]:
-    """Group runs of one task whose configs differ only in seed, name and recording.
+    """Group runs of one task that differ only in seed, name and recording.
 
     Returns:
         The groups by name: the experiment's name if unique, else with the differing settings, or with a letter if these
@@ -205,7 +205,7 @@ def final_score(run: RunData, metric: str) -> float:
     """Return the last value of a metric in a run.
 
     Raises:
-        ConfigError: it was never logged; the message lists the logged ones.
+        ConfigError: the metric was never logged; the message lists the logged ones.
     """
     _, values = run.series(metric)
     if not len(values):
@@ -214,7 +214,7 @@ def final_score(run: RunData, metric: str) -> float:
 
 
 def never_logged(metric: str, logged: Iterable[str]) -> str:
-    """Return the message for a metric that is not among those that were logged."""
+    """Return the message for a metric that was not logged."""
     known = [name for name in logged if name not in ("step", "wall_time")]
     success, returns = IN_TRAINING.items()
     taken = next((name for name in returns if name in known), None)
@@ -270,7 +270,7 @@ def verdicts(result: dict[str, Any]) -> list[str]:
 
 
 def make_page(result: dict[str, Any], groups: Groups) -> str:
-    """Return the page of what ``compare_runs`` returned."""
+    """Return the page of a ``compare_runs`` result."""
     metric = result["metric"]
     charts = [line_chart(metric, _curves(groups, metric), is_share=metric.endswith("success_rate"))]
     if metric in IN_TRAINING:

@@ -44,7 +44,7 @@ _LEARNING = (
     "learning_rate",
 )
 _FEW_LINES = 8
-"""How reports look: light or dark, as the reader's system is, and printable."""
+"""Style of reports: light or dark, as the reader's system is, and printable."""
 
 STYLE = """
 :root{--back:#fff;--card:#f6f7f9;--text:#1c2128;--dim:#5b6470;--line:#d9dde3}
@@ -332,7 +332,7 @@ def write_report(folder: Path) -> Path:
 
     Raises:
         ConfigError: the folder is not a run's.
-        OSError: it cannot be written.
+        OSError: the report cannot be written.
     """
     page = make_page(read_run(folder))
     path = folder / REPORT

@@ -19,7 +19,7 @@ from embodichain.utils.files import write_atomically
 
 _SEED = 5_000_003
 OTHER = "(other)"
-"""The rest of the return: what the task's own code adds."""
+"""The rest of the return, added by the task's own code."""
 _PREFIX = "rewards/"
 _RISE = 1.0  # stds of the detrended metric
 _SHARE = 0.02  # of the sizes of all terms: smaller rises are ignored
@@ -36,7 +36,7 @@ def analyse_reward(
 
     Args:
         episodes: number to play; episodes recorded by an earlier call are read instead.
-        weights: by term, in place of the config's: the same episodes are scored with them.
+        weights: weights by term, in place of the config's: the same episodes are scored with them.
         allowed_imports: prefixes of modules that the run's config may name.
 
     Raises:
@@ -104,13 +104,13 @@ def _factors(weights: Mapping[str, float], saved: SavedRun, columns: Mapping[str
 
 @dataclass(frozen=True)
 class TermFacts:
-    """Of a reward term over episodes.
+    """Statistics of a reward term over episodes.
 
     Attributes:
-        mean: of an episode's sum of the weighted term.
+        mean: mean of an episode's sum of the weighted term.
         size: mean absolute value of that sum.
         share_of_variance: cov(term, return) / var(return); the terms' shares sum to 1. None if the return is constant.
-        correlation: with success, in [-1, 1]; None if either is constant.
+        correlation: correlation with success, in [-1, 1]; None if either is constant.
     """
 
     mean: float
@@ -157,7 +157,7 @@ class Rescored:
         columns: the given ones with new terms and return.
         of_success: mean return of successful episodes; None without any.
         of_failure: mean return of failed episodes; None without any.
-        correlation: of return and success; None if either is constant.
+        correlation: correlation of return and success; None if either is constant.
     """
 
     columns: dict[str, np.ndarray]
@@ -170,8 +170,8 @@ def rescore(columns: Columns, factors: Mapping[str, float]) -> Rescored:
     """Score recorded episodes [E] with other weights.
 
     Args:
-        columns: as for :func:`term_facts`.
-        factors: by term: new weight divided by recorded weight.
+        columns: columns as for :func:`term_facts`.
+        factors: factor by term: new weight divided by recorded weight.
     """
     new = dict(columns)
     total = columns["return"].copy()

@@ -13,7 +13,7 @@ import numpy as np
 
 NUM_RESAMPLES = 5000
 MIN_RUNS = 4
-"""Of each group, for a difference to be called one: of 3 against 3 runs the clearest outcome, all of one group above
+"""Least runs of each group for a difference: with 3 against 3 runs the clearest outcome, all of one group above
 all of the other, comes about by chance in 2 of 20 ways to divide them (10 %), of 4 against 4 in 2 of 70 (3 %)."""
 _ROUNDING = 1e-12  # of the largest score: means of equal numbers differ by less
 
@@ -26,7 +26,7 @@ def interquartile_mean(scores: np.ndarray) -> np.ndarray:
     """Return the mean of the middle half of scores [..., R], [...]: a quarter of them is cut off at each end.
 
     With a number that four does not divide, the outermost that are left count in part, so that few runs give a smooth
-    result: of 5 scores 1 1/4 are cut off at each end, and it is (0.75 b + c + 0.75 d) / 2.5.
+    result: with 5 scores, 1 1/4 are cut off at each end, and it is (0.75 b + c + 0.75 d) / 2.5.
     """
     ordered = np.sort(np.asarray(scores, dtype=float), axis=-1)
     num_runs = ordered.shape[-1]
@@ -56,12 +56,12 @@ def bootstrap_interval(
 
 @dataclass(frozen=True)
 class Comparison:
-    """How one group's scores stand to another's.
+    """Comparison of one group's scores with another's.
 
     Attributes:
-        difference: of the interquartile means, first - second.
-        interval_95: of the difference; None where a group has a single run of some task.
-        verdict: which is higher, or why nothing is said.
+        difference: difference of the interquartile means, first - second.
+        interval_95: interval of the difference; None where a group has a single run of some task.
+        verdict: the higher group, or the reason for no verdict.
     """
 
     first: str

@@ -31,7 +31,7 @@ _OWN = {
     "trainer.seed": "--seeds says how many seeds a trial has",
     "trainer.exp_name": "--out names the study's folder",
 }
-"""Settings that a sweep gives each training, and what to use instead."""
+"""Settings that a sweep gives each training, and their replacements."""
 
 
 class TrialFailedError(RuntimeError):
@@ -44,7 +44,7 @@ class Parameter:
 
     Attributes:
         choices: its values as JSON; empty: the interval from ``low`` to ``high``.
-        low, high: of the interval; both int: whole numbers.
+        low, high: ends of the interval; both int: whole numbers.
         log: whether to draw on a logarithmic scale.
     """
 
@@ -109,7 +109,7 @@ def sweep(
         allowed_imports: prefixes of modules that the config may name.
         trials: number to run, ``jobs`` at a time, each of ``seeds`` trainings; None: 20, or all combinations where all
             settings are lists.
-        metric: to maximise, by its last value in a training.
+        metric: metric to maximise, by its last value in a training.
 
     Raises:
         ConfigError: the config or a parameter is wrong, the folder has another search, trainings do not log the metric,
@@ -161,7 +161,7 @@ def score(arguments: Sequence[str], log: Path, run_name: str, metric: str) -> fl
     """Train in a separate process, which ends with this one; return the last value of the metric.
 
     Raises:
-        TrialFailedError: it fails; with its last line.
+        TrialFailedError: the trial fails; with its last line.
         ConfigError: the training did not log the metric.
     """
     command = [sys.executable, "-m", "embodichain.agents.rl.train", *arguments]
@@ -193,7 +193,7 @@ def _open_study(folder: Path, name: str, searched: Sequence[Parameter]) -> Any:
 
 
 def _digest(run: RunConfig) -> dict[str, str]:
-    """Return a digest of what is learned, without the device."""
+    """Return a digest of the learning problem, without the device."""
     settings: dict[str, Any] = json.loads(json.dumps(run.resolved))
     for block in (settings["trainer"], settings["algorithm"].get("cfg", {})):
         block.pop("device", None)

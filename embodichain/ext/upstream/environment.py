@@ -17,7 +17,7 @@ __all__ = ["modernise_env", "refuse_other_products"]
 
 _TASK_PROGRAMS = ("embodiment", "embodiment_id", "environment_id", "program_id", "task_key", "task_program")
 """Keys of the files of 0.3's task programs: each kind has one of them."""
-_THEIR_TASKS = {  # written in EmbodiChain's own code -> what comes nearest here
+_THEIR_TASKS = {  # written in EmbodiChain's own code -> nearest task here
     "ANYmalCFlatRL-v1": "configs/agents/rl/go2_flat",
     "HumanoidRun-v1": "the environment 'gymnasium:Humanoid-v5' (docs/gymnasium.md)",
     "MicroDuckFlatRL-v1": "configs/agents/rl/g1_flat",
@@ -28,7 +28,7 @@ _THEIR_TASKS = {  # written in EmbodiChain's own code -> what comes nearest here
 }
 
 _TRAINER, _LOOKS, _SOLVER = "the training config decides", "rendering only", "MuJoCo's solver has no such setting"
-_UNUSED = {  # at the top of the file; without an effect on what is learned
+_UNUSED = {  # at the top of the file; without an effect on learning
     "arena_space": "environments are simulated apart",
     "device": _TRAINER,
     "gpu_id": _TRAINER,
@@ -47,7 +47,7 @@ _ARTICULATION = {  # 0.3, in a robot or articulation -> our path
     "joint_drive_props": "drive_pros",
     "root_props.fixed_base": "fix_base",
 }
-_ARTICULATION_FIXED = {  # what is so here, and why
+_ARTICULATION_FIXED = {  # fixed values here, and why
     "asset_physics_mode": (("overlay",), "the config's drives replace the file's"),
     "disable_self_collision": ((True,), "links of one robot do not touch each other"),
     "root_props.self_collision_enabled": ((False,), "links of one robot do not touch each other"),
@@ -105,14 +105,14 @@ def refuse_other_products(data: Mapping[str, Any]) -> None:
 
 
 def modernise_env(data: Mapping[str, Any], problems: list[str]) -> Translation:
-    """Return an environment config's plain data in our layout; warnings name what stood elsewhere.
+    """Return an environment config's plain data in our layout; warnings name moved keys.
 
     Args:
         data: the file's content; not changed.
-        problems: lines about what cannot be read are added.
+        problems: lines about unreadable keys are added.
 
     Raises:
-        ConfigError: it is of a part of EmbodiChain that this package does not have.
+        ConfigError: the config uses a part of EmbodiChain that this package does not have.
     """
     refuse_other_products(data)
     translation = Translation(copy.deepcopy(dict(data)), problems)
@@ -133,7 +133,7 @@ def modernise_env(data: Mapping[str, Any], problems: list[str]) -> Translation:
 
 
 def _read_physics(translation: Translation) -> None:
-    """Read the block ``physics_config``, whose other keys are of engines without a counterpart."""
+    """Read the block ``physics_config``; its other keys belong to engines without a counterpart."""
     config = translation.take_object("physics_config")
     solver = config.take_object("solver_cfg")
     for key in _PHYSICS:
@@ -160,7 +160,7 @@ def _read_substeps(translation: Translation, number: Any) -> None:
     lengths = {"env.sim_cfg.physics_dt": 0.01, "env.sim_steps_per_control": 4}  # of both packages, where not given
     given = (translation.get(key) for key in lengths)
     dt, steps = (default if value is None else value for value, default in zip(given, lengths.values(), strict=True))
-    if isinstance(dt, int | float) and isinstance(steps, int):  # else the parse says what is wrong with them
+    if isinstance(dt, int | float) and isinstance(steps, int):  # else the parse reports their errors
         for key, value in zip(lengths, (dt / number, steps * number), strict=True):
             translation.take(key)
             translation.put(key, value, path, was=number)

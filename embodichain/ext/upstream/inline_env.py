@@ -1,6 +1,6 @@
 """The older layout in which a training config has the environment's inside: ``"env": {"id": ..., "cfg": {...}}``.
 
-``cfg`` has the differences from the task's packaged config, with the blocks of the file's ``env`` beside the others. It
+``cfg`` has differences from the task's packaged config, with the blocks of the file's ``env`` next to the others. It
 is converted to a whole environment config in the present layout, with the path of each part in the user's file.
 """
 
@@ -20,7 +20,7 @@ from embodichain.utils.errors import unknown_key
 
 _PLACE = "env.cfg"
 _OLDEST = ("obs_mode", "episode_length", "action_scale", "success_threshold")
-_MERGED = "extensions"  # a task reads all of its own, so those that cfg leaves out are the packaged ones
+_MERGED = "extensions"  # a task reads all of its own, so keys that cfg leaves out keep the packaged values
 
 
 @dataclass
@@ -29,11 +29,11 @@ class InlineEnv:
 
     Attributes:
         data: the whole of it, in the present layout.
-        problems: what is wrong with the layout, a line each.
+        problems: errors of the layout, a line each.
         written: path in ``data`` -> path in the user's file, of each part that the user gave.
-        missing: paths in ``data`` of what a line of ``problems`` says is missing.
-        packaged: the task whose packaged config the rest is from; None: there is none.
-        folder: of the packaged config.
+        missing: paths in ``data`` that a line of ``problems`` reports as missing.
+        packaged: task with the packaged config for the rest; None: there is none.
+        folder: folder of the packaged config.
     """
 
     data: dict[str, Any] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class InlineEnv:
     folder: Path = Path()
 
     def in_users_words(self, lines: Sequence[str]) -> list[str]:
-        """Return lines about ``data`` with the paths of the user's file, without those of ``missing``."""
+        """Return lines about ``data`` with the paths of the user's file, without the lines of ``missing``."""
         return [self._placed(line) for line in lines if line.partition(":")[0] not in self.missing]
 
     def _placed(self, line: str) -> str:

@@ -1,6 +1,6 @@
-"""Converts other layouts of the training config to ours, before the parse: our older ones, and those of EmbodiChain.
+"""Converts other layouts of the training config to ours, before the parse: our older ones, and EmbodiChain's.
 
-EmbodiChain 0.1 is ours. What 0.2.0 to 0.3.2 write otherwise is in the tables and small functions of the second half;
+EmbodiChain 0.1 is ours. Differences of 0.2.0 to 0.3.2 are in the tables and small functions of the second half;
 an environment config's part is in ``embodichain/ext/upstream/environment.py``.
 """
 
@@ -18,26 +18,26 @@ from embodichain.ext.upstream.translation import Translation
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import collected
 
-# Policies whose block had another layout; a user's policy may have keys of the same names.
+# Policies with another layout of their block; a user's policy may have keys of the same names.
 _OLD_POLICIES = ("actor_critic", "actor_only", "vla")
 _THEIR_ALGORITHMS = ("ppo", "grpo")
 
 
 def modernise(data: dict[str, Any], problems: list[str], overrides: Sequence[str] = ()) -> Translation:
-    """Return a training config's plain data in the present layout; warnings name what stood elsewhere.
+    """Return a training config's plain data in the present layout; warnings name moved keys.
 
     Overrides are applied before EmbodiChain's keys are read, some of which mean a number by the values of others. They
-    may be of these keys, too; what they set counts more than the file's form of the same value.
+    may be of these keys, too; their values count more than the file's form of the same value.
 
     An environment's config in ``env`` stays there, for ``read_inline_env``, which knows the tasks.
 
     Args:
         data: the file's content; not changed.
-        problems: lines about what cannot be read are added, such as keys in both layouts; the present one counts.
-        overrides: of the training config: ``trainer.num_envs=256`` and the like.
+        problems: lines about unreadable keys are added, such as keys in both layouts; the present one counts.
+        overrides: overrides of the training config: ``trainer.num_envs=256`` and the like.
 
     Raises:
-        ConfigError: it is of a part of EmbodiChain that this package does not have.
+        ConfigError: the config uses a part of EmbodiChain that this package does not have.
     """
     data = copy.deepcopy(data)
     _read_older(data, problems)
@@ -101,9 +101,9 @@ def _move(data: dict[str, Any], old: str, new: str, problems: list[str], written
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# EmbodiChain 0.2.0 to 0.3.2. A null is what its own default is.
+# EmbodiChain 0.2.0 to 0.3.2. A null means its own default.
 
-_UNUSED = {  # without an effect on what is learned; trainer.renderer since 0.2.0, the others since 0.2.4
+_UNUSED = {  # without an effect on learning; trainer.renderer since 0.2.0, the others since 0.2.4
     "trainer.renderer": "trainer.enable_rt chooses ray tracing",
     "trainer.eval_seed": "the episodes of evaluations follow from trainer.seed",
     "trainer.best_eval_metric": "the best checkpoint has the highest success rate, then return",
@@ -122,7 +122,7 @@ _RENAMED = {
         for old, new in (("use_layernorm", "layer_norm"), ("dropout_p", "dropout"))
     },
 }
-_FIXED = {  # 0.3: what PPO here always has, and why
+_FIXED = {  # 0.3: fixed values of PPO here, and why
     "algorithm.cfg.minimum_learning_rate": ((1e-5,), "the adapted learning rate is between 1e-05 and 0.01"),
     "algorithm.cfg.maximum_learning_rate": ((1e-2,), "the adapted learning rate is between 1e-05 and 0.01"),
     "algorithm.cfg.action_bound_coef": ((0.0,), "there is no such loss; 'policy.squash' keeps actions within bounds"),
@@ -136,7 +136,7 @@ _CHOICES: dict[str, tuple[str, dict[Any, Any]]] = {  # 0.3: our path, and our va
 }
 _IN_REPOSITORY, _TASK_PACKAGE = "extensions/", "embodichain_tasks/"  # 0.3.2
 _CLIP_COEF = 0.2  # of both packages, where it is not given
-# Gains of orthogonal weights: of the hidden layers, and of the last one by network, as in models/mlp.py and block.py.
+# Gains of orthogonal weights: the hidden layers', and of the last one by network, as in models/mlp.py and block.py.
 _HIDDEN_GAIN, _OUTPUT_GAINS = math.sqrt(2), {"actor": 0.01, "critic": 1.0}
 
 
@@ -345,7 +345,7 @@ def _convert_by_rollout(translation: Translation, old: str, new: str, convert: C
         number = _count(value)
         if num_envs is None:
             raise ConfigError(f"needs 'trainer.num_envs' beside it, or write '{new}'")
-        if all(map(_is_count, sizes)):  # else the parse says what is wrong with them
+        if all(map(_is_count, sizes)):  # else the parse reports their errors
             translation.put(new, convert(number, math.prod(sizes)), old, was=value)
 
 

@@ -1,4 +1,4 @@
-"""Moves the values of a config in another layout to ours, and collects what the user must know of it."""
+"""Moves the values of a config in another layout to ours, and collects notes on it for the user."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Translation:
 
     Attributes:
         data: the config, or an object in it; changed in place.
-        problems: lines about what cannot be read.
+        problems: lines about unreadable keys.
         place: prefix of the paths in messages.
         overridden: paths that overrides have set; such a value counts more than the same in the other layout.
-        moved: what stands elsewhere now, as ``their path -> our path``.
-        unused: what has no counterpart here, and changes no result.
-        written: our path -> their path, of what stands elsewhere now.
+        moved: moved keys, as ``their path -> our path``.
+        unused: keys without a counterpart here that change no result.
+        written: our path -> their path, of moved keys.
     """
 
     data: dict[str, Any]
@@ -94,7 +94,7 @@ class Translation:
         return self.is_overridden(path) and not self.is_overridden(other)
 
     def is_overridden(self, path: str) -> bool:
-        """Return whether an override has set the value at ``path``, what it stands in, or what stands in it."""
+        """Return whether an override has set the value at ``path``, above it or below it."""
         path = f"{self.place}{path}."
         return any(path.startswith(f"{key}.") or f"{key}.".startswith(path) for key in self.overridden)
 
@@ -109,7 +109,7 @@ class Translation:
             self.unused.append(f"{self.place}{path} {_text(value)}" + (f" ({reason})" if reason else ""))
 
     def require(self, path: str, allowed: Collection[Any], reason: str) -> None:
-        """Remove the value at ``path``, which is a problem unless it is what this package does anyway."""
+        """Remove the value at ``path``, which is a problem unless this package behaves so anyway."""
         value = self.take(path)
         if value is not None and value not in allowed:
             self.refuse(path, f"must be {' or '.join(map(_text, allowed))}, got {_text(value)}: {reason}")
@@ -131,7 +131,7 @@ class Translation:
         return line
 
     def report(self, what: str) -> None:
-        """Log what was moved, and what is not used, in a warning each."""
+        """Log moved and unused keys, in a warning each."""
         if self.moved:
             logger.log_warning(f"{what} in EmbodiChain's layout, read as: {', '.join(self.moved)}")
         if self.unused:

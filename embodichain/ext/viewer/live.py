@@ -50,7 +50,7 @@ class LiveTask:
 
     Args:
         policy: acts deterministically.
-        seed: of the first episode; *Next episode* increments it.
+        seed: seed of the first episode; *Next episode* increments it.
     """
 
     def __init__(self, env: EmbodiedEnv, policy: Policy, device: torch.device, seed: int) -> None:
@@ -172,8 +172,8 @@ class Steering:
     """Sliders that replace the drawn commands of an environment while their switch is on.
 
     Args:
-        terms: the environment's commands by name; those without ``numbers`` have no sliders.
-        gui: of a viser server.
+        terms: the environment's commands by name; commands without ``numbers`` have no sliders.
+        gui: gui of a viser server.
     """
 
     def __init__(self, terms: Mapping[str, CommandTerm], gui: Any) -> None:

@@ -76,7 +76,7 @@ class BrowserViewer(Viewer):
         make_scene: puts the environments into a ``viser.ViserServer``.
 
     Attributes:
-        url: of the page; it is logged.
+        url: address of the page; it is logged.
     """
 
     def __init__(self, make_scene: Callable[[Any], Scene]) -> None:
@@ -172,7 +172,7 @@ def refusal(headers: Mapping[str, str]) -> str | None:
     requests to a name of this machine, on any port (tunnels), from a page of the same origin.
 
     Args:
-        headers: of the request, case-insensitive.
+        headers: headers of the request, case-insensitive.
     """
     host, origin = headers.get("Host", ""), headers.get("Origin")
     try:

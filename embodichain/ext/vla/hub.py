@@ -11,11 +11,11 @@ from embodichain.utils.extras import install_extra
 
 
 def download(repo: str, revision: str | None, patterns: Sequence[str], place: str) -> Path:
-    """Return the folder with the files of a repository that match; only what the cache lacks is downloaded.
+    """Return the folder with the files of a repository that match; only missing files are downloaded.
 
     Args:
         revision: a commit, tag or branch; None: the main branch.
-        place: in the config, for messages.
+        place: place in the config, for messages.
 
     Raises:
         ConfigError: huggingface_hub is not installed, or the repository is neither reachable nor in the cache.

@@ -100,10 +100,10 @@ def _make_empty(folder: Path) -> None:
 
 @torch.no_grad()
 def _compare(model: SmolVLA, folder: Path, entries: dict[str, str], steps: Sequence[Step]) -> float:
-    """Return the largest difference between the chunks of a model and those of the folder, from the same noise.
+    """Return the largest difference between the chunks of a model and of the folder, from the same noise.
 
     Raises:
-        ParityError: it is above 1e-5 of the largest action, or NaN.
+        ParityError: the difference is above 1e-5 of the largest action, or NaN.
     """
     written = read_model_path(folder)
     assert isinstance(written, LeRobotFolder)

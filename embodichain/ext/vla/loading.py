@@ -40,7 +40,7 @@ _METHODS = ("forward", "get_value", "evaluate_actions")
 _FILES = (_CONFIG, _WEIGHTS, _TORCH_WEIGHTS, "policy_*.json", "policy_*.safetensors", "tokenizer/*")  # of the hub
 _HUB = re.compile(r"^(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?$")
 MODEL_PATH = "policy.vla_config.model_path"
-"""Where the user named a model, for messages."""
+"""Key of the user's model, for messages."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def check_lerobot_class(cls: type[nn.Module], folder: LeRobotFolder) -> None:
     """Check that a class is the one of a LeRobot folder.
 
     Raises:
-        ConfigError: it is another one.
+        ConfigError: the model is another one.
     """
     if cls is not SmolVLA:
         raise ConfigError(
@@ -157,13 +157,13 @@ def save_vla_model(model: nn.Module, config: Mapping[str, Any], folder: Path) ->
 
 
 def read_model_path(model_path: str | Path, place: str = MODEL_PATH) -> StoredModel | LeRobotFolder:
-    """Read what a ``model_path`` of ``load_vla_model`` names.
+    """Read the model at a ``model_path`` of ``load_vla_model``.
 
     Args:
         place: the key in the user's config, for messages.
 
     Raises:
-        ConfigError: it is missing or cannot be read.
+        ConfigError: the model is missing or cannot be read.
     """
     path = Path(model_path)
     if path.is_dir():

@@ -73,7 +73,7 @@ class VLAConfig:
     model_config: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the class; they override the folder's and the environment's."""
     features: dict[str, str | None] = field(default_factory=dict)
-    """Of LeRobot's SmolVLA: the entry ``image/<camera>`` for each of its images; null: the image is left out."""
+    """Images of LeRobot's SmolVLA: the entry ``image/<camera>`` for each of its images; null: the image is left out."""
     lora: LoRACfg | None = None
     """Train low-rank adapters instead of the whole model; needs the extra ``vla``."""
 
@@ -100,7 +100,7 @@ class VLAPolicy(Policy):
     log-probability have the shapes of other policies.
 
     Args:
-        model: as ``load_vla_model`` returns.
+        model: result of ``load_vla_model``.
         config: the keyword arguments of the model's class, for saving it.
     """
 
@@ -256,7 +256,7 @@ def build_stored_policy(
 def _whole_config(
     cls: type[nn.Module], stored: StoredModel | None, vla: VLAConfig, given: PolicySpaces
 ) -> dict[str, Any]:
-    """Return the model's arguments: of the environment, the stored ones, then the user's."""
+    """Return the model's arguments: the environment's, the stored ones, then the user's."""
     space = given.structured("policy.vla_config")
     config = dict(cls.config_for(space, given.action_dim)) if hasattr(cls, "config_for") else {}
     if stored is not None:

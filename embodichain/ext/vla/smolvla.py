@@ -3,7 +3,7 @@
 Shukor et al., "SmolVLA: A Vision-Language-Action Model for Affordable and Efficient Robotics", 2025. The computation is
 that of LeRobot, with transformers' layers. Needs the extra ``vla``.
 
-Legend: B batch, P tokens of the prefix (images, words, state), L those of the instruction, H executed actions of a
+Legend: B batch, P tokens of the prefix (images, words, state), L tokens of the instruction, H executed actions of a
 chunk, F predicted ones, A action size, W that of the flow, J size of the state, I tokens of all images, D width of the
 language model, E that of the expert, G its heads for keys and values, C their size.
 """
@@ -42,9 +42,9 @@ class _Prefix:
     """The expert's input.
 
     Attributes:
-        keys, values: of each layer, [B, P, G, C].
+        keys, values: each layer's, [B, P, G, C].
         there: [B, P] bool, False at padding words.
-        feature: of the token that attends to all others, and the mean of the others', [B, 2 D] float32.
+        feature: feature of the token that attends to all others, and the others' mean, [B, 2 D] float32.
     """
 
     keys: list[torch.Tensor]
@@ -74,7 +74,7 @@ class SmolVLA(GaussianVLA):
     lora_targets = ("q_proj", "k_proj", "v_proj", "o_proj")
     """Layers with low-rank adapters, see ``LoRACfg``."""
     lora_trained = ("state", "action_in", "time_in", "time_out", "action_out", "critic")
-    """Modules trained as a whole beside them."""
+    """Modules trained as a whole, too."""
     expert: Any  # a ModuleList of transformers' layers
     action_mean: torch.Tensor  # [A], if actions are normalised
     action_std: torch.Tensor  # [A]
@@ -184,7 +184,7 @@ class SmolVLA(GaussianVLA):
             self.action_std.copy_(std)
 
     def check_training(self) -> None:
-        """Check what is trained, adapters included.
+        """Check the trained modules, adapters included.
 
         Raises:
             ConfigError: features of images are stored, but will change.
@@ -221,7 +221,7 @@ class SmolVLA(GaussianVLA):
         return loss[..., : self.action_dim]
 
     def _executed(self, chunk: torch.Tensor) -> torch.Tensor:
-        """Return what is executed of a flow's end [B, F, W], [B, H, A]."""
+        """Return the executed part of a flow's end [B, F, W], [B, H, A]."""
         return chunk[:, : self.chunk_length, : self.action_dim]
 
     def _judge(self, actions: torch.Tensor, mean: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -272,7 +272,7 @@ class SmolVLA(GaussianVLA):
     def _see(self, obs: Mapping[str, Any] | TensorDict, images: torch.Tensor | None = None) -> _Prefix:
         """Run the language model over images, words and state; return the expert's input.
 
-        The state attends to images and words, not they to it. So it goes through the layers beside them, and where the
+        The state attends to images and words, not they to it. So it passes the layers separately, and where the
         language model is not trained, gradients go through this one token alone.
 
         Args:

@@ -1,4 +1,4 @@
-"""The config of SmolVLA, and what follows from it: the sizes of the action expert."""
+"""The config of SmolVLA, and the sizes of the action expert that follow from it."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class SmolVLACfg(GaussianVLACfg):
     image_input: PositiveInt | None = None
     """Height and width that images are resized to, pixels. null: the vision encoder's ``image_size``."""
     state_normalization: Normalization = "MEAN_STD"
-    """What the state's statistics are."""
+    """Kind of the state's statistics."""
     action_normalization: Normalization = "IDENTITY"
-    """What the actions' statistics are, if the flow's actions are normalised."""
+    """Kind of the actions' statistics, if the flow's actions are normalised."""
     periods: tuple[PositiveFloat, PositiveFloat] = (4e-3, 4.0)
     """Shortest and longest period of the time embedding."""
     gradient_checkpointing: bool = False

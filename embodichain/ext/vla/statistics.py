@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 
 Normalization = Literal["IDENTITY", "MEAN_STD", "MIN_MAX", "QUANTILES", "QUANTILE10"]
-"""How statistics scale a vector: to mean 0 and std 1, or a range to [-1, 1]; LeRobot's names."""
+"""Kinds of scaling of a vector by statistics: to mean 0 and std 1, or a range to [-1, 1]; LeRobot's names."""
 
 EPSILON = 1e-8
 """Added to a std that is divided by."""
@@ -21,7 +21,7 @@ _QUANTILES = {"MIN_MAX": (0.0, 1.0), "QUANTILES": (0.01, 0.99), "QUANTILE10": (0
 
 
 def shift_of(kind: str) -> float:
-    """Return what is added to a normalised vector: a range goes to [-1, 1]."""
+    """Return the shift added to a normalised vector: a range goes to [-1, 1]."""
     return 0.0 if kind in ("IDENTITY", "MEAN_STD") else -1.0
 
 
@@ -36,7 +36,7 @@ def denormalized(x: torch.Tensor, mean: torch.Tensor, std: torch.Tensor, kind: s
 
 
 def fitted(x: torch.Tensor, kind: Normalization) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the statistics of vectors [M, D] as mean and std [D]; those of ``IDENTITY`` change nothing."""
+    """Return the statistics of vectors [M, D] as mean and std [D]; ``IDENTITY`` changes nothing."""
     if kind == "IDENTITY":
         return x.new_zeros(x.shape[1]), x.new_ones(x.shape[1])
     if kind == "MEAN_STD":
@@ -53,5 +53,5 @@ def half_width(low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
 
 
 def divisor(std: torch.Tensor, kind: str) -> torch.Tensor:
-    """Return what vectors are divided by, [D]."""
+    """Return the divisor of vectors, [D]."""
     return std + EPSILON if kind == "MEAN_STD" else std

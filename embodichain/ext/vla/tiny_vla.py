@@ -121,7 +121,7 @@ class TinyVLA(GaussianVLA):
     lora_targets = ("qkv", "out", "mlp.0", "mlp.2")
     """Layers with low-rank adapters, see ``LoRACfg``."""
     lora_trained = ("actor", "critic")
-    """Modules trained as a whole beside them."""
+    """Modules trained as a whole, too."""
 
     def __init__(self, **config: Any) -> None:
         cfg = from_dict(TinyVLACfg, config, "policy.vla_config.model_config")

@@ -16,7 +16,7 @@ def load_weights(
     """Load a state dict.
 
     Args:
-        source: where it comes from, for messages.
+        source: origin of the weights, for messages.
         initial: beginnings of the names that the state dict may lack; they stay as they are.
 
     Raises:

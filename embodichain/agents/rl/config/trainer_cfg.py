@@ -120,7 +120,7 @@ class TrainerCfg:
     keep_last: MayChange[PositiveInt | None] = None
     """Number of latest checkpoints to keep, in addition to the best one; null: all."""
     precision: Literal["float32", "bf16"] = "float32"
-    """Precision of matrix products and convolutions in updates. ``"bf16"`` is faster where the processor has it; parameters,
+    """Precision of matrix products and convolutions in updates. ``"bf16"`` is faster where supported; parameters,
     optimiser, log-probabilities and losses stay float32."""
     torch_threads: MayChange[Annotated[PositiveInt, Field(le=1024)] | None] = None
     """Threads of the updates; null: by the size of the networks, one for small ones."""

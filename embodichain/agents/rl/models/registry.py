@@ -166,8 +166,8 @@ def parse_policy_block(
     """Return a config's ``policy`` block in its typed form, checked before anything is built.
 
     Args:
-        allowed_imports: prefixes of other modules than ours in which a dotted path may name a policy; None: all that are
-            imported.
+        allowed_imports: prefixes of modules, except ours, in which a dotted path may name a policy; None: all
+            imported ones.
         given: networks that the block need not have.
 
     Raises:

@@ -42,16 +42,16 @@ class FeatureCfg:
 
 @configclass
 class LeRobotCfg:
-    """What is read of a ``config.json``; the rest is for LeRobot's own training."""
+    """The fields read from a ``config.json``; the rest is for LeRobot's own training."""
 
     input_features: dict[str, FeatureCfg] = field(kw_only=True)
-    """What the policy reads, by LeRobot's names. Images are read in this order."""
+    """Policy inputs by LeRobot's names. Images are read in this order."""
     output_features: dict[str, FeatureCfg] = field(kw_only=True)
     """``action``."""
     chunk_size: PositiveInt = 50
     """Actions that the flow predicts."""
     n_action_steps: PositiveInt = 50
-    """How many of them are executed."""
+    """Number of executed actions."""
     n_obs_steps: Literal[1] = 1
     """Observations that the policy reads."""
     max_state_dim: PositiveInt = 32
@@ -71,7 +71,7 @@ class LeRobotCfg:
     add_image_special_tokens: Literal[False] = False
     """Tokens around each image."""
     attention_mode: Literal["cross_attn"] = "cross_attn"
-    """How the expert reads the language model's layers."""
+    """Kind of attention from the expert to the language model's layers."""
     num_vlm_layers: int = 16
     """Layers of the language model that are used; not positive: all."""
     num_expert_layers: int = -1
@@ -133,7 +133,7 @@ def model_config(
     Args:
         vlm: transformers' ``SmolVLMConfig`` of the vision-language model.
         cameras: our names of its images, in its order.
-        state_kind, action_kind: what the statistics are.
+        state_kind, action_kind: kinds of statistics.
     """
     layers = vlm.text_config.num_hidden_layers
     used = min(cfg.num_vlm_layers, layers) if cfg.num_vlm_layers > 0 else layers

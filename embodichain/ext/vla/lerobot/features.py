@@ -1,4 +1,4 @@
-"""Which entry of our observation is which feature of a LeRobot policy."""
+"""Mapping of our observation's entries to a LeRobot policy's features."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ def _same_name(feature: str) -> str:
 def check_entries(
     cfg: LeRobotCfg, entries: Mapping[str, str], observed: Mapping[str, spaces.Space[Any]], action_dim: int, place: str
 ) -> None:
-    """Check that an environment has what a policy reads, and takes what it gives.
+    """Check that an environment has a policy's inputs and accepts its actions.
 
     Args:
-        entries: from ``find_entries``.
+        entries: result of ``find_entries``.
         observed: the environment's observation by entry.
         place: the config's key and the policy's folder, for the message.
 
     Raises:
-        ConfigError: with both sides and what does not fit.
+        ConfigError: both sides and the mismatch.
     """
     shapes = {name: list(space.shape or ()) for name, space in observed.items()}
     state, action = cfg.input_features[STATE].shape, cfg.output_features[ACTION].shape

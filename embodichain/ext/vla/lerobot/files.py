@@ -1,4 +1,4 @@
-"""Reading of a LeRobot folder's files: what is missing or wrong is said in one line."""
+"""Reading of a LeRobot folder's files: errors are one line."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def is_inside(folder: Path, path: Path) -> bool:
 
 
 def find_file(folder: Path, name: str, place: str) -> Path:
-    """Return the path of a file beside others.
+    """Return the path of a file next to others.
 
     Raises:
-        ConfigError: it is missing, or its name or a link leads out of the folder.
+        ConfigError: the file is missing, or its name or a link leads out of the folder.
     """
     path = folder / name
     if ".." in Path(name).parts or not is_inside(folder, path):

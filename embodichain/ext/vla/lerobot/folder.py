@@ -41,10 +41,10 @@ class LeRobotFolder:
 
     Attributes:
         config: the ``config.json``, whole.
-        cfg: what is read of it.
+        cfg: the fields read from it.
         vlm: transformers' config of its vision-language model.
-        tokenizer: of transformers.
-        place: in the user's config, for messages.
+        tokenizer: transformers' tokenizer.
+        place: place in the user's config, for messages.
     """
 
     path: Path
@@ -74,7 +74,7 @@ def read_lerobot_folder(path: Path, config: Mapping[str, Any], place: str) -> Le
 
     Args:
         config: its ``config.json``.
-        place: in the user's config, for messages.
+        place: place in the user's config, for messages.
 
     Raises:
         ConfigError: a file is missing or wrong; one line that names it and where it was looked for.
@@ -88,10 +88,10 @@ def read_lerobot_folder(path: Path, config: Mapping[str, Any], place: str) -> Le
 
 
 def for_robot(folder: LeRobotFolder, state_dim: int, action_dim: int) -> LeRobotFolder:
-    """Return the policy of a folder for a robot's states and actions, whose sizes or statistics it may not have.
+    """Return the policy of a folder for a robot's states and actions, possibly of other sizes or statistics.
 
     Its weights do not depend on either: states and actions are filled up to a fixed size. The statistics are then
-    those that normalise nothing, of the kinds that its processors ask for, until demonstrations are imitated.
+    identities, of the kinds that its processors ask for, until demonstrations are imitated.
 
     Raises:
         ConfigError: states or actions are larger than that size.
@@ -171,7 +171,7 @@ def build_lerobot_model(
 
 
 def _warn(folder: LeRobotFolder) -> None:
-    """Warn of what is not normalised though the policy's config asks for it."""
+    """Warn of features that are not normalised though the policy's config asks for it."""
     asked = folder.config.get("normalization_mapping", {})
     for kind, found in (("STATE", folder.processors.state), ("ACTION", folder.processors.action)):
         if found.kind == "IDENTITY" and asked.get(kind, "IDENTITY") != "IDENTITY":

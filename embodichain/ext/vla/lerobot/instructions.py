@@ -16,7 +16,7 @@ class InstructionTokenizer:
     """Turns instructions in tokens of our vocabulary into text, and that into tokens of a model.
 
     Args:
-        tokenizer: of transformers.
+        tokenizer: transformers' tokenizer.
         max_length: tokens of an instruction, the rest is cut off; None: all.
         ends_in_new_line: whether the text gets a new line, as in the model's training.
     """
@@ -31,7 +31,7 @@ class InstructionTokenizer:
         """Return the tokens of instructions [B, L], [B, K], and a mask that is False at padding.
 
         Raises:
-            RuntimeError: torch traces the policy, whose file would always read the traced instructions.
+            RuntimeError: torch traces the policy; its file would always read the traced instructions.
         """
         if torch._C._is_tracing() or torch.compiler.is_exporting():
             raise RuntimeError("its tokenizer is no part of the network; --format lerobot exports it")

@@ -26,7 +26,7 @@ def our_weights(theirs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def their_weights(ours: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return our weights by LeRobot's names, without what LeRobot has not: critic, stds and statistics."""
+    """Return our weights by LeRobot's names, without LeRobot's missing parts: critic, stds and statistics."""
     found = {}
     for name, value in ours.items():
         for own, their in _THEIRS.items():

@@ -23,7 +23,7 @@ PREPROCESSOR, POSTPROCESSOR = "policy_preprocessor.json", "policy_postprocessor.
 
 NORMALIZER, UNNORMALIZER = "normalizer_processor", "unnormalizer_processor"
 _NEW_LINE, _TOKENIZER = "smolvla_new_line_processor", "tokenizer_processor"
-# Beside those that are needed; names, the batch dimension and devices are nothing to do here.
+# In addition to the needed ones; names, the batch dimension and devices are nothing to do here.
 _OTHERS = (_NEW_LINE, "rename_observations_processor", "to_batch_processor", "device_processor")
 
 
@@ -32,13 +32,13 @@ class StepCfg:
     """A step of a processor."""
 
     registry_name: str = field(kw_only=True)
-    """Which computation it is."""
+    """Name of the computation."""
     config: dict[str, Any] = field(default_factory=dict)
     """Its arguments."""
     state_file: str | None = None
     """Its tensors."""
     artifacts: dict[str, str] = field(default_factory=dict)
-    """Files and folders beside it, by the argument that names them."""
+    """Its companion files and folders, by the argument that names them."""
 
 
 @configclass
@@ -46,9 +46,9 @@ class NormalizerCfg:
     """The arguments of a normalising step."""
 
     features: dict[str, FeatureCfg] = field(kw_only=True)
-    """What it normalises."""
+    """Normalised features."""
     norm_map: dict[str, Normalization] = field(kw_only=True)
-    """How, by the type of a feature."""
+    """Kind of normalisation by a feature's type."""
     eps: Annotated[float, Field(ge=EPSILON, le=EPSILON)] = EPSILON
     """Added to a std; always the same."""
     normalize_observation_keys: list[str] | None = None
@@ -75,7 +75,7 @@ class TokenizerCfg:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Of a vector; see ``embodichain.ext.vla.statistics``.
+    """Statistics of a vector; see ``embodichain.ext.vla.statistics``.
 
     Attributes:
         kind: IDENTITY where there are none.
@@ -89,11 +89,11 @@ class Statistics:
 
 @dataclass(frozen=True)
 class Processors:
-    """What the processors of a folder do.
+    """The processors of a folder.
 
     Attributes:
-        state_kind, action_kind: what they ask for, with or without statistics.
-        tokenizer_folder: beside them, if the tokenizer is.
+        state_kind, action_kind: normalisation that they ask for, with or without statistics.
+        tokenizer_folder: tokenizer's folder, if it is next to them.
         ends_in_new_line: whether a text gets a new line.
         files: names of their files in the folder.
     """
@@ -153,7 +153,7 @@ def read_processors(folder: Path, cfg: LeRobotCfg, place: str) -> Processors:
     """Read pre- and postprocessor of a folder.
 
     Args:
-        place: in the user's config, for messages.
+        place: place in the user's config, for messages.
 
     Raises:
         ConfigError: a file is missing or wrong, or a step is none of SmolVLA's.

@@ -1,4 +1,4 @@
-"""The vision-language model inside a SmolVLA: its config and tokenizer, whose files are not in the policy's folder.
+"""The vision-language model inside a SmolVLA: its config and tokenizer, outside the policy's folder.
 
 Only files are read: no code of a repository is run.
 """
@@ -26,7 +26,7 @@ def check_transformers(place: str) -> None:
     """Check that the extra ``vla`` is installed.
 
     Raises:
-        ConfigError: it is not.
+        ConfigError: the config is not supported.
     """
     if importlib.util.find_spec("transformers") is None:
         raise ConfigError(f"{place}: SmolVLA needs transformers: {install_extra('vla')}")
@@ -77,7 +77,7 @@ def read_tokenizer(folder: Path, processors: Processors, vocabulary: int, place:
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(path), local_files_only=True, trust_remote_code=False)
-    # Its errors are of many kinds; those of the Rust library are bare Exceptions, which no narrower clause catches.
+    # Its errors are of many kinds; the Rust library's are bare Exceptions, which no narrower clause catches.
     except Exception as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ConfigError(f"{place}: {path}: cannot be read as a tokenizer: {reason}") from error

@@ -34,7 +34,7 @@ def write_lerobot_folder(
     """Write a model that was built from a folder as another one.
 
     Its processors and tokenizer are the source's: a training does not change them. Weights that have not changed are
-    written as they were, those that our model has not as well.
+    written as they were, also weights that our model lacks.
 
     Args:
         out: the folder, which exists.
@@ -94,7 +94,7 @@ def _statistics(name: str, kind: Normalization, mean: torch.Tensor, std: torch.T
 def _changed_config(
     model: SmolVLA, source: LeRobotFolder, entries: Mapping[str, str], image_shapes: Mapping[str, Sequence[int]]
 ) -> dict[str, Any]:
-    """Return the ``config.json``: with the images that are read, in their size, and what ``model_config`` changed."""
+    """Return the ``config.json``: with the images that are read, in their size, and the changes of ``model_config``."""
     features = {}
     for name, feature in source.config["input_features"].items():
         if name in entries:
