@@ -76,8 +76,10 @@ def current_rows(results: Path = RESULTS) -> dict[str, list[Row]]:
     """Return the rows of configs that have not changed since, by the config's name; of a seed the last row."""
     lines = results.read_text(encoding="utf-8").splitlines() if results.exists() else []
     rows: dict[str, dict[int, Row]] = {}
-    for row in map(json.loads, lines):
-        if row["digest"] == digest_of(find_config(row["config"])):
+    found = [json.loads(line) for line in lines]
+    digests = {name: digest_of(find_config(name)) for name in dict.fromkeys(row["config"] for row in found)}
+    for row in found:
+        if row["digest"] == digests[row["config"]]:
             rows.setdefault(row["config"], {})[row["seed"]] = row
     return {name: [by_seed[seed] for seed in sorted(by_seed)] for name, by_seed in rows.items()}
 
