@@ -129,7 +129,7 @@ def _foreign(source: EnvSource, defs: Json) -> Json:
 
 
 SCHEMAS: dict[str, Callable[[], Json]] = {"train": train_schema, "env": env_schema}
-"""By kind of file."""
+"""Schemas by kind of file."""
 
 
 def schema_text(kind: str) -> str:

@@ -13,7 +13,7 @@ def check_finite(frames: Mapping[str, torch.Tensor], place: str, names: Mapping[
     """Check the frames of an episode, each [T, ...]: one that is not finite would make every parameter NaN.
 
     Args:
-        names: of the dataset's features, by key of ``frames``, for the message.
+        names: names of the dataset's features, by key of ``frames``, for the message.
 
     Raises:
         ConfigError: a number is not finite.

@@ -41,7 +41,7 @@ class LeRobotWriter:
         """Begin a dataset.
 
         Args:
-            features: of a frame, by name: ``dtype`` (``video`` for images [H, W, 3]), ``shape`` and ``names``.
+            features: features of a frame, by name: ``dtype`` (``video`` for images [H, W, 3]), ``shape`` and ``names``.
 
         Raises:
             ConfigError: the folder already has a dataset, or pyarrow is not installed.

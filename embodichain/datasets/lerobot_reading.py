@@ -61,7 +61,7 @@ def read_lerobot(root: str | Path) -> Iterator[LeRobotEpisode]:
 
 
 def read_info(root: Path) -> dict[str, Any]:
-    """Return a dataset's ``meta/info.json``, whose ``features`` are described.
+    """Return a dataset's ``meta/info.json`` with described ``features``.
 
     Raises:
         ConfigError: there is no dataset, it has another version, or pyarrow is not installed.

@@ -20,7 +20,7 @@ class FeatureStatistics:
 
     Attributes:
         low, high, mean, square: minimum, maximum, mean, and mean of the squares, [K] or [3, 1, 1].
-        quantiles: [Q, ...]. Those of several episodes are the means of each one's, weighted by its frames, as LeRobot
+        quantiles: [Q, ...]. Several episodes have the mean of each one's, weighted by its frames, as LeRobot
             has them.
     """
 
@@ -33,7 +33,7 @@ class FeatureStatistics:
 
     @classmethod
     def of(cls, values: np.ndarray) -> FeatureStatistics:
-        """Return those of an episode's values [T] (as K = 1), [T, K], or images [T, H, W, 3] uint8."""
+        """Return the statistics of an episode's values [T] (as K = 1), [T, K], or images [T, H, W, 3] uint8."""
         if values.ndim == 4:
             return cls._of_images(values)
         rows = values.reshape(len(values), -1).astype(np.float64)

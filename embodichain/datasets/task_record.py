@@ -1,4 +1,4 @@
-"""What the numbers in a dataset mean: the part of an environment's config that says it."""
+"""The meaning of the numbers in a dataset: a part of the environment's config."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _BLOCKS = ("actions", "commands", "observations", "rewards", "terminations", "ex
 
 
 def task_record(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what actions, observations, rewards and ends of episodes depend on, of an environment's whole config."""
+    """Return the part of a whole config that determines actions, observations, rewards and ends of episodes."""
     env, robot = config["env"], config["robot"]
     blocks = {name: env[name] for name in _BLOCKS if name in env}
     return {

@@ -37,7 +37,7 @@ class ZeroAgent(Policy):
         return td
 
     def evaluate_actions(self, td: TensorDict) -> TensorDict:
-        """Not available: there are no parameters."""
+        """Evaluation of actions, not available: there are no parameters."""
         raise NotImplementedError
 
     def _choose(self, zeros: torch.Tensor) -> torch.Tensor:
@@ -59,7 +59,7 @@ class RandomAgent(ZeroAgent):
 
 
 AGENTS: dict[str, type[ZeroAgent]] = {"zero": ZeroAgent, "random": RandomAgent}
-"""By the names of ``play --agent``."""
+"""Agents by the names of ``play --agent``."""
 
 
 _NOTCHES = 200  # of a slider

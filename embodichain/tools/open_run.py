@@ -64,7 +64,7 @@ def open_run(
     Args:
         allowed_imports: prefixes of modules that the run's config may name.
         overrides: overrides of the run's config: ``trainer.seed=3`` and the like.
-        change: returns the config that the environment is built from, for the run's.
+        change: function from the run's config to the environment's.
 
     Raises:
         ConfigError: the config or something it names cannot be used here, or the checkpoint does not fit the policy.

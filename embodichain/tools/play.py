@@ -159,7 +159,7 @@ def _stage(
     """Yield the environment, the policy, the config's camera, and the default path of the video.
 
     Args:
-        change: returns the config that the environment is built from, for the run's.
+        change: function from the run's config to the environment's.
     """
     if played.agent is None:
         saved = _find_run(played.target)

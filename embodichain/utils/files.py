@@ -29,7 +29,7 @@ def read_bytes(path: str | Path) -> bytes:
     Pipes, which could block forever, and devices such as ``/dev/zero`` are refused.
 
     Raises:
-        OSError: it cannot be read, or is no regular file.
+        OSError: the file cannot be read, or is no regular file.
     """
     with open(path, "rb", opener=open_at_once) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -42,7 +42,7 @@ def read_text(path: str | Path) -> str:
 
     Raises:
         OSError: as :func:`read_bytes`.
-        UnicodeDecodeError: it is no UTF-8.
+        UnicodeDecodeError: the file is no UTF-8.
     """
     return read_bytes(path).decode("utf-8")
 

@@ -75,7 +75,7 @@ def as_json(data: dict[str, Any], place: str) -> dict[str, Any]:
     """Return data as read from a JSON file: lists for tuples, string keys, and Python's numbers for NumPy's.
 
     Raises:
-        ConfigError: it has values that JSON lacks.
+        ConfigError: the data have values that JSON lacks.
     """
     try:
         plain: dict[str, Any] = json.loads(json.dumps(data, default=_as_number))

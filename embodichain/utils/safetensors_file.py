@@ -17,7 +17,7 @@ def write_safetensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
     """Write tensors by name into a file, atomically.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     # Copies: tensors that share their memory are refused.
     own = {name: value.detach().cpu().clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}
@@ -28,7 +28,7 @@ def read_safetensors(path: Path) -> dict[str, torch.Tensor]:
     """Return the tensors in a file by name.
 
     Raises:
-        ConfigError: it cannot be read or is invalid.
+        ConfigError: the file cannot be read or is invalid.
     """
     try:
         return safetensors_torch.load(read_bytes(path))

@@ -45,7 +45,7 @@ def trust(folder: Path) -> Path:
     """Remember a folder, without links in its path; return it.
 
     Raises:
-        ConfigError: it is no folder, or too wide: one that contains the home folder; or the list cannot be written.
+        ConfigError: no folder, or too wide: one that contains the home folder; or the list cannot be written.
     """
     if not folder.is_dir():
         raise ConfigError(f"{folder}: is no folder")
@@ -62,7 +62,7 @@ def distrust(folder: Path) -> Path:
     """Forget a folder, which need not exist any more; return it.
 
     Raises:
-        ConfigError: it is not trusted, or the list cannot be written.
+        ConfigError: the folder is not trusted, or the list cannot be written.
     """
     folders, folder = trusted_folders(), folder.resolve()
     if folder not in folders:
@@ -80,7 +80,7 @@ def is_trusted_path(path: str | Path, folders: Sequence[Path]) -> bool:
 def folder_to_offer(path: str | Path) -> Path | None:
     """Return the folder to trust so that a file, or a folder without code of its own, would be trusted.
 
-    None: it is one that only ``embodichain trust`` itself accepts, or none can be, as for installed packages and runs.
+    None: only ``embodichain trust`` itself accepts the folder, or none can be, as for installed packages and runs.
     """
     real = Path(path).resolve()
     folder = real if real.is_dir() else real.parent

@@ -125,7 +125,7 @@ def run_training(
 
 @contextmanager
 def _rescuing(trainer: Trainer, stop: StopSignals) -> Iterator[None]:
-    """On any exception in the block, save the finished iterations and log how to continue."""
+    """Save the finished iterations on any exception in the block, and log how to continue."""
 
     def rescue_alone() -> str:
         trainer.saver.rescue_alone()

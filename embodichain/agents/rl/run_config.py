@@ -58,7 +58,7 @@ class RunConfig:
     """The whole config of a run, parsed and checked.
 
     Attributes:
-        trainer: its ``gym_config`` is the path of the environment's config, or ``{}``.
+        trainer: trainer's config; its ``gym_config`` is the path of the environment's config, or ``{}``.
         algorithm_name, env_id: registered names.
         algorithm: an instance of the algorithm's ``cfg_class``; a user's own class may lack all but ``device``.
         env, eval_env: the environment's config for training, and for evaluation if enabled.
@@ -131,7 +131,7 @@ class _EnvFile:
         path: path of its file; ``{}``: it has none.
         place: prefix of the paths in messages.
         folder: folder of its model files, too.
-        inline: its parts in the user's file, if it is in an older layout's ``env``.
+        inline: config's parts in the user's file, if it is in an older layout's ``env``.
         converted: the paths of another layout, if it was converted.
     """
 

@@ -1,4 +1,4 @@
-"""Environments of a training: ours, with a scene, and those of other libraries, without one."""
+"""Environments of a training: ours, with a scene, and other libraries', without one."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def with_scene(cfg: TaskCfg, place: str) -> EmbodiedEnvCfg:
         place: the tool, for the message.
 
     Raises:
-        ConfigError: they are another library's.
+        ConfigError: the environments are another library's.
     """
     own = scene_cfg(cfg)
     if own is None:
@@ -63,7 +63,7 @@ def scene_problems(trainer: TrainerCfg, algorithm: Any, cfg: TaskCfg) -> list[st
     """Return the errors of settings that need a scene, which another library's environments lack, a line each.
 
     Args:
-        algorithm: its settings, or None if they are wrong.
+        algorithm: algorithm's settings, or None if they are wrong.
     """
     needs_scene = {
         "trainer.viewer": trainer.viewer,

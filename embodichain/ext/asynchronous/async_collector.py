@@ -52,7 +52,7 @@ class AsyncCollector(BaseCollector):
         buffer: queue of finished rollouts for the learner; with room for fewer than ``max_staleness`` of them,
             the threads wait for the learner more often.
         device: device of the policy and the rollouts.
-        on_step_callback: called after every step, in the thread that made it.
+        on_step_callback: function called after every step, in the thread that made it.
         max_staleness: the bound above, at least 0.
 
     Raises:

@@ -55,7 +55,7 @@ class PolicyPublisher:
         To be called by the thread that changes the policy, between two changes.
 
         Args:
-            version: its version; None: one more than the last.
+            version: snapshot's version; None: one more than the last.
         """
         named: dict[str, Tensor] = {n: p for n, p in self._policy.named_parameters() if p.requires_grad}
         named |= dict(self._policy.named_buffers())
@@ -72,7 +72,7 @@ class InferencePolicy:
 
     Args:
         policy: the learner's policy; a deep copy is made, so that no storage is shared.
-        gate: called before each choice of actions, outside the lock: it may wait, and may raise.
+        gate: function called before each choice of actions, outside the lock: it may wait, and may raise.
 
     Attributes:
         module: the copy.

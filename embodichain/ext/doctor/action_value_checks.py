@@ -308,7 +308,7 @@ def _train(
     """Return a table policy after updates until its values have converged.
 
     Args:
-        prepare: changes the policy before the algorithm is made.
+        prepare: function that changes the policy before the algorithm is made.
     """
     policy = soft_table_policy(num_states)
     prepare(policy)

@@ -113,7 +113,7 @@ FORMATS = {
     "onnx": Format(".onnx", _write_onnx, _load_onnx),
     "torchscript": Format(".pt", _write_torchscript, _load_torchscript),
 }
-"""By the names that ``export --format`` takes."""
+"""Formats by the names for ``export --format``."""
 
 
 def _run_torch(loaded: Callable[[list[Tensor]], tuple[Tensor, ...]], spec: Spec) -> Run:

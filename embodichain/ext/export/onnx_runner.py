@@ -45,7 +45,7 @@ class ObservationBuilder:
         """Return the policy's inputs of the present control step, [N, ...]; to be called once in each.
 
         Args:
-            given: measurements [N, D] by name, and those inputs [N, ...] that are not computed from measurements.
+            given: measurements [N, D] by name, and inputs [N, ...] that are not computed from measurements.
         """
         if not len(self._steps):
             self._steps = np.zeros(len(next(iter(given.values()))), dtype=np.int64)

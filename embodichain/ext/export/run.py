@@ -125,7 +125,7 @@ def without_sensor_models(cfg: TaskCfg) -> TaskCfg:
 
 
 def input_recipes(opened: OpenRun, entries: Sequence[str]) -> dict[str, Recipe]:
-    """Return how inputs follow from raw measurements, by name; those without a description are left out.
+    """Return the recipes from raw measurements to inputs, by name; inputs without a description are left out.
 
     A policy of chunks observes at decisions alone, where histories and clocks need each control step: it has none.
     Nor has another library's environment, which does not describe its observation's parts.
@@ -145,7 +145,7 @@ def measurements_of(recipes: Mapping[str, Recipe]) -> list[Measurement]:
 def describe_policy(
     saved: SavedRun, opened: OpenRun, module: DeployedPolicy, recipes: Mapping[str, Recipe]
 ) -> dict[str, Any]:
-    """Return the specification that goes into the exported file, as plain data.
+    """Return the specification for the exported file, as plain data.
 
     ``inputs`` and ``outputs`` are in the order of the file. An entry's ``terms`` are the config's observation terms
     that compute or modify it; where ``from`` does not say how it follows from the ``measurements``, the robot's

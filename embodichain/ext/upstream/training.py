@@ -331,7 +331,7 @@ def _convert_by_rollout(translation: Translation, old: str, new: str, convert: C
     """Convert as :func:`_convert`, by a rollout's transitions; where the file has both keys, ``old`` counts.
 
     Args:
-        convert: takes the value at ``old`` and the number of transitions.
+        convert: function of the value at ``old`` and the number of transitions.
     """
     value = translation.take(old)
     if value is None or translation.counts_more(new, old):

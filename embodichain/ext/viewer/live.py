@@ -49,7 +49,7 @@ class LiveTask:
     switch and sliders to steer by hand.
 
     Args:
-        policy: acts deterministically.
+        policy: policy that acts deterministically.
         seed: seed of the first episode; *Next episode* increments it.
     """
 

@@ -77,7 +77,7 @@ class GaussianVLA(nn.Module):
         """Return the part of the config that follows from one environment's spaces.
 
         Raises:
-            ConfigError: its observation lacks an entry, or its images differ in size.
+            ConfigError: the observation lacks an entry, or its images differ in size.
         """
         entries = entry_spaces(observation_space)
         images = {name.removeprefix(IMAGE): space.shape for name, space in entries.items() if name.startswith(IMAGE)}

@@ -33,7 +33,7 @@ class SmolVLACfg(GaussianVLACfg):
     expert_width: Annotated[float, Field(gt=0)] = 0.75
     """E by D."""
     self_attention_every: PositiveInt = 2
-    """In layers 0, k, 2k, ... for this k, actions attend to earlier ones and the prefix; else to the prefix alone."""
+    """Number k: in layers 0, k, 2k, ... actions attend to earlier ones and the prefix; else to the prefix alone."""
     denoising_steps: PositiveInt = 10
     """Euler steps from noise to actions; the last one is stochastic."""
     flow_length: PositiveInt | None = None

@@ -21,7 +21,7 @@ _QUANTILES = {"MIN_MAX": (0.0, 1.0), "QUANTILES": (0.01, 0.99), "QUANTILE10": (0
 
 
 def shift_of(kind: str) -> float:
-    """Return the shift added to a normalised vector: a range goes to [-1, 1]."""
+    """Return the shift added to a normalised vector: a range is scaled to [-1, 1]."""
     return 0.0 if kind in ("IDENTITY", "MEAN_STD") else -1.0
 
 

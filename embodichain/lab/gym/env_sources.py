@@ -50,7 +50,7 @@ class TaskCfg(Protocol):
         """Return the config of one of several processes."""
 
     def without_records(self) -> Self:
-        """Return the config without what writes files."""
+        """Return the config without writers of files."""
 
     def with_images(self) -> Self:
         """Return the config of environments of which images can be made."""
@@ -95,7 +95,7 @@ class EnvSource(ABC):
 
     @abstractmethod
     def parse(self, data: Mapping[str, Any], allowed_imports: Sequence[str]) -> ParsedTask:
-        """Turn a config's data, whose id is one of these, into a typed one and check it; nothing is built.
+        """Turn the data of a config with such an id into a typed one and check it; nothing is built.
 
         Args:
             allowed_imports: prefixes of the modules that it may name.
@@ -106,7 +106,7 @@ class EnvSource(ABC):
         """Build the environments of a config: a ``VecEnv`` that a training can write into and close.
 
         Raises:
-            ConfigError: they cannot be built.
+            ConfigError: the environments cannot be built.
         """
 
     def suggested_id(self, env_id: str) -> str | None:
@@ -114,7 +114,7 @@ class EnvSource(ABC):
         return None
 
     def problems_beside_updates(self, cfg: Any) -> list[str]:
-        """Return why the environments cannot step in a thread beside the updates, a line each."""
+        """Return why the environments cannot step in a thread during the updates, a line each."""
         return []
 
 

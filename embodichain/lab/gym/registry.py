@@ -22,10 +22,10 @@ class EnvSpec:
     """A registered environment.
 
     Attributes:
-        env_id: its name.
+        env_id: task's name.
         cls: the class, built as ``cls(cfg)``.
         max_episode_steps: time limit where the config gives none; None: no limit.
-        default_cfg: makes the config that is used where none is given; None: there is none.
+        default_cfg: maker of the default config; None: there is none.
     """
 
     env_id: str
@@ -112,8 +112,8 @@ def make(env_id: str, cfg: Any = None, num_envs: int | None = None, **kwargs: An
     """Build a registered environment: ``make("PushCubeRL", num_envs=64)``. ``gym.make`` calls this.
 
     Args:
-        cfg: its config; None: the task's own. A missing ``max_episode_steps`` is the registered one.
-        num_envs: in place of the config's.
+        cfg: task's config; None: the task's own. A missing ``max_episode_steps`` is the registered one.
+        num_envs: replaces the config's.
 
     Raises:
         ConfigError: no such name, no config given and the task has none of its own, or a wrong number.

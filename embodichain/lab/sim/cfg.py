@@ -207,7 +207,7 @@ class URDFComponentCfg:
     urdf_path: str
     """A file (URDF or MJCF), the name of a bundled asset, or ``menagerie/<model>``."""
     transform: Matrix4 = _IDENTITY
-    """Its pose in the frame of where it goes, 4x4, m."""
+    """Pose of the part in the frame of its place, 4x4, m."""
 
 
 @configclass
@@ -276,7 +276,7 @@ class RobotCfg(ArticulationCfg):
     """Named groups of joints, by names or regular expressions; None: one for each component. Joints that mimic others
     cannot be driven and belong to no part."""
     solver_cfg: dict[str, SolverCfg] = {}
-    """By control part."""
+    """Solvers by control part."""
 
 
 @configclass
@@ -301,7 +301,7 @@ class LightCfg(ObjectBaseCfg):
     """
 
     light_type: Literal["point", "sun", "direction", "spot"] = "point"
-    """From ``init_pos`` to all sides; as from far away along ``direction`` (two names); from ``init_pos`` in a cone."""
+    """Light from ``init_pos`` to all sides; along ``direction`` (two names); from ``init_pos`` in a cone."""
     color: Rgb = (1.0, 1.0, 1.0)
     """0 to 1."""
     intensity: Annotated[float, Field(ge=0)] = 50.0
@@ -315,7 +315,7 @@ class LightCfg(ObjectBaseCfg):
     spot_angle_inner: float = 30.0
     """Accepted; a cone's light fades towards its edge."""
     spot_angle_outer: Annotated[float, Field(gt=0, le=90)] = 45.0
-    """From the cone's axis to its edge, degrees."""
+    """Angle from the cone's axis to its edge, degrees."""
 
 
 @configclass

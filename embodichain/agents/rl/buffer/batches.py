@@ -47,7 +47,7 @@ def learning_batch(rollout: TensorDict, policy: BatchReader, **columns: torch.Te
     """Return a rollout's transitions as the policy's ``evaluate_actions`` and the algorithm's loss need them.
 
     Args:
-        policy: gives ``evaluation_fields`` and ``sequence_length``.
+        policy: policy with ``evaluation_fields`` and ``sequence_length``.
         columns: further tensors [N, T], by name: advantages, returns, masks.
 
     Returns:

@@ -6,12 +6,12 @@ log-probabilities of an action of a chunk.
 A rollout is a TensorDict of batch size [N, T+1]. Slot t < T is the t-th transition. Slot T is the observation after the
 last one and its value (the bootstrap); in every other field it is padding.
 
-Of a policy that chooses chunks of H actions, a step is a decision; ``done``, ``terminated`` and ``truncated`` are those
-of the chunk. Otherwise H and A' are no dimensions.
+For a policy of chunks of H actions, a step is a decision; ``done``, ``terminated`` and ``truncated`` are
+the chunk's. Otherwise H and A' are no dimensions.
 
 A policy may write further fields, its ``extra_fields``: [N, T+1, width] float32 each, padding in slot T.
 
-Of a truncated step PPO needs ``final_value`` only. An algorithm with ``reads_final_obs`` also gets ``final``, the
+PPO needs a truncated step's ``final_value`` only. An algorithm with ``reads_final_obs`` also gets ``final``, the
 policy's whole input at the end of the episode: a field of fixed size, written without waiting for a device. It doubles
 the memory of ``obs``, ``entries`` and ``state`` (PushCube's quickstart: 2.7 MB become 4.9 MB), so other algorithms do
 not have it.

@@ -27,7 +27,7 @@ class CheckpointFolder:
 
     Attributes:
         path: the folder.
-        on_recreated: called after :meth:`create` has created a deleted folder again.
+        on_recreated: function called after :meth:`create` has created a deleted folder again.
     """
 
     def __init__(self, path: Path, exp_name: str, keep_last: int | None = None) -> None:
@@ -37,7 +37,7 @@ class CheckpointFolder:
         self._keep_last = keep_last
 
     def save(self, content: dict[str, Any], step: int) -> Path:
-        """Write a checkpoint as the latest, delete those that need not be kept, and return its path.
+        """Write a checkpoint as the latest, delete old ones, and return its path.
 
         Args:
             content: as for ``save_checkpoint``. Its ``best_checkpoint`` names the best one's file so far, which

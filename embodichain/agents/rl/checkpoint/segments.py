@@ -86,7 +86,7 @@ class SegmentFolder:
         return self._checkpoints / SEGMENTS
 
     def save(self, stores: Mapping[str, Store], states: Mapping[str, Any]) -> dict[str, Any]:
-        """Write those slots that no segment has yet, and return the checkpoint's entry.
+        """Write the slots that no segment has yet, and return the checkpoint's entry.
 
         If it fails, the next save continues with the missing part.
 

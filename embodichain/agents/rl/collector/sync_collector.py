@@ -35,7 +35,7 @@ class SyncCollector(BaseCollector):
 
     Args:
         device: device of the policy and the collector's own rollout.
-        on_step_callback: called after every step.
+        on_step_callback: function called after every step.
         versioned: the policy writes its ``policy_version`` [N], and the rollouts have it.
 
     Raises:

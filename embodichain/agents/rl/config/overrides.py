@@ -74,7 +74,7 @@ def split_overrides(overrides: Sequence[str], env_keys: Collection[str]) -> tupl
 def without_unknown_terms(
     data: dict[str, Any], overrides: Sequence[str], blocks: Collection[str], problems: list[str]
 ) -> list[str]:
-    """Return an environment's overrides without those of unknown terms, which are added to ``problems``.
+    """Return an environment's overrides without unknown terms' ones, which are added to ``problems``.
 
     An override may create a term: as a whole, or with others that set its ``func``.
 
@@ -97,7 +97,7 @@ def without_unknown_terms(
 
 
 def name_overrides(problems: Sequence[str], overrides: Sequence[str]) -> list[str]:
-    """Return the lines, with the override added to those about its value."""
+    """Return the lines, with the override added to lines about its value."""
     latest = {override.partition("=")[0]: override for override in overrides}
     lines = []
     for line in problems:

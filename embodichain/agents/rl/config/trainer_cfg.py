@@ -49,9 +49,9 @@ class EventsCfg:
     """Events in addition to the environment's own config."""
 
     train: dict[str, Any] = field(default_factory=dict)
-    """In the training environment, by name."""
+    """Events of the training environment, by name."""
     eval: MayChange[dict[str, Any]] = field(default_factory=dict)
-    """In the evaluation environment, by name."""
+    """Events of the evaluation environment, by name."""
 
 
 @configclass
@@ -75,7 +75,7 @@ class LoggerCfg:
     """``"MLflowLogger"``, ``"TrackioLogger"``, or the dotted path of ``func(run, **params)`` in a module that you
     allow."""
     params: dict[str, Any] = field(default_factory=dict)
-    """Its arguments other than the run."""
+    """Arguments other than the run."""
 
 
 @configclass

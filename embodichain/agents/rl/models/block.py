@@ -64,9 +64,9 @@ class ObsGroupsCfg:
     """Entries of the observation that each network reads, as names or ``fnmatch`` patterns (``robot/*``)."""
 
     actor: list[str] = ["*"]
-    """Read by the actor."""
+    """The actor's entries."""
     critic: list[str] = ["*"]
-    """Read by the critic, which is only needed in training: it may read entries that the robot cannot measure."""
+    """The critic's entries, only needed in training: the robot may be unable to measure them."""
 
 
 @configclass

@@ -58,7 +58,7 @@ def evaluate_gaussian(
     ``log_std`` are the normal distribution's; its KL divergence also holds for the squashed ones.
 
     Args:
-        td: has the ``action`` or, with ``squash``, the ``raw_action``, as ``sample_gaussian`` wrote it.
+        td: tensors with the ``action`` or, with ``squash``, the ``raw_action``, as ``sample_gaussian`` wrote it.
         mean, log_std, squash, chunk_length: arguments as in ``sample_gaussian``.
     """
     raw = td["action"].flatten(td.batch_dims) if squash is None else td["raw_action"]

@@ -189,7 +189,7 @@ class Policy(nn.Module, ABC):
         """Choose actions.
 
         Args:
-            td: has ``obs``, and ``entries`` and ``state`` by the attributes above.
+            td: tensors ``obs``, and ``entries`` and ``state`` by the attributes above.
             deterministic: take the most likely action instead of a sample.
 
         Returns:
@@ -209,7 +209,7 @@ class Policy(nn.Module, ABC):
         A Gaussian policy adds ``mean`` and ``log_std`` [..., A], from which algorithms compute exact KL divergences.
 
         Args:
-            td: has the ``action`` to evaluate and the ``evaluation_fields``; it is not changed.
+            td: tensors with the ``action`` to evaluate and the ``evaluation_fields``; it is not changed.
         """
 
     @property

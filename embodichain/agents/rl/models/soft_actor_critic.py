@@ -99,7 +99,7 @@ class SoftActorCritic(Policy):
         normalize_obs: normalise observations by their running mean and std before all networks.
         init_log_std: log-std for an output of 0.
         log_std_range: lowest and highest log-std.
-        encoder: makes the F features of images that actor and critics read behind the observation; see ``encode``.
+        encoder: encoder of images to F features, read by actor and critics behind the observation; see ``encode``.
     """
 
     evaluates = ("log_prob", "entropy")

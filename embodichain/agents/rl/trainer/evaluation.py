@@ -220,7 +220,7 @@ class Evaluator:
     r, r + W, r + 2W, ...; rank 0 records.
 
     Args:
-        env: every episode ends.
+        env: environments with episodes that end.
         video_folder: folder of the videos, if the environments record any.
         process_group: shares the episodes; None: the training's.
 
@@ -260,9 +260,9 @@ class Evaluator:
         """Evaluate a policy; ``table`` then has this rank's episodes.
 
         Args:
-            check_stop: called after every step; raises to end the evaluation, on all processes.
+            check_stop: function called after every step; raises to end the evaluation, on all processes.
             deterministic: take the most likely actions; else explore, as in training.
-            on_step: called after every step.
+            on_step: function called after every step.
         """
         env, process_group, start = self.env, self._process_group or get_process_group(), time.perf_counter()
         generators = generators_state()  # the training's draws depend on no evaluation

@@ -20,7 +20,7 @@ class Saver:
     """Writes checkpoints of the state after the last finished iteration, of which a copy is kept in memory.
 
     Args:
-        stores: returns the algorithm's replay buffers, of which only the counts are copied after every iteration.
+        stores: getter of the algorithm's replay buffers; only their counts are copied after every iteration.
 
     Attributes:
         finished: a copy of the trainer's state after the last finished iteration, if any.

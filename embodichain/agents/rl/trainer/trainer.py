@@ -65,7 +65,7 @@ class Trainer:
         cfg: the settings.
         config: the resolved config, which the checkpoints keep.
         evaluator: None without ``eval_env`` or ``eval_freq``.
-        saver: writes the checkpoints.
+        saver: writer of the checkpoints.
         global_step: environment steps so far, over all environments; in behaviour cloning the frames learned from.
         steps_per_iteration: steps of ``global_step``.
         train_seconds: time spent collecting and updating so far, s.
@@ -113,13 +113,13 @@ class Trainer:
             exp_name: prefix of the checkpoints' names.
             use_wandb: log to Weights & Biases, to the run that ``wandb.init`` has begun or else to a new one.
             event_cfg: events by name (``EventCfg``), to be added to ``env``.
-            eval_event_cfg: the same for ``eval_env``.
+            eval_event_cfg: events for ``eval_env``, likewise.
             num_eval_episodes: episodes of one evaluation, over all its environments: the same ones each time.
             distributed: this is process ``rank`` of ``world_size``, which have met (see ``docs/distributed.md``).
             cfg: the settings of the config's block ``trainer`` that are not given here; None: the defaults.
             config: the resolved config for the checkpoints; None: described from the parts.
             log: destination of scalars; None: ``writer``, W&B, and ``metrics.jsonl`` in the run's folder.
-            check_stop: called after every step of an environment and every update; raises to end the training.
+            check_stop: function called after every environment step and update; raises to end the training.
             collector: None: a ``SyncCollector``.
             viewer: updated at each step only with a ``SyncCollector``.
 

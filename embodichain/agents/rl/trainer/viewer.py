@@ -26,7 +26,7 @@ class Viewer:
         """Show the environments after a step; wait while the training is paused.
 
         Args:
-            check_stop: called regularly during a pause; raises to end the training.
+            check_stop: function called regularly during a pause; raises to end the training.
         """
 
     def on_iteration(

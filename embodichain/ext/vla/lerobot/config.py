@@ -77,7 +77,7 @@ class LeRobotCfg:
     num_expert_layers: int = -1
     """Layers of the expert; not positive: as many."""
     self_attn_every_n_layers: PositiveInt = 2
-    """In every n-th layer actions attend to each other, n being this number."""
+    """Number n: in every n-th layer actions attend to each other."""
     expert_width_multiplier: Annotated[float, Field(gt=0)] = 0.75
     """The expert's width by the language model's."""
     min_period: PositiveFloat = 4e-3
@@ -117,7 +117,7 @@ def read_config(content: Mapping[str, Any], place: str) -> LeRobotCfg:
     """Return the typed part of a ``config.json``.
 
     Raises:
-        ConfigError: it is no SmolVLA, or one that is computed in another way than ours.
+        ConfigError: the policy is no SmolVLA, or one that is computed in another way than ours.
     """
     if content["type"] != "smolvla":
         raise ConfigError(f"{place}: a LeRobot policy of type '{content['type']}'; only 'smolvla' is read")

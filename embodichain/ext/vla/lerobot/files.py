@@ -34,7 +34,7 @@ def read_object(path: Path, place: str) -> dict[str, Any]:
     """Return a file's JSON object.
 
     Raises:
-        ConfigError: it cannot be read, or is no object.
+        ConfigError: the file cannot be read, or is no object.
     """
     try:
         content = json.loads(read_text(path))

@@ -59,7 +59,7 @@ class LeRobotFolder:
         """Read the weights, by LeRobot's names.
 
         Raises:
-            ConfigError: they are missing or cannot be read.
+            ConfigError: the files are missing or cannot be read.
         """
         return read_safetensors(find_file(self.path, WEIGHTS, self.place))
 

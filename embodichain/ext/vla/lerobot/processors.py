@@ -128,7 +128,7 @@ class _Normalizer:
         """Return the statistics of a feature of a type.
 
         Raises:
-            ConfigError: some are missing, or of another size.
+            ConfigError: statistics are missing, or of another size.
         """
         how = self.kind(name, feature_type)
         is_left_out = feature_type == "STATE" and name not in self._cfg.features

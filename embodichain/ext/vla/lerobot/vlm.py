@@ -63,7 +63,7 @@ def read_tokenizer(folder: Path, processors: Processors, vocabulary: int, place:
         vocabulary: number of tokens that the language model knows.
 
     Raises:
-        ConfigError: it is not found, cannot be read, or has other tokens.
+        ConfigError: the tokenizer is not found, cannot be read, or has other tokens.
     """
     check_transformers(place)
     wanted = (_TOKENIZER[0], _VOCABULARY[0])

@@ -24,7 +24,7 @@ class ChunkEnv:
     Args:
         env: the environment that makes the control steps.
         draws_each_step: whether cameras render at every control step, else once at the end of a chunk; terms that read
-            images within the chunk then read those from before it.
+            images within the chunk then read earlier ones.
     """
 
     def __init__(self, env: BaseEnv, draws_each_step: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""From an environment's typed config back to the data of a config file."""
+"""Conversion of an environment's typed config back to the data of a config file."""
 
 from __future__ import annotations
 

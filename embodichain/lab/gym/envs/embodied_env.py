@@ -259,7 +259,7 @@ class EmbodiedEnv(BaseEnv):
     @override
     def _initialize_episode(self, env_ids: Tensor) -> None:
         if self.random.enumerates_episodes:
-            self._assign_cells(env_ids)  # an evaluation's episode does not depend on those before it
+            self._assign_cells(env_ids)  # an evaluation's episode does not depend on earlier ones
         else:
             self.sim.place_on_terrain(env_ids)
         self.event_manager.apply("reset", env_ids)

@@ -81,19 +81,19 @@ class EmbodiedEnvCfg(EnvCfg):
     active_joint_ids: list[int] | None = None
     """Instead: the joints themselves, by index."""
     actions: dict[str, ActionTermCfg] = field(default_factory=dict)
-    """By term name; required, unless the task has its own."""
+    """Action terms by term name; required, unless the task has its own."""
     commands: dict[str, CommandCfg] = field(default_factory=dict)
-    """By term name: commands that the policy follows, such as a velocity."""
+    """Commands that the policy follows, such as a velocity, by term name."""
     observations: dict[str, ObservationCfg] = field(default_factory=dict)
-    """By term name."""
+    """Observations by term name."""
     rewards: dict[str, RewardCfg] = field(default_factory=dict)
-    """By term name."""
+    """Rewards by term name."""
     terminations: dict[str, TerminationCfg] = field(default_factory=dict)
     """Terminations by term name, in addition to the task's own."""
     curriculum: dict[str, CurriculumCfg] = field(default_factory=dict)
     """Curriculum by term name: changes with the policy's progress. Evaluations have none."""
     events: dict[str, EventCfg] = field(default_factory=dict)
-    """By term name."""
+    """Events by term name."""
     dataset: dict[str, DatasetCfg] = field(default_factory=dict)
     """Recorders of finished episodes, by name."""
     symmetry: EnvSymmetryCfg | None = None

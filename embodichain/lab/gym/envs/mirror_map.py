@@ -1,4 +1,4 @@
-"""From the config block ``env.symmetry`` to the environment's mirror map."""
+"""The environment's mirror map from the config block ``env.symmetry``."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class Backend(ABC):
         """Write columns of a state field (``qpos``, ``qvel``, ``ctrl``, ``mocap_pos``, ``mocap_quat``, ...).
 
         Args:
-            name: the field; those with more than two dimensions are indexed by their first one after N.
+            name: the field; fields with more than two dimensions are indexed by their first one after N.
             values: [n, columns ...], or broadcastable to it.
         """
 

@@ -34,7 +34,7 @@ CONSTANTS = {
     "geom_size": _BOUNDS,
     "qpos0": (*_INERTIA, *_PLACES),
 }
-"""By field, the constants that MuJoCo derives from it."""
+"""Constants that MuJoCo derives from a field, by field."""
 
 
 class WarpModel:

@@ -1,1 +1,1 @@
-"""From configs and model files to the compiled model, its drives and initial state."""
+"""Compilation of configs and model files to a model, its drives and initial state."""

@@ -1,4 +1,4 @@
-"""From an articulation's config to one spec: parts put together, joints and links by their short names.
+"""An articulation's spec from its config: parts put together, joints and links by their short names.
 
 In the spec the first part's elements keep their names; the others' are ``<part>/<name>``. Outside, everything
 has its own name where that is unique. Parts of a side (``left_arm``) have the side before all their names.
@@ -21,7 +21,7 @@ from embodichain.utils.errors import placed
 FLANGE_NAMES = ("tool0", "attachment_site", "flange")
 """Names of the site or link where a tool is mounted."""
 
-# Where each part goes, in the order in which parts are built (which is that of the joints).
+# Place of each part, in the order in which parts are built (the joints' order).
 _PARENTS: dict[str, tuple[str, ...]] = {
     "chassis": (),
     "torso": ("chassis",),

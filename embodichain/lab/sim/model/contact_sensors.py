@@ -63,7 +63,7 @@ def _collides(body: mujoco.MjsBody) -> bool:
 
 
 def _match(patterns: Iterable[str], links: list[str], shapes: list[str], place: str) -> list[str]:
-    """Return the links that patterns match, and the shapes that those match which match no link, in their order."""
+    """Return the links that patterns match, and shapes for patterns without a link, in order."""
     found: set[str] = set()
     for pattern in patterns:
         matches = match_names([pattern], [*links, *shapes], place, "link")

@@ -1,4 +1,4 @@
-"""From typed configs to one compiled MuJoCo model.
+"""Compilation of typed configs to one MuJoCo model.
 
 Everything of an entity is named ``<uid>/...`` in the model, so that two entities may use the same names.
 """

@@ -25,7 +25,7 @@ def _loads(*names: str) -> bool:
 
 
 def choose_gl() -> None:
-    """On Linux, set ``MUJOCO_GL=egl`` where the user chose nothing and EGL can be loaded.
+    """Set ``MUJOCO_GL=egl`` on Linux where the user chose nothing and EGL can be loaded.
 
     Without EGL's libraries ``egl`` makes MuJoCo's import fail, and no setting at all makes it look for a display; then
     this sets ``disable``. On macOS and Windows MuJoCo uses the system's own OpenGL, and refuses ``egl``.

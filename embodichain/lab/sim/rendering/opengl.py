@@ -23,9 +23,9 @@ from embodichain.lab.sim.rendering.shot import RenderingUnavailableError, Shot
 _SHADOW, _REFLECTION = int(mujoco.mjtRndFlag.mjRND_SHADOW), int(mujoco.mjtRndFlag.mjRND_REFLECTION)
 # Edge of the shadow map, pixels; on a processor its pixels cost as much as the image's.
 _SHADOW_SIZE = 1024
-# The shadow map goes with the view in steps of this, m, so that the edges of shadows do not tremble.
+# The shadow map moves with the view in steps of this, m, so that the edges of shadows do not tremble.
 _SHADOW_STEP = 3.0
-# The farthest point in the middle of the view that it goes to, m from the camera.
+# The farthest point in the middle of the view that it reaches, m from the camera.
 _SHADOW_REACH = 6.0
 # Half of an endless plane's edge and of its pieces' edges, m: it ends behind the sky, as the engine's own does.
 _PLANE_SIZE, _PIECE_SIZE = 320.0, 10.0

@@ -88,7 +88,7 @@ class RayScene:
         return values
 
     def _colors(self, env_ids: Tensor) -> Tensor:
-        """Return colours [n, G, 4]: a geom's own, or else its material's; those in a hidden group have alpha 0."""
+        """Return colours [n, G, 4]: a geom's own, or else its material's; geoms in a hidden group have alpha 0."""
         rgba = self._look("geom_rgba", env_ids)
         if len(self._mat_rgba):
             is_bare = (rgba == torch.tensor(_UNPAINTED, device=self._device)).all(dim=-1) & (self._geom_matid >= 0)

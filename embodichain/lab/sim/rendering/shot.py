@@ -26,7 +26,7 @@ class Mount:
 
     Attributes:
         kind: ``site`` or ``body``.
-        index: its id in the model, the same in the model for physics and in that for rendering.
+        index: mount's id in the model, the same in the model for physics and in that for rendering.
     """
 
     kind: str

@@ -46,10 +46,10 @@ class Camera:
         """Place the camera by its config.
 
         Args:
-            drawing: returns the renderer; called for the first image.
+            drawing: function that returns the renderer, called for the first image.
 
         Raises:
-            ConfigError: its parent does not exist.
+            ConfigError: the parent does not exist.
         """
         self.cfg = cfg
         self.uid = cfg.uid

@@ -61,7 +61,7 @@ class CameraCfg:
     intrinsics: Intrinsics = (600.0, 600.0, 320.0, 240.0)
     """fx, fy, cx, cy, pixels."""
     extrinsics: ExtrinsicsCfg = field(default_factory=ExtrinsicsCfg)
-    """Its pose."""
+    """Camera's pose."""
     near: PositiveFloat = 0.005
     """Nothing nearer is seen, m."""
     far: PositiveFloat = 100.0
@@ -95,7 +95,7 @@ class StereoCameraCfg(CameraCfg):
     left_to_right_pos: Vec3 = (0.05, 0.0, 0.0)
     """Position of the right camera in the left one's frame, m."""
     left_to_right_rot: Vec3 = (0.0, 0.0, 0.0)
-    """Its rotation there about the fixed x, then y, then z axis, degrees."""
+    """Rotation of the right camera there about the fixed x, then y, then z axis, degrees."""
     enable_disparity: bool = False
     """Give ``disparity``; needs ``enable_depth``."""
 
@@ -117,7 +117,7 @@ class ContactSensorCfg:
     entity: str | None = None
     """The robot or articulation; None: the robot."""
     link_names: Annotated[list[str], Field(min_length=1)] = field(kw_only=True)
-    """Its links, by names or regular expressions; where the file has no link of a name, its named collision shapes. The
+    """Links, by names or regular expressions; where the file has no link of a name, its named collision shapes. The
     sensor has them in the robot's order, whatever this one."""
     force_threshold: PositiveFloat = 1.0
     """A link is in contact where the force on it exceeds this, N."""

@@ -1,4 +1,4 @@
-"""From the policy's actions to targets of the drives. Shapes: N environments, A action size."""
+"""Conversion of the policy's actions to targets of the drives. Shapes: N environments, A action size."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def joint_targets(term: ActionTerm, name: str) -> Callable[[Tensor], Mapping[str
     """Return the function from actions [N, A] to a term's targets [N, J] by kind, and metrics [N].
 
     Args:
-        term: if it overrides ``input_key``, its ``kind`` is set from that.
+        term: adapted term; its ``kind`` is set from an overridden ``input_key``.
         name: term's name in the config, for messages.
 
     Raises:

@@ -25,16 +25,16 @@ class ExteroceptionSource:
     type: Literal["robot", "affordance"]
     """A control part's tool pose, or a pose that is stored under a key."""
     control_part: str = "arm"
-    """With ``robot``: the part."""
+    """The control part, with ``robot``."""
     offset: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    """With ``robot``: taken off the tool's position, in its own frame, m."""
+    """Offset subtracted from the tool's position, in its own frame, m, with ``robot``."""
     obj_uid: str = ""
-    """With ``affordance``: the rigid body that is the pose's frame."""
+    """Rigid body that is the pose's frame, with ``affordance``."""
     key: str = ""
-    """With ``affordance``: name of the pose, [4, 4] or [N, 4, 4], in ``env.affordance_datas``; the identity if
+    """Name of the pose with ``affordance``: [4, 4] or [N, 4, 4], in ``env.affordance_datas``; the identity if
     missing."""
     is_arena_coord: bool = False
-    """With ``affordance``: the pose is in the environment's frame instead."""
+    """Whether the pose is in the environment's frame instead, with ``affordance``."""
     follow_eef: bool | str = False
     """Points along y keep to the gripper's opening: a control part's, or with true that of the part named like
     this one with ``eef`` for ``arm``, else of ``hand``."""

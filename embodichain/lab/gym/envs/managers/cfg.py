@@ -97,13 +97,13 @@ class SceneEntityCfg:
     """Required kind of entity; "": any."""
 
     uid: str
-    """Its name."""
+    """Entity's name."""
     control_parts: list[str] | str | None = None
     """Control parts of a robot; None: all of it, or the arm."""
     joint_names: list[str] | str | None = None
     """Joints of an articulation, by names or regular expressions; None: all."""
     link_names: list[str] | None = None
-    """Its links, by names or regular expressions; None: all."""
+    """Entity's links, by names or regular expressions; None: all."""
 
 
 @configclass

@@ -32,7 +32,7 @@ from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import collected, placed, raise_problems
 
-# Terms whose parameters are the arguments of their class's `configure`.
+# Terms with the arguments of their class's `configure` as parameters.
 _CONFIGURED: dict[type[FunctorCfg], type[ActionTerm | CommandTerm]] = {
     ActionTermCfg: ActionTerm,
     CommandCfg: CommandTerm,
@@ -63,7 +63,7 @@ def leaving_unchanged(place: str, func: Any, shared: Mapping[str, Tensor]) -> It
         func: the term.
         shared: the tensors, by names for the message.
     """
-    before = {key: value._version for key, value in shared.items() if not value.is_inference()}  # those have none
+    before = {key: value._version for key, value in shared.items() if not value.is_inference()}  # they have none
     yield
     for key, version in before.items():
         if shared[key]._version != version:
@@ -135,7 +135,7 @@ def _check_written(functor_class: type[Functor], base: type[Functor], place: str
 
 
 def parse_term(cfg: FunctorCfg, place: str, names: SceneNames) -> dict[str, Any]:
-    """Check a term whose function is resolved, and return its ``params`` converted to their types.
+    """Check a term with a resolved function, and return its ``params`` converted to their types.
 
     Raises:
         ConfigError: all errors, a line each: the function is of the wrong kind, parameters are unknown, missing,

@@ -26,7 +26,7 @@ class command_range(Functor):  # noqa: N801 (named like a function, as configs n
     lasted for ``long_share`` of the time limit, else downwards.
 
     Args:
-        command: its name in ``env.commands``.
+        command: command's name in ``env.commands``.
         initial: share of the ranges at the start of the training.
         step: change of the share per episode of every environment.
         long_share: share of the time limit from which an episode counts as long.
@@ -67,11 +67,11 @@ def terrain_levels(env: TermEnv, env_ids: Tensor, command: CommandName = BASE_VE
     One level up where the robot is more than half a cell from its start; one down where it is less than half of the
     way that its last command would have led in a whole episode (Rudin et al., "Learning to walk in minutes using
     massively parallel deep reinforcement learning", 2022). Beyond the last level comes a random one.
-    An environment whose physics diverged stays. A robot that is commanded to turn for long walks in circles, and is
+    A diverged environment stays. A robot that is commanded to turn for long walks in circles, and is
     moved down however well it does: let the command hold a heading.
 
     Args:
-        command: its name in ``env.commands``; its first two numbers are the velocity along x and y, m/s.
+        command: command's name in ``env.commands``; its first two numbers are the velocity along x and y, m/s.
 
     Raises:
         ConfigError: the scene has no terrain, its episodes have no time limit, or environments are in groups.

@@ -1,4 +1,4 @@
-"""From steps to datasets. Shapes: N environments, A action size."""
+"""Recording of steps into datasets. Shapes: N environments, A action size."""
 
 from __future__ import annotations
 

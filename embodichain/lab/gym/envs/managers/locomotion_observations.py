@@ -101,7 +101,7 @@ def generated_command(env: TermEnv, command: CommandName = BASE_VELOCITY) -> Ten
     """Return the command that the next action is to follow, [N, C].
 
     Args:
-        command: its name in ``env.commands``.
+        command: command's name in ``env.commands``.
     """
     return env.command_manager.get_command(command)
 
@@ -114,7 +114,7 @@ def gait_phase(env: TermEnv, frequency: PositiveFloat = 2.0, command: CommandNam
 
     Args:
         frequency: strides in a second, 1/s.
-        command: its name in ``env.commands``.
+        command: command's name in ``env.commands``.
     """
     phase = gait_clock(env, frequency)
     moving = is_moving(env.command_manager.get_command(command))

@@ -66,7 +66,7 @@ def track_lin_vel_xy_exp(
 
     Args:
         std: error at which the reward is 1 / e, m/s.
-        command: its name in ``env.commands``.
+        command: command's name in ``env.commands``.
     """
     error = env.robot.base.linear_velocity()[:, :2] - env.command_manager.get_tracked(command)[:, :2]
     return torch.exp(error.square().sum(dim=1) * (-1.0 / std**2))
@@ -84,7 +84,7 @@ def track_ang_vel_z_exp(
 
     Args:
         std: error at which the reward is 1 / e, rad/s.
-        command: its name in ``env.commands``.
+        command: command's name in ``env.commands``.
     """
     error = env.robot.base.angular_velocity()[:, 2] - env.command_manager.get_tracked(command)[:, 2]
     return torch.exp(error.square() * (-1.0 / std**2))
@@ -235,7 +235,7 @@ def feet_air_time(
     Args:
         sensor: the feet's contact sensor.
         threshold: s.
-        command: its name in ``env.commands``.
+        command: command's name in ``env.commands``.
     """
     feet = env.sim.get_contact_sensor(sensor)
     gained = ((feet.last_air_time - threshold) * feet.first_contact).sum(dim=1)
@@ -300,7 +300,7 @@ class feet_gait(Functor):  # noqa: N801 (named like a function, as configs name 
         frequency: strides in a second, 1/s.
         swing_height: height of a foot above its height in contact, m.
         foot_radius: height of a foot's origin in contact, m.
-        command: its name in ``env.commands``.
+        command: command's name in ``env.commands``.
     """
 
     is_stateful = False

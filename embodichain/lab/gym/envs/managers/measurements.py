@@ -27,7 +27,7 @@ class Measurement:
     Attributes:
         name: name at the runner.
         meaning: meaning and unit.
-        read: returns its present value in the environments, [N, D].
+        read: function that returns its present value in the environments, [N, D].
         components: the names of the D numbers; empty: a vector's.
     """
 
@@ -76,7 +76,7 @@ def measured(meaning: str, components: Callable[[TermEnv], list[str]] = lambda e
 
     Args:
         meaning: meaning of the value, with its unit.
-        components: returns the names of its D numbers.
+        components: function that returns the names of its D numbers.
     """
 
     def decorate(term: Func) -> Func:

@@ -1,4 +1,4 @@
-"""From the state to the observation. Shapes: N environments.
+"""Computation of the observation from the state. Shapes: N environments.
 
 Terms with state are called once in a control step. If episodes begin in it, they are called again for the first
 observations of these: their state from before the first call is restored, they are reset for these environments, and

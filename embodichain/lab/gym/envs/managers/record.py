@@ -173,7 +173,7 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
 
 
 class record_camera_data_async(record_camera_data):  # noqa: N801 (named like a function, as configs name it)
-    """As ``record_camera_data``, encoded in the background."""
+    """Recorder like ``record_camera_data`` that encodes in the background."""
 
     _writer_class = BackgroundVideoWriter
 
@@ -184,7 +184,7 @@ def recorders_in(functors: Iterable[object]) -> list[record_camera_data]:
 
 
 def followed(env: TermEnv, pose: CameraPose, uid: str | None, env_id: int) -> CameraPose:
-    """Return the pose of a camera that goes with an entity (None: with nothing) in one environment."""
+    """Return the pose of a camera that follows an entity (None: nothing) in one environment."""
     if uid is None:
         return pose
     asset = env.sim.get_asset(uid)

@@ -97,7 +97,7 @@ class observation_delay(Functor):  # noqa: N801 (named like a function, as confi
 class observation_history(Functor):  # noqa: N801 (named like a function, as configs name it)
     """Return an entry's last values side by side, the oldest first, [N, length * D].
 
-    The first observation of an episode stands for those before it.
+    The first observation of an episode stands for earlier ones.
 
     Args:
         length: number of values, the present one included.

@@ -54,8 +54,8 @@ def build_env(id: str, base_env_cfg: EmbodiedEnvCfg) -> EmbodiedEnv:
     """Build a registered environment.
 
     Args:
-        id: its name.
-        base_env_cfg: its config; a missing ``max_episode_steps`` is the registered one.
+        id: task's name.
+        base_env_cfg: task's config; a missing ``max_episode_steps`` is the registered one.
 
     Raises:
         ConfigError: no environment of that name, or the config does not fit it.

@@ -38,7 +38,7 @@ def finger_problems(cfg: EmbodiedEnvCfg, fingers: tuple[str, str], task: str) ->
 
     Args:
         fingers: the task's, unless the config's ``extensions`` name others.
-        task: its name, for the message.
+        task: task's name, for the message.
     """
     given = [] if cfg.robot is None else cfg.robot.sense_contacts
     named = cfg.extensions.get("fingers", fingers)

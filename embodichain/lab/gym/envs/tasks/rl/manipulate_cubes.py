@@ -177,7 +177,7 @@ class ManipulateCubesEnv(ColoredCubesEnv):
         return torch.cat((move, torch.where(is_open, _OPEN, _CLOSED).unsqueeze(1)), dim=1)
 
     def _waypoints(self, tool: Tensor, cube: Tensor) -> tuple[Tensor, Tensor]:
-        """Return where the tool at [N, 3] goes next to push the cube at [N, 3], and to lift it: [N, 3] each."""
+        """Return the tool's next position, from [N, 3], to push the cube at [N, 3], and to lift it: [N, 3] each."""
         behind = cube + cube.new_tensor([_BEHIND, 0.0, 0.0])
         is_low = (tool[:, 2] < 2 * _LOW) & ((tool - cube)[:, 1].abs() < _BESIDE) & (tool[:, 0] > cube[:, 0])
         is_over = torch.linalg.vector_norm((tool - behind)[:, :2], dim=1) < _OVER

@@ -22,7 +22,7 @@ from embodichain.lab.sim.objects import cached_per_state
 
 # How far above the height of success the reward is best, m.
 _ABOVE = 0.02
-# Of the scripted expert: how high above the cube the tool waits until it is over it, and what counts as over it and as
+# The scripted expert: how high above the cube the tool waits until it is over it, and the limits of being over it and
 # around it, m and rad.
 _HOVER, _OVER, _TURNED, _AROUND = 0.08, 0.015, 0.15, 0.012
 _IK_ITERATIONS = 10
@@ -143,7 +143,7 @@ class PickCubeEnv(EmbodiedEnv):
     def expert_action(self) -> Tensor:
         """Return the action of a scripted expert, [N, 7] for ``DeltaQposTerm`` of the arm and ``GripperTerm``.
 
-        With open fingers the tool goes above the cube, turns to its faces, descends and grips it; then it lifts.
+        With open fingers the tool moves above the cube, turns to its faces, descends and grips it; then it lifts.
 
         Raises:
             ConfigError: the environment has other action terms.

@@ -60,7 +60,7 @@ class PushColoredCubeEnv(ColoredCubesEnv):
     def expert_action(self) -> Tensor:
         """Return the action of a scripted expert that knows the cubes' positions, [N, 2] for ``EefPlaneTerm``.
 
-        The tool goes behind the row, then past the others to the named cube's line, then ahead along it.
+        The tool moves behind the row, then past the others to the named cube's line, then ahead along it.
         """
         tool = self.robot.get_eef_pose()[:, :2, 3]
         aside = self.of_named(self.positions())[:, 1] - tool[:, 1]
