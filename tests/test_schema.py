@@ -146,7 +146,7 @@ def test_required_keys_are_missed() -> None:
 
 
 def test_a_task_whose_scene_is_a_file_needs_no_robot_and_no_actions() -> None:
-    assert errors("env", {"id": "HalfCheetahV5RL"}) == []
+    assert errors("env", {"id": "SceneRL", "scene": "gymnasium/hopper.xml"}) == []
     assert errors("env", {"id": "OwnTaskRL", "scene": "own.xml"}) == []
 
 

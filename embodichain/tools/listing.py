@@ -32,14 +32,14 @@ def _envs() -> list[Row]:
 
 
 def _env_row(env_id: str, spec: EnvSpec | None = None) -> Row:
-    """Return the row of a registered task, or of a Gymnasium environment that shipped configs name."""
+    """Return the row of a registered task, or of another library's environment that shipped configs name."""
     configs = [config for config in shipped_configs() if config.env_id == env_id]
     return {
         "name": env_id,
-        "about": "Gymnasium's own, by our wrapper." if spec is None else first_line(spec.cls),
+        "about": "An environment of another library." if spec is None else first_line(spec.cls),
         "max_episode_steps": None if spec is None else spec.max_episode_steps,
         "configs": [config.name for config in configs],
-        "train": train_command(spec, configs),
+        "train": train_command(configs),
     }
 
 

@@ -58,11 +58,6 @@ def test_list_of_tasks_says_how_to_train_each(capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        (
-            "AntV5RL",
-            "a task with no shipped config of its own: embodichain train half_cheetah_native id=AntV5RL "
-            "trainer.exp_name=AntV5RL",
-        ),
         ("SceneRL", "a task with no shipped config: name it in the trainer.gym_config of your own"),
         (
             "gymnasium:Hopper-v5",
@@ -76,14 +71,6 @@ def test_name_of_a_task_without_a_config_is_told_how_it_is_trained(
 ) -> None:
     assert main([command, name]) == 2
     assert capsys.readouterr().err == f"error: '{name}': {problem}\n"
-
-
-def test_listed_command_trains_a_task_without_a_config_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
-    (row,) = (row for row in listed(capsys, "envs") if row["name"] == "AntV5RL")
-    command, *arguments = row["train"].split()[1:]
-    assert (command, arguments[0]) == ("train", "half_cheetah_native")
-    assert main(["validate", *arguments]) == 0
-    assert "ppo with the policy actor_critic on AntV5RL" in capsys.readouterr().out
 
 
 def test_list_of_terms_is_headed_by_the_blocks_of_a_config(capsys: pytest.CaptureFixture[str]) -> None:
@@ -199,7 +186,7 @@ def test_config_whose_images_cannot_be_drawn_here_is_not_called_wrong(
 
 
 def test_environment_that_may_be_a_robot_is_not_built(capsys: pytest.CaptureFixture[str]) -> None:
-    assert validated(capsys, 0, "gymnasium/pendulum").endswith("; not built: it is an environment of Gymnasium\n")
+    assert validated(capsys, 0, "gymnasium/pendulum").endswith("; not built: it is an environment of another library\n")
 
 
 def test_right_configs_are_valid_and_wrong_ones_are_told_all_their_mistakes(

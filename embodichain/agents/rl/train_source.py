@@ -10,9 +10,8 @@ from typing import Any
 
 from embodichain.agents.rl.config.named import ShippedConfig, find_config, names_config
 from embodichain.agents.rl.config.trainer_cfg import TrainCfg
-from embodichain.lab.gym.config.env_config import TaskDefaults
 from embodichain.lab.gym.env_sources import find_source
-from embodichain.lab.gym.registry import EnvSpec, find_env_spec
+from embodichain.lab.gym.registry import find_env_spec
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import to_dict
 from embodichain.utils.errors import placed
@@ -26,8 +25,6 @@ TrainSource = str | Path | Mapping[str, Any] | TrainCfg
 
 OWN_CONFIG = "no shipped config: name it in the trainer.gym_config of your own"
 """Advice for a task that no shipped config trains."""
-
-_OTHER_TASK = "half_cheetah_native"  # a config that trains any task with an environment that needs no config
 
 
 def find_train_config(target: str | Path) -> Path:
@@ -43,26 +40,17 @@ def find_train_config(target: str | Path) -> Path:
                 f"'{name}': no shipped config trains this environment: write it into the trainer.gym_config.id of a "
                 "training config (docs/gymnasium.md)"
             )
-        if (spec := find_env_spec(name)) is not None:
-            command = train_command(spec, [])
-            how = OWN_CONFIG if command is None else f"no shipped config of its own: {command}"
-            raise ConfigError(f"'{name}': a task with {how}")
+        if find_env_spec(name) is not None:
+            raise ConfigError(f"'{name}': a task with {OWN_CONFIG}")
     return find_config(target)
 
 
-def train_command(spec: EnvSpec | None, configs: Sequence[ShippedConfig]) -> str | None:
-    """Return the command that trains a task, of which there are these shipped configs; None where it needs another.
-
-    Args:
-        spec: None: an environment of another library, which is not registered with us.
-    """
-    if configs:
-        first = configs[0]
-        cloning = f"embodichain bc {first.name} && " if first.starts_from_clone else ""
-        return f"{cloning}embodichain train {first.name}"
-    if spec is not None and isinstance(spec.default_cfg, TaskDefaults):
-        return f"embodichain train {_OTHER_TASK} id={spec.env_id} trainer.exp_name={spec.env_id}"
-    return None
+def train_command(configs: Sequence[ShippedConfig]) -> str | None:
+    """Return the command that trains a task, of which there are these shipped configs; None: there are none."""
+    if not configs:
+        return None
+    cloning = f"embodichain bc {configs[0].name} && " if configs[0].starts_from_clone else ""
+    return f"{cloning}embodichain train {configs[0].name}"
 
 
 def read_source(source: TrainSource) -> tuple[dict[str, Any], str, Path]:

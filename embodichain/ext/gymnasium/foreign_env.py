@@ -81,6 +81,7 @@ class ForeignEnv(ABC):
         self.flattened_observation_space = self._observe.flat_space
         self.single_action_space = self._act.space
         self.action_space = gym.vector.utils.batch_space(self._act.space, self.num_envs)
+        self._begins = False  # the first environment's episode
         self._on_state: Callable[[], None] = lambda: None
         self._recorder = EpisodeRecorder(self.first_image)
 
@@ -135,8 +136,7 @@ class ForeignEnv(ABC):
         elif rows.any():
             self._obs = self._with_new_episodes(self._present_obs(), rows)
         self.elapsed_steps = self.elapsed_steps.masked_fill(rows, 0)
-        if rows[0]:
-            self._show_first_state()
+        self._begins |= bool(rows[0])
         return self._present_obs(), self._info({}, torch.zeros_like(rows))
 
     def step(self, action: Tensor) -> StepResult:
@@ -149,19 +149,21 @@ class ForeignEnv(ABC):
             RuntimeError: ``reset`` was never called.
         """
         self._present_obs()
+        if self._begins:  # now, since an episode that is not played is not shown
+            self._recorder.begin_episode()
+            self._on_state()
         raw, rewards, terminations, truncations, infos = self._step(self._act(action))
         terminated, truncated = (torch.from_numpy(flags.astype(np.bool_)) for flags in (terminations, truncations))
         done = terminated | truncated
         obs = self._observe(raw)
         self.elapsed_steps = self.elapsed_steps + 1
         info = self._info(infos, terminated) | {"final_obs": obs}
-        self._show_state()
+        self._recorder.add_image()
+        self._on_state()
         if done.any():
             obs = self._with_new_episodes(obs, done)
             self.elapsed_steps = self.elapsed_steps.masked_fill(done, 0)
-        self._obs = obs
-        if done[0]:
-            self._show_first_state()
+        self._obs, self._begins = obs, bool(done[0])
         reward = torch.from_numpy(rewards.astype(np.float32))
         self._write_rollout(reward, done, terminated, truncated)
         return obs, reward, terminated, truncated, info
@@ -243,14 +245,6 @@ class ForeignEnv(ABC):
             )
         height, width = (size - size % 2 for size in image.shape[:2])
         return image[:height, :width]
-
-    def _show_state(self) -> None:
-        self._recorder.add_image()
-        self._on_state()
-
-    def _show_first_state(self) -> None:
-        self._recorder.begin_episode()
-        self._on_state()
 
     def _present_obs(self) -> TensorDict:
         if self._obs is None:

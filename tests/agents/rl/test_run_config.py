@@ -67,7 +67,7 @@ def test_errors_of_every_part_are_reported_together_and_nothing_is_built(monkeyp
         "algorithm.cfg.n_epochs: Input should be greater than 0, got 0",
         "trainer.events.train.push.func: unknown function 'push_the_cart'.",
         "trainer.events.eval.look.mode: Input should be 'startup', 'reset' or 'interval', got 'sometimes'",
-        "env.json: id: unknown environment id 'CartPoolRL'. Did you mean 'CartPoleRL'? Known: AntV5RL, CartPoleRL, ",
+        "env.json: id: unknown environment id 'CartPoolRL'. Did you mean 'CartPoleRL'? Known: CartPoleRL, G1FlatRL, ",
         "env.json: robots: unknown key. Did you mean 'robot'?",
         "env.json: num_envs: Input should be a valid integer",
     ]
@@ -125,7 +125,7 @@ def test_environment_config_without_an_id_says_so() -> None:
     del data["id"]
     Path("env.json").write_text(json.dumps(data), encoding="utf-8")
     (error,) = errors(tiny_config(trainer__gym_config="env.json"))
-    assert error.startswith("env.json: id: the name of an environment is needed, got None. Known: AntV5RL, CartPole")
+    assert error.startswith("env.json: id: the name of an environment is needed, got None. Known: CartPole")
 
 
 # --- where the environment's config is ---

@@ -216,7 +216,7 @@ BAD_INPUT: dict[str, tuple[Callable[[], list[str]], str]] = {
     "unknown task": (
         lambda: config_with(trainer__gym_config=broken_env(id="CartPollRL")),
         "env.json: id: unknown environment id 'CartPollRL'. Did you mean 'CartPoleRL'? "
-        "Known: AntV5RL, CartPoleRL, G1FlatRL, Go2FlatRL, Go2RoughRL, HalfCheetahV5RL, ",
+        "Known: CartPoleRL, G1FlatRL, Go2FlatRL, Go2RoughRL, ",
     ),
     "wrong type": (
         lambda: config_with(trainer__num_envs="several"),

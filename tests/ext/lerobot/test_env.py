@@ -136,8 +136,9 @@ def test_environments_without_a_robot_of_ours_are_refused(tmp_path: Path) -> Non
     config = write_config(tmp_path, tiny_config(trainer__gym_config=gym_config, trainer__enable_eval=False))
     with pytest.raises(ConfigError, match=r"'gymnasium:Pendulum-v1' is Gymnasium's: LeRobot takes it as it is"):
         export_lerobot_env(config, tmp_path / "hub")
-    scene = write_config(tmp_path, tiny_config(trainer__gym_config={"id": "HopperV5RL"}, trainer__enable_eval=False))
-    with pytest.raises(ConfigError, match="'HopperV5RL' has no robot"):
+    gym_config = {"id": "SceneRL", "scene": "gymnasium/hopper.xml"}
+    scene = write_config(tmp_path, tiny_config(trainer__gym_config=gym_config, trainer__enable_eval=False))
+    with pytest.raises(ConfigError, match="'SceneRL' has no robot"):
         export_lerobot_env(scene, tmp_path / "hub")
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot be written"):

@@ -98,21 +98,6 @@ class ConfigFile:
 
 
 @dataclasses.dataclass(frozen=True)
-class TaskDefaults:
-    """The config of a task that can leave out everything; called, it returns the typed config.
-
-    Attributes:
-        env_id: its registered name.
-    """
-
-    env_id: str
-
-    def __call__(self) -> EmbodiedEnvCfg:
-        """Return the typed config."""
-        return config_to_cfg({"id": self.env_id})
-
-
-@dataclasses.dataclass(frozen=True)
 class ParsedEnv:
     """An environment's config, typed and checked.
 

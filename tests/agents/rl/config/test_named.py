@@ -37,7 +37,6 @@ def write(*names: str) -> None:
         ("push_colored_cube", "push_colored_cube/train_config.json"),
         ("PushCubeRL", "push_cube/train_config_quickstart.json"),
         ("PickCubeRL/sac", "pick_cube/train_config_sac.json"),
-        ("HopperV5RL", "gymnasium/hopper_native/train_config_ppo.json"),
         ("gymnasium:Pendulum-v1", "gymnasium/pendulum/train_config_ppo.json"),
     ],
 )
@@ -130,5 +129,5 @@ def test_file_that_a_config_names_is_missed_once_in_each_place() -> None:
 
 def test_quickstart_is_named_by_its_task() -> None:
     assert quickstart_of("PushCubeRL") == "push_cube"
-    assert quickstart_of("HopperV5RL") is None
+    assert quickstart_of("SceneRL") is None
     assert quickstart_of(None) is None

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from embodichain.ext.upstream.inline_env import read_inline_env
+from embodichain.lab.gym import registry as registration
 from embodichain.lab.gym.config.env_config import config_to_cfg
+from embodichain.lab.gym.envs import SceneEnv
+from embodichain.lab.gym.registry import register_env
 from embodichain.utils import ConfigError
 from tests.lab.scene_files import rail_file
 from tests.lab.scenes import BOX, CART
@@ -53,17 +57,28 @@ def test_a_task_whose_scene_is_assembled_takes_no_file(tmp_path: Path) -> None:
     )
 
 
-def test_a_task_has_defaults_that_its_config_can_replace() -> None:
-    default = config_to_cfg({"id": "HalfCheetahV5RL"})
-    changed = config_to_cfg({"id": "HalfCheetahV5RL", "num_envs": 3, "env": {"sim_steps_per_control": 2}})
+@pytest.fixture
+def own_task() -> Iterator[None]:
+    env = {**SceneEnv.config_defaults["env"], "sim_steps_per_control": 5}
+    defaults = {**SceneEnv.config_defaults, "scene": "gymnasium/hopper.xml", "env": env}
+    register_env("OwnHopperRL", override=True)(type("OwnHopper", (SceneEnv,), {"config_defaults": defaults}))
+    yield
+    del registration._REGISTRY["OwnHopperRL"]
 
-    assert (default.scene, default.sim_steps_per_control) == ("gymnasium/half_cheetah.xml", 5)
-    assert (changed.scene, changed.sim_steps_per_control) == ("gymnasium/half_cheetah.xml", 2)
+
+@pytest.mark.usefixtures("own_task")
+def test_a_task_has_defaults_that_its_config_can_replace() -> None:
+    default = config_to_cfg({"id": "OwnHopperRL"})
+    changed = config_to_cfg({"id": "OwnHopperRL", "num_envs": 3, "env": {"sim_steps_per_control": 2}})
+
+    assert (default.scene, default.sim_steps_per_control) == ("gymnasium/hopper.xml", 5)
+    assert (changed.scene, changed.sim_steps_per_control) == ("gymnasium/hopper.xml", 2)
     assert list(changed.actions) == ["control"]
 
 
+@pytest.mark.usefixtures("own_task")
 def test_the_older_layout_has_a_tasks_defaults_too() -> None:
-    found = read_inline_env({"id": "HopperV5RL", "cfg": {"num_envs": 3}})
+    found = read_inline_env({"id": "OwnHopperRL", "cfg": {"num_envs": 3}})
 
     assert found.problems == []
-    assert config_to_cfg(found.data).sim_steps_per_control == 4
+    assert config_to_cfg(found.data).sim_steps_per_control == 5

@@ -15,7 +15,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.lab.gym import registry as registration
-from embodichain.lab.gym.config.env_config import TaskDefaults, config_to_cfg
+from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs import SceneEnv
 from embodichain.lab.gym.registry import make, register_env
 from embodichain.utils import ConfigError
@@ -31,7 +31,7 @@ def pushed(env: SceneEnv, obs: Any, action: Any, info: Any) -> Tensor:
 
 @pytest.fixture
 def own_task(tmp_path: Path) -> Iterator[str]:
-    @register_env("OwnSceneRL", max_episode_steps=3, override=True, default_cfg=TaskDefaults("OwnSceneRL"))
+    @register_env("OwnSceneRL", 3, override=True, default_cfg=lambda: config_to_cfg({"id": "OwnSceneRL"}))
     class OwnScene(SceneEnv):
         config_defaults = {**SceneEnv.config_defaults, "scene": rail_file(tmp_path)}
         derived_fields = ("xpos",)
@@ -171,7 +171,7 @@ def test_the_default_camera_follows_the_body_that_moves(tmp_path: Path) -> None:
 
 
 def test_the_default_camera_of_an_arm_that_stands_somewhere_follows_nothing() -> None:
-    assert env_of({"id": "PusherV5RL"}, 1).followed_uid is None
+    assert env_of({"id": "SceneRL", "scene": "gymnasium/pusher_v5.xml"}, 1).followed_uid is None
 
 
 def test_bodies_can_be_observed_by_their_names(tmp_path: Path) -> None:

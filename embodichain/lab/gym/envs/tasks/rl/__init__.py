@@ -8,10 +8,6 @@ from embodichain.lab.gym.envs.scene_env import SceneEnv
 from embodichain.lab.gym.envs.tasks.rl.cart_pole import CartPoleEnv
 from embodichain.lab.gym.envs.tasks.rl.locomotion import G1FlatEnv, Go2FlatEnv, Go2RoughEnv, LocomotionEnv
 from embodichain.lab.gym.envs.tasks.rl.manipulate_cubes import ManipulateCubesEnv
-from embodichain.lab.gym.envs.tasks.rl.mujoco_v5.arms import PusherEnv, ReacherEnv
-from embodichain.lab.gym.envs.tasks.rl.mujoco_v5.pendulums import InvertedDoublePendulumEnv, InvertedPendulumEnv
-from embodichain.lab.gym.envs.tasks.rl.mujoco_v5.runners import HalfCheetahEnv, HopperEnv, SwimmerEnv, Walker2dEnv
-from embodichain.lab.gym.envs.tasks.rl.mujoco_v5.walkers import AntEnv, HumanoidEnv, HumanoidStandupEnv
 from embodichain.lab.gym.envs.tasks.rl.open_drawer import OpenDrawerEnv
 from embodichain.lab.gym.envs.tasks.rl.pick_cube import PickCubeEnv
 from embodichain.lab.gym.envs.tasks.rl.push_colored_cube import PushColoredCubeEnv
@@ -21,28 +17,17 @@ from embodichain.lab.gym.registry import get_env_spec, register_env
 from embodichain.utils.configclass import replace
 
 __all__ = [
-    "AntEnv",
     "CartPoleEnv",
     "G1FlatEnv",
     "Go2FlatEnv",
     "Go2RoughEnv",
-    "HalfCheetahEnv",
-    "HopperEnv",
-    "HumanoidEnv",
-    "HumanoidStandupEnv",
-    "InvertedDoublePendulumEnv",
-    "InvertedPendulumEnv",
     "LocomotionEnv",
     "ManipulateCubesEnv",
     "OpenDrawerEnv",
     "PickCubeEnv",
     "PushColoredCubeEnv",
     "PushCubeEnv",
-    "PusherEnv",
     "ReachEnv",
-    "ReacherEnv",
-    "SwimmerEnv",
-    "Walker2dEnv",
     "build_env",
 ]
 

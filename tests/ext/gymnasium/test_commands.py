@@ -53,17 +53,6 @@ def test_evaluation_says_nothing_of_success(capsys: pytest.CaptureFixture[str]) 
     assert "\nreturn " in out
 
 
-def test_summary_of_a_task_without_success_begins_with_the_return(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    env = {"id": "InvertedPendulumV5RL", "max_episode_steps": 6}
-    assert main(["train", write_config(tmp_path, tiny_config(trainer__gym_config=env))]) == 0
-    out = capsys.readouterr().out
-    assert "success" not in out
-    assert out.index("\nreturn          ") < out.index("\ntraining time")
-
-
 @needs_gl
 def test_a_run_is_played_into_a_video_of_the_environments_own_size(
     run_folder: Path, capsys: pytest.CaptureFixture[str]
@@ -74,7 +63,7 @@ def test_a_run_is_played_into_a_video_of_the_environments_own_size(
     assert [path.name for path in (run_folder / "videos").iterdir()] == ["play_step_16.mp4"]
     with VideoReader(run_folder / "videos/play_step_16.mp4", 48, 64) as video:
         images = video.read(100)
-    assert len(images) == 12
+    assert len(images) == 14  # two episodes of 6 steps, from the first state to the last
     assert images[0].std() > 10
 
 
@@ -83,7 +72,7 @@ def test_a_config_is_played_by_an_agent_and_the_size_is_the_environments(capsys:
     assert main(["play", "train_config.json", "--agent", "random", "--episodes", "1"]) == 0
     assert Path("play.mp4").exists()
     assert main(["play", "train_config.json", "--agent", "random", "--size", "32", "32"]) == 2
-    assert "--size: 'gymnasium:Reacher-v5' has its own size" in capsys.readouterr().err
+    assert "--size: GymnasiumEnv has its own size" in capsys.readouterr().err
 
 
 @needs_gl
@@ -118,7 +107,7 @@ def test_the_report_has_the_return_in_place_of_success(run_folder: Path) -> None
 def test_a_config_is_valid(capsys: pytest.CaptureFixture[str]) -> None:
     Path("reacher.json").write_text(json.dumps(REACHER | {"num_envs": 4}), encoding="utf-8")
     assert main(["validate", "reacher.json"]) == 0
-    assert "gymnasium:Reacher-v5: 4 environments, vectorization 'sync'" in capsys.readouterr().out
+    assert "gymnasium:Reacher-v5: 4 environments; not built" in capsys.readouterr().out
     assert main(["validate", "train_config.json"]) == 0
     assert "on gymnasium:Reacher-v5: 2 iterations" in capsys.readouterr().out
 

@@ -1,1 +1,0 @@
-"""Gymnasium's MuJoCo tasks, version 5, on our physics. Importing this package registers them."""
