@@ -21,7 +21,6 @@ from embodichain.utils.border import OPTION, OPTION_HELP, run_command
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.openmp import limit_openmp_spinning
 from embodichain.utils.printing import open_closed_descriptors
-from embodichain.utils.trust import asking
 
 COMMANDS: dict[str, Command] = {
     "demo": Command(
@@ -151,8 +150,7 @@ def _main(words: Sequence[str]) -> int:
         args.command.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     if overrides:
         args.overrides = [*args.overrides, *overrides]
-    with asking():
-        code: int = args.run(args)
+    code: int = args.run(args)
     return code
 
 

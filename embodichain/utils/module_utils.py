@@ -4,36 +4,19 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.util
 import inspect
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from itertools import takewhile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from embodichain.utils.errors import ConfigError, nearest, placed, unknown_name
-from embodichain.utils.module_search import folders_on_path, folders_to_trust, is_trusted, root_of
-from embodichain.utils.trust import ask, trust_command
-
-__all__ = [
-    "add_allow_import",
-    "add_import",
-    "allowed_imports",
-    "check_admitted",
-    "check_free",
-    "find_admitted",
-    "find_function_from_modules",
-    "import_allowed_modules",
-    "import_named_modules",
-    "import_options",
-    "imports_allowed_by_environment",
-    "is_admitted",
-    "is_below",
-    "public_names",
-    "takes",
-]
+from embodichain.utils.trust import are_trusted, can_be_trusted, trust_command, trusted_folders
 
 
 def import_allowed_modules(
@@ -53,69 +36,110 @@ def import_allowed_modules(
     """
     if isinstance(allowed_prefixes, str):  # its letters would be prefixes
         raise ConfigError(f"allowed_imports: must be a list such as ['my_task'], got {allowed_prefixes!r}")
-    with placed(f"{place}: "), folders_on_path([os.getcwd()]):
-        roots = [root_of(module, beside, is_below(module, allowed_prefixes)) for module in modules]
-    with folders_on_path([os.getcwd(), *(str(root) for root in roots if root is not None)]):
-        refused = list(dict.fromkeys(module for module in modules if not is_admitted(module, allowed_prefixes)))
-        if not refused:
-            for module in modules:
-                _import(module, place, beside)
-            return
-        folders = folders_to_trust(refused, beside)
-    if not ask(folders or [], f"{place} names {', '.join(refused)}"):
-        raise ConfigError(_refusal(refused, folders, allowed_prefixes, place))
-    import_allowed_modules(modules, allowed_prefixes, place, beside)
-
-
-def _import(module: str, place: str, beside: Path) -> None:
-    try:
-        importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        folders = " and ".join(dict.fromkeys([os.getcwd(), str(beside.absolute())]))
+    with placed(f"{place}: "):
+        roots = {module: _root_of(module, beside, is_below(module, allowed_prefixes)) for module in modules}
+    others = {module: root for module, root in roots.items() if not is_below(module, allowed_prefixes)}
+    folders = trusted_folders() if others else []
+    refused = {m: root for m, root in others.items() if root is None or not are_trusted(_code_of(m, root), folders)}
+    if refused:
+        names, verb = ", ".join(f"'{module}'" for module in refused), "is" if len(refused) == 1 else "are"
         raise ConfigError(
-            f"{place}: cannot import '{module}': {error} (looked for on Python's path and in {folders})"
-        ) from error
-    except SyntaxError as error:
-        where = f"{error.filename}, line {error.lineno}"
-        raise ConfigError(f"{place}: cannot import '{module}': {where}: {error.msg}") from error
+            f"{place}: {names} {verb} not allowed to be imported (allowed: {', '.join(allowed_prefixes) or 'nothing'})."
+            f" A config file alone does not choose what code runs: {_how_to_allow(refused)}"
+        )
+    with folders_on_path([str(root) for root in roots.values() if root is not None]):
+        for module in modules:
+            try:
+                importlib.import_module(module)
+            except ModuleNotFoundError as error:
+                places = " and ".join(dict.fromkeys([os.getcwd(), str(beside.absolute())]))
+                raise ConfigError(
+                    f"{place}: cannot import '{module}': {error} (looked for on Python's path and in {places})"
+                ) from error
 
 
-def _refusal(
-    refused: Sequence[str], folders: Sequence[Path] | None, allowed_prefixes: Sequence[str], place: str
-) -> str:
-    """Return the message for modules that are not allowed, all at once."""
-    names, verb = ", ".join(f"'{module}'" for module in refused), "is" if len(refused) == 1 else "are"
-    return (
-        f"{place}: {names} {verb} not allowed to be imported (allowed: {', '.join(allowed_prefixes) or 'nothing'}). A "
-        f"config file alone does not choose what code runs: {_how_to_allow(refused, folders)}"
-    )
+def _root_of(module: str, beside: Path, is_allowed: bool) -> Path | None:
+    """Return the folder to import a module from: on Python's path, whose modules cannot be replaced, or another one.
+
+    Args:
+        beside: the config's folder.
+        is_allowed: whether the module may be imported wherever it lies.
+
+    Raises:
+        ConfigError: two trusted folders have it.
+    """
+    top, trusted = module.partition(".")[0], trusted_folders()
+    if found := import_folders([top]):
+        return Path(found[0])
+    # Other people may write above the config's folder; a config inside a package is another matter.
+    here = [Path.cwd(), beside.absolute(), *([beside.absolute().parent] if (beside / "__init__.py").exists() else [])]
+    theirs = [root for root in here if _code_of(top, root)]
+    ours = [root for folder in trusted for root in (folder, folder.parent) if _code_of(top, root)]
+    ours = list(dict.fromkeys(root for root in ours if are_trusted(_code_of(module, root), trusted)))
+    if near := [root for root in theirs if is_allowed or root in ours]:
+        return near[0]
+    if len(ours) > 1:
+        places = ", ".join(str(_code_of(top, root)[0].parent) for root in ours)
+        raise ConfigError(f"'{top}' is in several trusted folders: {places}. Start the command beside one")
+    return next(iter([*ours, *theirs]), None)
 
 
-def _how_to_allow(modules: Sequence[str], folders: Sequence[Path] | None) -> str:
-    """Return the commands that allow modules: once, by ``folders_to_trust``, or in each command."""
-    commands = ["embodichain trust FOLDER"] if folders is None else map(trust_command, folders)
-    once = "".join(f"trust its folder once by '{command}', " for command in commands)
-    prefixes = _common_packages(modules)
-    return f"{once}pass {_allowing(prefixes)}, or set EMBODICHAIN_ALLOW_IMPORT={shlex.quote(','.join(prefixes))}"
+def _code_of(module: str, root: Path) -> list[Path]:
+    """Return the files that an import of a module from a folder runs; of a package without any, its folder."""
+    *packages, last = module.split(".")
+    files, place = [], root
+    for name in packages:
+        place /= name
+        files.append(place / "__init__.py" if (place / "__init__.py").exists() else place)
+    own = (place / last / "__init__.py", place / f"{last}.py", place / last)  # in the order of Python's import
+    found = [path for path in own if path.exists()]
+    return [*files, found[0]] if found else []
 
 
-def _allowing(prefixes: Sequence[str]) -> str:
-    return " ".join(f"--allow-import {shlex.quote(prefix)}" for prefix in prefixes)
+def import_folders(modules: Sequence[str]) -> list[str]:
+    """Return the folders on Python's path that have these modules, and those of imported ones."""
+    folders: list[str] = []
+    for module in modules:
+        top = module.partition(".")[0]
+        try:
+            spec = sys.modules[top].__spec__ if top in sys.modules else importlib.util.find_spec(top)
+        except ValueError:  # a name that cannot be one
+            continue
+        if spec is not None and spec.submodule_search_locations:
+            folders += [str(Path(path).parent) for path in spec.submodule_search_locations]
+        elif spec is not None and spec.origin is not None:
+            folders.append(str(Path(spec.origin).parent))
+    return list(dict.fromkeys(folders))
+
+
+@contextmanager
+def folders_on_path(folders: Sequence[str]) -> Iterator[None]:
+    """Put folders last on Python's path, such as the working directory, which installed scripts do not search."""
+    added = [folder for folder in dict.fromkeys(folders) if folder not in sys.path]
+    sys.path += added
+    try:
+        yield
+    finally:
+        for folder in added:
+            sys.path.remove(folder)
+
+
+def _how_to_allow(modules: Mapping[str, Path | None]) -> str:
+    """Return what to type to allow modules, which lie in these folders: once, or in each command."""
+    tops = {root / module.partition(".")[0]: root for module, root in modules.items() if root is not None}
+    folders = dict.fromkeys(path if path.is_dir() else root for path, root in tops.items())
+    once = [f"trust its folder once by '{trust_command(folder)}', " for folder in folders if can_be_trusted(folder)]
+    variable = f"EMBODICHAIN_ALLOW_IMPORT={shlex.quote(','.join(modules))}"
+    return f"{''.join(once)}pass {_allowing(modules)}, or set {variable}"
 
 
 def import_options(modules: Sequence[str]) -> str:
     """Return the ``--allow-import`` options that a command needs for a config's modules; "" if all are trusted."""
-    return _allowing(_common_packages([module for module in modules if not is_trusted(module)]))
+    return _allowing(module for module in modules if not is_trusted(module))
 
 
-def _common_packages(modules: Sequence[str]) -> list[str]:
-    """Return the innermost package that contains all modules of one top-level package, for each of these."""
-    parts: dict[str, list[str]] = {}
-    for module in modules:
-        path = module.split(".")
-        pairs = zip(parts.get(path[0], path), path, strict=False)
-        parts[path[0]] = [ours for ours, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
-    return [".".join(path) for path in parts.values()]
+def _allowing(prefixes: Iterable[str]) -> str:
+    return " ".join(f"--allow-import {shlex.quote(prefix)}" for prefix in prefixes)
 
 
 def imports_allowed_by_environment() -> list[str]:
@@ -183,9 +207,12 @@ def is_below(module: str, prefixes: Sequence[str]) -> bool:
     return any(module == prefix or module.startswith(f"{prefix}.") for prefix in prefixes)
 
 
-def is_admitted(module: str, prefixes: Sequence[str]) -> bool:
-    """Return whether a config may name a module: it is below a prefix, or its code is in trusted folders."""
-    return is_below(module, prefixes) or is_trusted(module)
+def is_trusted(module: str) -> bool:
+    """Return whether the code of an imported module, and of the packages that it is in, lies in trusted folders."""
+    names = module.split(".")
+    modules = [sys.modules.get(".".join(names[: depth + 1])) for depth in range(len(names))]
+    files = [getattr(each, "__file__", None) for each in modules]
+    return files[-1] is not None and are_trusted([Path(file) for file in files if file], trusted_folders())
 
 
 def check_admitted(name: str, admitted: Sequence[str], place: str) -> None:
@@ -199,22 +226,18 @@ def check_admitted(name: str, admitted: Sequence[str], place: str) -> None:
         ConfigError: the module is not allowed or not imported.
     """
     module = name.rpartition(".")[0]
-    if not is_admitted(module, admitted):
-        ways = _how_to_allow([module], folders_to_trust([module], Path()))
-        if module not in sys.modules:  # it may lie in a trusted folder, where it is found when it is imported
-            ways = (
-                "list it in trainer.import_modules, pass --import, or import it in Python; and if its folder is not "
-                f"trusted yet, {ways}"
-            )
-        raise ConfigError(
-            f"{place}: '{name}' is in a module that is not allowed. A config file alone does not choose what code "
-            f"runs: {ways} (in Python: the argument allowed_imports, or manager_modules of config_to_cfg)"
-        )
+    if module in sys.modules and (is_below(module, admitted) or is_trusted(module)):
+        return
+    root = next(map(Path, import_folders([module])), None)
+    allow = "" if is_below(module, admitted) else _how_to_allow({module: root})
     if module not in sys.modules:
-        raise ConfigError(
-            f"{place}: module '{module}' of '{name}' must be imported first: list it in trainer.import_modules, pass "
-            "--import, or import it in Python"
-        )
+        first = "list it in trainer.import_modules, pass --import, or import it in Python"
+        message = f"{place}: module '{module}' of '{name}' must be imported first: {first}"
+        raise ConfigError("; ".join(filter(None, [message, allow])))
+    raise ConfigError(
+        f"{place}: '{name}' is in a module that is not allowed. A config file alone does not choose what code runs: "
+        f"{allow} (in Python: the argument allowed_imports, or manager_modules of config_to_cfg)"
+    )
 
 
 def find_admitted(name: str, modules: Sequence[str], allowed_imports: Sequence[str], place: str) -> Any:
@@ -231,39 +254,27 @@ def find_admitted(name: str, modules: Sequence[str], allowed_imports: Sequence[s
         ConfigError: the name is unknown or not allowed.
     """
     admitted = [*modules, *allowed_imports]
-    module = name.rpartition(".")[0]
-    if module in modules:
-        importlib.import_module(module)
+    module, _, attribute = name.rpartition(".")
+    candidates = [importlib.import_module(each) for each in modules if not module or each == module]
     if module:
         check_admitted(name, admitted, place)
-    attribute = name.rpartition(".")[2]
-    for candidate in [module] if module else modules:
-        found = getattr(importlib.import_module(candidate), attribute, None)
-        if callable(found) and not _is_alias(found) and _is_offered(found, attribute, candidate, admitted):
+        candidates = [sys.modules[module]]
+    for candidate in candidates:
+        found = getattr(candidate, attribute, None)
+        if callable(found) and _is_offered(found, attribute, candidate, admitted):
             return found
     if not module:
         hint = nearest(name, public_names(modules))
         raise ConfigError(f"{place}: unknown function '{name}'.{hint} 'embodichain list terms' has the shipped ones")
-    known = [n for n, value in vars(sys.modules[module]).items() if n[0] != "_" and _is_made_in(value, module)]
-    listed = ", ".join(sorted(known)) or "nothing"
+    own = vars(candidates[0]).items()
+    known = sorted(n for n, value in own if n[0] != "_" and getattr(value, "__module__", None) == module)
+    listed = ", ".join(known) or "nothing"
     raise ConfigError(f"{place}: unknown function '{name}'.{nearest(attribute, known)} The module has: {listed}")
 
 
-def _is_made_in(value: Any, module: str) -> bool:
-    return (inspect.isroutine(value) or inspect.isclass(value)) and value.__module__ == module
-
-
-def _is_alias(found: Any) -> bool:
-    """Return whether ``found`` is a type alias such as ``list[int]``, which cannot be called."""
-    return not inspect.isclass(found) and type(found).__module__ in ("types", "typing", "typing_extensions")
-
-
-def _is_offered(found: Any, attribute: str, module: str, admitted: Sequence[str]) -> bool:
-    if attribute in getattr(sys.modules[module], "__all__", ()):
-        return True
-    if inspect.isroutine(found) or inspect.isclass(found):
-        return is_admitted(getattr(found, "__module__", None) or "", admitted)
-    return True  # an object that the module has made
+def _is_offered(found: Any, attribute: str, module: ModuleType, admitted: Sequence[str]) -> bool:
+    home = getattr(found, "__module__", None) if inspect.isroutine(found) or inspect.isclass(found) else module.__name__
+    return attribute in getattr(module, "__all__", ()) or is_below(home or "", admitted) or is_trusted(home or "")
 
 
 def public_names(modules: Sequence[str]) -> list[str]:
@@ -276,35 +287,20 @@ def find_function_from_modules(name: str, modules: Sequence[str], raise_if_not_f
 
     Args:
         name: a plain name, looked up in ``modules`` in their order, or a dotted path ``pkg.module.name``.
-        raise_if_not_found: raise instead of returning None.
-
-    Returns:
-        The function or class, or None.
-
-    Raises:
-        ConfigError: the name is unknown; the message has the nearest and all known names.
+        raise_if_not_found: raise a ConfigError with the nearest and all known names, instead of returning None.
     """
-    if "." in name:
-        module_name, _, attribute = name.rpartition(".")
-        found = _from_dotted(module_name, attribute)
-    else:
-        found = next((f for m in modules if (f := getattr(importlib.import_module(m), name, None)) is not None), None)
+    module, _, attribute = name.rpartition(".")
+    try:
+        candidates = [importlib.import_module(each) for each in ([module] if module else modules)]
+    except ModuleNotFoundError as error:
+        # A missing dependency of the user's module is an error, not an unknown name.
+        if not module or not f"{module}.".startswith(f"{error.name}."):
+            raise
+        candidates = []
+    found = next((each for each in (getattr(m, attribute, None) for m in candidates) if each is not None), None)
     if found is None and raise_if_not_found:
         raise ConfigError(unknown_name("function", name, public_names(modules)))
     return found
-
-
-def _from_dotted(module_name: str, attribute: str) -> Any:
-    if not all(part.isidentifier() for part in module_name.split(".")):
-        return None
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        # A missing dependency of the user's module is an error, not an unknown name.
-        if error.name is None or not (module_name + ".").startswith(error.name + "."):
-            raise
-        return None
-    return getattr(module, attribute, None)
 
 
 def takes(function: Callable[..., Any], count: int) -> bool:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import shutil
 import stat
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import pytest
@@ -154,13 +150,6 @@ def test_module_above_the_configs_folder_is_not_found_by_its_name_alone(
     assert f"cannot import '{PACKAGE}.task': No module named '{PACKAGE}' (looked for on Python's path and in" in line
     assert main(["trust", str(project / PACKAGE)]) == 0
     assert main(["validate", config]) == 0
-
-
-def test_syntax_error_in_a_module_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    package = write_package(tmp_path / "project", "import torch\n\ndef near(env:\n    return 0\n")
-    config = write_training(tmp_path / "project")
-    line = error_of("validate", config, "--allow-import", PACKAGE, capsys=capsys)
-    assert f"trainer.import_modules: cannot import '{PACKAGE}.task': {package / 'task.py'}, line 3: " in line
 
 
 def test_config_inside_the_package_finds_it_and_a_module_beside_finds_its_neighbours(tmp_path: Path) -> None:
@@ -359,31 +348,11 @@ def test_two_trusted_folders_with_one_name_are_told_apart_by_the_config_or_not_a
     assert Path(str(sys.modules[PACKAGE].__file__)).parent == other / PACKAGE
 
 
-def at_a_terminal(arguments: list[str], answer: str) -> tuple[int, str]:
-    """Run the command with a terminal, and give it an answer; return its exit code and all output."""
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "embodichain.cli", *arguments]
-    own: Any = {"stdin": theirs, "stdout": theirs, "stderr": theirs, "close_fds": True}
-    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
-    with subprocess.Popen(command, env=environment, **own) as process:
-        os.close(theirs)
-        os.write(ours, answer.encode())
-        output = b""
-        try:
-            while block := os.read(ours, 4096):
-                output += block
-        except OSError:  # Linux's end of a terminal
-            pass
-        code = process.wait()
-    os.close(ours)
-    return code, output.decode()
-
-
-@pytest.mark.e2e
-def test_terminal_is_asked_once_and_yes_is_remembered(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["validate", str(project / "train_config.json")]
-    code, output = at_a_terminal(command, "n\n")
-    assert (code, listed(capsys)) == (2, ["no folder is trusted"])
-    assert f"trust {project / PACKAGE}? [y/N]" in output
-    code, output = at_a_terminal(command, "y\n")
-    assert (code, listed(capsys)) == (0, [str(project / PACKAGE)]), output
+def test_module_that_cannot_be_looked_at_is_not_trusted(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Compiled code, which Python finds by another name than ours.
+    (project / PACKAGE / "fast.cpython-399-linux.so").write_bytes(b"")
+    assert main(["trust", str(project)]) == 0
+    line = error_of("validate", write_training(project, f"{PACKAGE}.fast"), capsys=capsys)
+    assert f"'{PACKAGE}.fast' is not allowed" in line

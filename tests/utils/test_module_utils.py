@@ -59,8 +59,7 @@ def test_fault_inside_the_users_module_is_shown_and_not_taken_for_a_missing_name
         (["my_lab.terms"], "'my_lab.terms' is not allowed to be imported (allowed: json)"),
         (["my_lab.terms"], "--allow-import my_lab.terms, or set EMBODICHAIN_ALLOW_IMPORT=my_lab.terms"),
         (["my_lab.terms", "json", "my_lab.a2c"], "'my_lab.terms', 'my_lab.a2c' are not allowed to be imported"),
-        (["my_lab.terms", "my_lab.a2c"], "--allow-import my_lab, or set EMBODICHAIN_ALLOW_IMPORT=my_lab"),
-        (["a.b.c", "d", "a.b.e"], "--allow-import a.b --allow-import d, or set EMBODICHAIN_ALLOW_IMPORT=a.b,d"),
+        (["a.b", "c"], "--allow-import a.b --allow-import c, or set EMBODICHAIN_ALLOW_IMPORT=a.b,c"),
         (["x; rm -r ~"], "--allow-import 'x; rm -r ~', or set EMBODICHAIN_ALLOW_IMPORT='x; rm -r ~'"),
     ],
 )
@@ -75,17 +74,11 @@ def test_public_names_follow_the_modules_in_their_order() -> None:
 
 
 TERMS = """
-from collections.abc import Callable as Other
 from functools import partial
-from typing import Annotated, Any, Callable, Literal, NamedTuple, NewType, Optional, Protocol, TypeVar, Union
+from os import system
+from typing import Any
 
-__all__ = ["Listed", "term"]
-Listed = Annotated[float, 1]
-Numbers = list[int]
-Maybe = Optional[int]
-Name = NewType("Name", str)
-class Kind(Protocol): ...
-class Term(Kind): ...
+class Term: ...
 class Instance:
     def __call__(self): ...
 def term(): ...
@@ -95,38 +88,19 @@ made, half = Instance(), partial(term)
 
 @pytest.fixture
 def terms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    (tmp_path / "users_terms_with_types.py").write_text(TERMS)
+    (tmp_path / "users_terms.py").write_text(TERMS)
     monkeypatch.syspath_prepend(str(tmp_path))
-    return "users_terms_with_types"
+    return "users_terms"
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "Any",
-        "Callable",
-        "Other",
-        "Literal",
-        "Optional",
-        "Union",
-        "Annotated",
-        "Protocol",
-        "NamedTuple",
-        "TypeVar",
-        "Listed",
-        "Numbers",
-        "Maybe",
-        "Name",
-        "partial",
-    ],
-)
-def test_what_stands_for_a_type_is_no_function_that_a_config_may_name(terms: str, name: str) -> None:
+@pytest.mark.parametrize("name", ["Any", "partial", "system"])
+def test_what_a_module_only_imports_is_not_named(terms: str, name: str) -> None:
     for written in (name, f"{terms}.{name}"):
         with pytest.raises(ConfigError, match=f"here: unknown function '{written}'"):
             find_admitted(written, [terms], [], "here")
 
 
-@pytest.mark.parametrize("name", ["term", "Term", "Kind", "made", "half"])
+@pytest.mark.parametrize("name", ["term", "Term", "made", "half"])
 def test_what_a_module_makes_itself_may_be_named(terms: str, name: str) -> None:
     assert find_admitted(name, [terms], [], "here") is getattr(sys.modules[terms], name)
 

@@ -29,7 +29,7 @@ from embodichain.ext.gymnasium.spaces import has_images
 from embodichain.lab.sim.backend.single_data import draw_without_shadows, is_model
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import CommandFailedError
-from embodichain.utils.module_search import folders_on_path
+from embodichain.utils.module_utils import folders_on_path
 from embodichain.utils.parent import starting_workers
 from embodichain.utils.system import stop_signals, worker_start_method
 

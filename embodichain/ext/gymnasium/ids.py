@@ -15,8 +15,7 @@ from gymnasium.envs.registration import EnvSpec
 from embodichain.lab.gym.registry import find_env_spec
 from embodichain.utils import ConfigError
 from embodichain.utils.extras import install_command
-from embodichain.utils.module_search import folders_on_path, import_folders
-from embodichain.utils.module_utils import import_allowed_modules
+from embodichain.utils.module_utils import folders_on_path, import_allowed_modules, import_folders
 
 PREFIX = "gymnasium:"
 _NEAR = 3  # names that a message has

@@ -86,8 +86,7 @@ def test_users_logger_gets_run_parameters_and_metrics(tmp_path: Path) -> None:
         (
             "elsewhere.Writer",
             {},
-            "func: 'elsewhere.Writer' is in a module that is not allowed. A config file alone does not choose what "
-            "code runs: list it in trainer.import_modules, pass --import, or import it in Python; and if its folder ",
+            "func: module 'elsewhere' of 'elsewhere.Writer' must be imported first: list it in ",
         ),
         (f"{HERE}.Nothing", {}, f"func: unknown function '{HERE}.Nothing'. The module has: "),
         (f"{HERE}.PlainLogger", {}, "params: missing a required argument: 'file'"),

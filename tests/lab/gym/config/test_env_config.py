@@ -86,7 +86,6 @@ def test_users_own_functor_is_found_by_its_dotted_path_or_in_the_given_modules()
         "os.system",
         "builtins.exec",
         "embodichain.utils.video.VideoWriter",
-        "no_such_module.f",
     ],
 )
 def test_functor_in_a_module_that_nobody_allowed_is_refused_and_the_error_says_how_to_allow_it(name: str) -> None:
