@@ -21,6 +21,7 @@ TEXT = DOCUMENT.read_text(encoding="utf-8")
 PUSH_CUBE = DOCUMENT.parent.parent / "configs/agents/rl/push_cube"
 
 
+@pytest.mark.ext
 def test_keys_are_those_of_the_config_classes() -> None:
     assert render(TEXT) == TEXT, "run: python scripts/config_docs.py"
 

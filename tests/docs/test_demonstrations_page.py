@@ -32,6 +32,7 @@ def test_policy_blocks_are_read() -> None:
     assert len(policies) == 2
 
 
+@pytest.mark.e2e
 def test_script_records_what_a_training_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyarrow", reason="needs pyarrow")
     monkeypatch.chdir(tmp_path)

@@ -12,6 +12,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 PAGE = (REPOSITORY / "docs/index.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.e2e
 def test_blocks_run_one_after_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
