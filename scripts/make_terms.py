@@ -44,10 +44,10 @@ SECTIONS = [
         "rewards locomotion_rewards",
         "`env.rewards`: summands of the reward, [N] each, times their `weight`. F as above.",
     ),
-    ("Terminations", "terminations", "`env.terminations`: what fails episodes, or with `time_out` truncates them."),
-    ("Curriculum", "curriculum", "`env.curriculum`: what changes with the policy's progress, in training alone."),
+    ("Terminations", "terminations", "`env.terminations`: ends of episodes: failures, or with `time_out` truncations."),
+    ("Curriculum", "curriculum", "`env.curriculum`: changes with the policy's progress, in training alone."),
     ("Domain randomization", "randomization", "`env.events`: draws for the n environments concerned."),
-    ("Other events", "events", "`env.events`: what else happens to the n environments concerned."),
+    ("Other events", "events", "`env.events`: other changes of the n environments concerned."),
     ("Recording", "record", "`env.events`, or `trainer.events` of the train config."),
     ("Datasets", "datasets", "`env.dataset`: what becomes of finished episodes."),
 ]

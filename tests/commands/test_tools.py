@@ -48,7 +48,7 @@ def test_list_of_tasks_says_how_to_train_each(capsys: pytest.CaptureFixture[str]
     assert "embodichain bc push_colored_cube && embodichain train push_colored_cube" in lines
     assert "embodichain train pick_cube" in lines  # it can be cloned as well, and need not be
     at = next(i for i, line in enumerate(lines) if line.startswith("SceneRL"))
-    assert lines[at].endswith(" A task says what is rewarded.")
+    assert lines[at].endswith(" A task adds the reward.")
     assert lines[at + 1] == "no shipped config: name it in the trainer.gym_config of your own"
     at = next(i for i, line in enumerate(lines) if line.startswith("gymnasium:Pendulum-v1"))
     assert lines[at + 1 : at + 3] == ["embodichain train pendulum", "also: pendulum/sac"]

@@ -80,7 +80,7 @@ class Terrain:
     def move(self, env_ids: Tensor, up: Tensor, down: Tensor, draw: Tensor) -> None:
         """Move environments [n] one level up or down; the lowest level has none below.
 
-        Beyond the last level comes a random one, so that none is forgotten (Rudin et al., "Learning
+        Beyond the last level they move to a random one, so that none is forgotten (Rudin et al., "Learning
         to walk in minutes using massively parallel deep reinforcement learning", 2022).
 
         Args:

@@ -66,7 +66,7 @@ def terrain_levels(env: TermEnv, env_ids: Tensor, command: CommandName = BASE_VE
 
     One level up where the robot is more than half a cell from its start; one down where it is less than half of the
     way that its last command would have led in a whole episode (Rudin et al., "Learning to walk in minutes using
-    massively parallel deep reinforcement learning", 2022). Beyond the last level comes a random one.
+    massively parallel deep reinforcement learning", 2022). Beyond the last one it moves to a random one.
     A diverged environment stays. A robot that is commanded to turn for long walks in circles, and is
     moved down however well it does: let the command hold a heading.
 

@@ -55,7 +55,7 @@ class ManipulateCubesEnv(ColoredCubesEnv):
     lift_height: float = 0.12
     """Height of a lifted cube's centre, m."""
     hold_steps: int = 5
-    """Steps on end that the tool must stay, or the cube be held."""
+    """Consecutive steps that the tool must stay, or the cube be held."""
     grip_force: float = 2.0
     """Least force on each finger along the line between them, N."""
 

@@ -33,7 +33,7 @@ _OPEN, _CLOSED = -1.0, 1.0
 class PickCubeEnv(EmbodiedEnv):
     """The rigid object ``cube`` is to be held at ``success_height`` between the fingers of the robot's gripper.
 
-    Held means, for ``hold_steps`` steps on end: the cube's centre is at least that high, both fingers press on it, and
+    Held means, for ``hold_steps`` steps running: the cube's centre is at least that high, both fingers press on it, and
     it is slower than ``success_speed``. A cube that is thrown through that height is not held.
 
     The observation has ``task/cube``, [N, 8]: from the tool to the cube's centre (m), by which angle the tool should
