@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import queue
 import subprocess
 import tempfile
@@ -24,7 +23,6 @@ from embodichain.utils.system import without_ctrl_c
 VIDEO_SUFFIXES = (".mp4", ".mov", ".mkv", ".avi")
 """Suffixes of the files that :class:`VideoWriter` writes."""
 _LONGEST_LINE = 100  # bytes of a line of an image's header
-_LONGEST_COMPLAINT = 1000  # bytes shown of ffmpeg's errors
 _GIF_FPS, _GIF_WIDTH, _GIF_SECONDS = 10, 320, 10
 _BACK, _TEXT = (20, 20, 20), (245, 245, 245)
 
@@ -47,49 +45,40 @@ class Footage:
 
 
 class VideoWriter:
-    """Writes images [height, width, 3] uint8 into a video of ``VIDEO_SUFFIXES`` (H.264, which browsers show as mp4)."""
+    """Writes images [height, width, 3] uint8 into a video of ``VIDEO_SUFFIXES`` (H.264, which browsers show as mp4).
+
+    ffmpeg is fed by a thread: the caller waits only while 128 images wait.
+
+    Args:
+        path: of the file; its folder is created.
+        width, height: of the images, pixels, even.
+    """
 
     def __init__(self, path: Path, width: int, height: int, fps: float) -> None:
-        """Begin a file.
-
-        Args:
-            path: path of the file; its folder is made.
-            width: width of the images, pixels, even.
-            height: height of the images, pixels, even.
-
-        Raises:
-            OSError: the folder cannot be made, or there is no ffmpeg.
-        """
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
+        images = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{fps:g}", "-i", "-"]
+        video = ["-an", "-vcodec", "libx264", "-pix_fmt", "yuv420p", "-crf", "15"]
         # Ctrl-C does not reach it, so that close can finish the file.
         self._encoder = subprocess.Popen(
-            _command(path, width, height, fps),
+            [_ffmpeg(), "-y", "-v", "error", *images, *video, str(path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             **without_ctrl_c(),
         )
+        self._queue: queue.Queue[np.ndarray | None] = queue.Queue(maxsize=128)
+        self._thread = threading.Thread(target=self._run, name="video", daemon=True)
+        self._thread.start()
 
     def write(self, image: np.ndarray) -> None:
-        """Append an image.
-
-        Raises:
-            OSError: the encoder has failed; there is nothing left to be closed.
-        """
-        assert self._encoder.stdin is not None
-        try:
-            self._encoder.stdin.write(np.ascontiguousarray(image).data)
-        except OSError:  # a BrokenPipeError, on Windows EINVAL
-            VideoWriter.close(self)
-            raise
+        """Append a copy of an image."""
+        self._queue.put(np.array(image, order="C"))
 
     def close(self) -> None:
-        """Finish the file.
-
-        Raises:
-            OSError: the encoder has failed.
-        """
+        """Finish the file; an OSError if the encoder has failed since the beginning, or nothing was written."""
+        self._queue.put(None)
+        self._thread.join()
         _, complaints = self._encoder.communicate()
         code = self._encoder.returncode
         if code != 0:
@@ -99,40 +88,13 @@ class VideoWriter:
             ended = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
             raise OSError(text.splitlines()[-1] if text else f"ffmpeg {ended}")
 
-
-class BackgroundVideoWriter(VideoWriter):
-    """Encodes in a background thread; a failure is raised by ``close``."""
-
-    def __init__(self, path: Path, width: int, height: int, fps: float) -> None:
-        super().__init__(path, width, height, fps)
-        self._queue: queue.Queue[np.ndarray | None] = queue.Queue(maxsize=128)
-        self._error: OSError | None = None
-        self._thread = threading.Thread(target=self._run, name="video", daemon=True)
-        self._thread.start()
-
-    def write(self, image: np.ndarray) -> None:
-        """Append an image; waits only while 128 others are waiting."""
-        self._queue.put(image)
-
-    def close(self) -> None:
-        """Finish the file.
-
-        Raises:
-            OSError: the encoder has failed since the beginning, or nothing was written.
-        """
-        self._queue.put(None)
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
-
     def _run(self) -> None:
+        assert self._encoder.stdin is not None
+        image: np.ndarray | None = None
         try:
             while (image := self._queue.get()) is not None:
-                super().write(image)
-            super().close()
-        except OSError as error:
-            self._error = error
-            # Drain the queue, so that write does not block.
+                self._encoder.stdin.write(image.data)
+        except OSError:  # the encoder has ended; empty the queue, so that write does not block
             while image is not None:
                 image = self._queue.get()
 
@@ -142,12 +104,6 @@ def _ffmpeg() -> str:
         return str(imageio_ffmpeg.get_ffmpeg_exe())
     except RuntimeError as error:
         raise OSError(f"no ffmpeg: {error}") from error
-
-
-def _command(path: Path, width: int, height: int, fps: float) -> list[str]:
-    images = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{fps:g}", "-i", "-"]
-    video = ["-an", "-vcodec", "libx264", "-pix_fmt", "yuv420p", "-crf", "15"]
-    return [_ffmpeg(), "-y", "-v", "error", *images, *video, str(path)]
 
 
 def as_gif(path: Path) -> bytes:
@@ -168,32 +124,27 @@ def as_gif(path: Path) -> bytes:
 
 
 class VideoReader:
-    """Decodes a video on demand: a small file may have more images than fit into memory."""
+    """Decodes a video on demand: a small file may have more images than fit into memory.
+
+    Args:
+        path: of a regular file.
+        height, width: of the images, pixels.
+
+    Attributes:
+        position: number of the next image.
+    """
 
     def __init__(self, path: Path, height: int, width: int) -> None:
-        """Begin at the first image.
-
-        Args:
-            height: height of the images, pixels.
-            width: width of the images, pixels.
-
-        Raises:
-            FileNotFoundError: there is no such regular file.
-        """
         if not path.is_file():
             raise FileNotFoundError(f"{path} is not there")
         self.path = path
         self.position = 0
-        """The number of the next image."""
         self._shape = (height, width, 3)
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close)
         # PPM says the size before each image, so that one of another size is noticed before it is read.
+        to_images = ["-an", "-f", "image2pipe", "-c:v", "ppm", "-pix_fmt", "rgb24", "-"]
         self._decoder = subprocess.Popen(
-            [
-                imageio_ffmpeg.get_ffmpeg_exe(),
-                *("-nostdin", "-v", "error", "-i", f"file:{path}"),
-                *("-an", "-f", "image2pipe", "-c:v", "ppm", "-pix_fmt", "rgb24", "-"),
-            ],
+            [_ffmpeg(), "-nostdin", "-v", "error", "-i", f"file:{path}", *to_images],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self._complaints,
@@ -218,41 +169,32 @@ class VideoReader:
         return np.stack(images) if images else np.zeros((0, *self._shape), np.uint8)
 
     def skip(self, count: int) -> None:
-        """Pass over images, or as many as there are.
-
-        Raises:
-            ValueError: as for :meth:`read`.
-        """
+        """Pass over images, or as many as there are; a ValueError as for :meth:`read`."""
         deque(islice(self._images, count), maxlen=0)
 
     def close(self) -> None:
         """End the decoder."""
         self._decoder.kill()
-        assert self._decoder.stdout is not None
-        self._decoder.stdout.close()
-        self._decoder.wait()
+        self._decoder.communicate()
         self._complaints.close()
 
     def _decode(self) -> Iterator[np.ndarray]:
         stream = self._decoder.stdout
-        assert isinstance(stream, io.BufferedReader)
+        assert stream is not None
         height, width, _ = self._shape
         while first := stream.readline(_LONGEST_LINE):
             header = [first, stream.readline(_LONGEST_LINE), stream.readline(_LONGEST_LINE)]
             if header != [b"P6\n", f"{width} {height}\n".encode(), b"255\n"]:
                 size = header[1].decode(errors="replace").strip().replace(" ", "x")
                 raise ValueError(f"{self.path} has images of {size}, not {width}x{height}")
-            image = np.empty(self._shape, np.uint8)
-            if stream.readinto(image.data.cast("B")) < image.nbytes:
+            image = stream.read(height * width * 3)
+            if len(image) < height * width * 3:
                 break
             self.position += 1
-            yield image
-        self._check_end()
-
-    def _check_end(self) -> None:
+            yield np.frombuffer(image, np.uint8).reshape(self._shape)
         if self._decoder.wait():
             self._complaints.seek(0)
-            text = self._complaints.read(_LONGEST_COMPLAINT).decode(errors="replace").strip()
+            text = self._complaints.read(1000).decode(errors="replace").strip()
             raise ValueError(f"{self.path} cannot be decoded: {text.splitlines()[-1] if text else 'ffmpeg failed'}")
 
 

@@ -23,7 +23,7 @@ from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
 from embodichain.utils import logger
 from embodichain.utils.errors import reason_of
 from embodichain.utils.output import FileName, SavePath
-from embodichain.utils.video import BackgroundVideoWriter, Footage, VideoWriter, draw_caption
+from embodichain.utils.video import Footage, VideoWriter, draw_caption
 
 __all__ = ["record_camera_data", "record_camera_data_async", "record_trajectory"]
 
@@ -62,7 +62,6 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
     """
 
     is_global, only_reads = True, True
-    _writer_class: type[VideoWriter] = VideoWriter
 
     def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:
         super().__init__(cfg, env)
@@ -159,7 +158,7 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
         try:
             if self._writer is None:
                 height, width, _ = image.shape
-                self._writer = self._writer_class(path, width, height, fps=self._fps())
+                self._writer = VideoWriter(path, width, height, fps=self._fps())
             self._writer.write(image)
             self.footage += Footage(1, time.perf_counter() - start)
         except OSError as error:
@@ -173,9 +172,7 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
 
 
 class record_camera_data_async(record_camera_data):  # noqa: N801 (named like a function, as configs name it)
-    """Recorder like ``record_camera_data`` that encodes in the background."""
-
-    _writer_class = BackgroundVideoWriter
+    """The same recorder by its other name: both encode in the background."""
 
 
 def recorders_in(functors: Iterable[object]) -> list[record_camera_data]:
