@@ -277,4 +277,5 @@ def test_documented_command_runs(path: Path, tmp_path: Path, monkeypatch: pytest
     assert main(["--config", str(path), "trainer.gym_config=gym_config.json", *tiny(path)]) == 0
     (summary,) = tmp_path.glob("outputs/*/summary.json")
     # 2 iterations x 4 steps x 2 environments; an episode of 5 steps leaves no sixth for its third chunk of 2
-    assert load_json(summary)["env_steps"] == (14 if load_json(path)["policy"]["name"] == "vla" else 16)
+    if load_json(path)["algorithm"]["name"] != "bc":  # it learns from demonstrations
+        assert load_json(summary)["env_steps"] == (14 if load_json(path)["policy"]["name"] == "vla" else 16)

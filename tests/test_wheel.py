@@ -131,7 +131,8 @@ def test_names_of_shipped_configs_train_from_an_empty_folder(site: Path, tmp_pat
     assert done.returncode == 0, done.stderr
     (summary,) = tmp_path.glob("outputs/push_cube_quickstart_*/summary.json")
     config = json.loads(summary.with_name("config.json").read_text(encoding="utf-8"))
-    assert config["trainer"]["gym_config"] == str(site / "embodichain/configs/agents/rl/push_cube/gym_config.json")
+    shipped = site / "embodichain/configs/agents/rl/push_cube/gym_config_quickstart.json"
+    assert config["trainer"]["gym_config"] == str(shipped)
     assert [path.name for path in tmp_path.iterdir()] == ["outputs"]
 
 

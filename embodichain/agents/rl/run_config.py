@@ -403,7 +403,7 @@ def _size_problems(
         num_envs = env.cfg.num_envs
     if num_envs is None or {"trainer", "trainer.num_envs", "trainer.buffer_size", "algorithm.cfg"} & set(wrong):
         return []
-    problems = [] if policy is None else chunk_problems(trainer.buffer_size, chunk_length_of(policy))
+    problems = [] if None in (policy, algorithm) else chunk_problems(trainer.buffer_size, chunk_length_of(policy))
     if isinstance(algorithm, BaseAlgorithmCfg):
         problems += algorithm.problems(num_envs)
     return [line for line in problems if line.partition(":")[0] not in wrong]
