@@ -62,4 +62,5 @@ def _meaning(cfg: PolicyBlock | None, has_critic: bool) -> dict[str, Any]:
     if cfg is None:
         return {}
     leaves = leaves_by_path({name: value for name, value in asdict(cfg).items() if name in _MEANING})
-    return {path: value for path, value in leaves.items() if has_critic or "critic" not in path.split(".")}
+    # A script's policy has null for a setting that is off.
+    return {path: value or False for path, value in leaves.items() if has_critic or "critic" not in path.split(".")}
