@@ -85,6 +85,7 @@ def test_environment_config_is_read(path: Path) -> None:
     assert cfg.max_episode_steps is not None
 
 
+@pytest.mark.ext
 @pytest.mark.parametrize("path", TRAIN_CONFIGS, ids=name_of)
 def test_training_config_is_read_and_its_environments_step_finite(path: Path) -> None:
     run = load_run_config(path, [override for override in tiny(path) if override != "trainer.events={}"])
@@ -152,6 +153,7 @@ def without_one(config: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "all of algorithm.cfg", config | {"algorithm": config["algorithm"] | {"cfg": {}}}
 
 
+@pytest.mark.ext
 @pytest.mark.parametrize("path", TRAIN_CONFIGS, ids=name_of)
 def test_every_key_with_a_default_may_be_left_out(path: Path, tmp_path: Path) -> None:
     config = load_json(path)
@@ -259,6 +261,7 @@ def test_paths_in_the_config_are_those_of_the_documented_command(path: Path) -> 
     assert isinstance(named, dict) or (REPOSITORY / named).is_file()
 
 
+@pytest.mark.ext
 @pytest.mark.draws
 @pytest.mark.parametrize("path", TRAIN_CONFIGS, ids=name_of)
 def test_documented_command_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,6 +91,7 @@ def change(data: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     return data
 
 
+@pytest.mark.ext
 @pytest.mark.parametrize(
     ("kind", "path", "value"),
     [
@@ -128,6 +129,7 @@ def test_mistake_does_not_fit(kind: str, path: str, value: Any) -> None:
     assert errors(kind, change(PUSH_CUBE_TRAIN if kind == "train" else PUSH_CUBE, path, value))
 
 
+@pytest.mark.ext
 @pytest.mark.parametrize("key", ["env", "robot", "kwarg", "seed"])
 def test_gymnasium_environments_have_keys_of_their_own(key: str) -> None:
     task = {"id": "gymnasium:Pendulum-v1", "kwargs": {"g": 1.0}, "num_envs": 2, "vectorization": "async"}
@@ -136,6 +138,7 @@ def test_gymnasium_environments_have_keys_of_their_own(key: str) -> None:
     assert errors("env", task | {"vectorization": "threads"}) == ["$.vectorization"] * 2
 
 
+@pytest.mark.ext
 def test_required_keys_are_missed() -> None:
     assert errors("train", {}) == ["$"] * 3
     assert errors("env", {"id": "PushCubeRL", "robot": {"uid": "a"}}) == ["$"]

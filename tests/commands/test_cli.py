@@ -83,6 +83,7 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         assert " ".join(command.help.split()[:4]) in " ".join(out.split())
 
 
+@pytest.mark.ext
 def test_no_command_and_an_unknown_one_are_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert run() == 2
     assert re.search(r"    train +Train a policy", capsys.readouterr().err)
@@ -170,12 +171,14 @@ def test_listing_into_a_closed_pipe_is_no_error(monkeypatch: pytest.MonkeyPatch)
         assert run("list", "terms") == 0
 
 
+@pytest.mark.ext
 def test_path_of_300_letters_is_one_line_in_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     for argv in (["eval"], ["resume"], ["validate"], ["bc"], ["rewards"]):
         assert run(*argv, "a" * 300) in (1, 2)
         assert "File name too long" in capsys.readouterr().err
 
 
+@pytest.mark.ext
 @pytest.mark.parametrize("command", ["export x", "play x", "view x", "compare x", "schema"])
 def test_folder_where_a_file_is_to_be_written_is_refused(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -185,6 +188,7 @@ def test_folder_where_a_file_is_to_be_written_is_refused(
         assert f"argument --out: must be a file, but '{folder}' is a folder" in capsys.readouterr().err
 
 
+@pytest.mark.ext
 def test_file_where_a_folder_is_to_be_written_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     for argv in (["new", "task", "x", "--into"], ["sweep", "x", "--param", "a=0:1", "--out"]):

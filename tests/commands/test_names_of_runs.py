@@ -80,6 +80,7 @@ def test_commands_that_read_a_runs_logs_take_it_by_the_same_words(
     assert (f"{last}/report.html" if command == ["report"] else "charts/SPS, last value") in capsys.readouterr().out
 
 
+@pytest.mark.ext
 def test_folder_that_is_no_run_is_named_without_an_error_number(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

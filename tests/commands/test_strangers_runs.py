@@ -55,6 +55,7 @@ def test_every_command_refuses_a_run_with_a_link_that_leads_out_of_it(
     assert not any((run_folder / name).exists() for name in ("export", "rewards"))
 
 
+@pytest.mark.ext
 def test_checkpoint_alone_is_not_written_beside_through_a_link(
     run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -78,6 +79,7 @@ FORGED: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.ext
 def test_pipe_in_a_run_is_not_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = write_run(tmp_path / "run", [0.2, 0.5])
     os.mkfifo(run / "summary.json")
@@ -104,6 +106,7 @@ def test_forged_summary_is_passed_over_with_a_warning(
     assert "unfinished" in (run / "report.html").read_text()
 
 
+@pytest.mark.ext
 @pytest.mark.parametrize(
     ("block", "value"),
     [
@@ -129,6 +132,7 @@ def test_forged_config_is_one_line(block: str, value: Any, tmp_path: Path, capsy
         )
 
 
+@pytest.mark.ext
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"trainer": 1e999}', "\ud800"])
 def test_config_that_no_program_can_read_is_one_line(
     text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -138,12 +142,14 @@ def test_config_that_no_program_can_read_is_one_line(
     assert "is not the folder of a run" in error_of(["report", "RUN"], str(run), capsys)
 
 
+@pytest.mark.ext
 def test_rates_that_cannot_be_are_left_out_of_a_report(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", [-3.0, 0.5, 1e300])
     assert main(["report", str(run)]) == 0
     assert (run / "report.html").read_text().count("50.0%") > 0
 
 
+@pytest.mark.ext
 @pytest.mark.parametrize("content", [{"config": [1]}, {"policy": 3}, {"algorithm": None}, {"iteration": "a"}])
 @pytest.mark.parametrize("command", ["eval", "export"])
 def test_forged_checkpoint_is_one_line(

@@ -54,6 +54,7 @@ def test_list_of_tasks_says_how_to_train_each(capsys: pytest.CaptureFixture[str]
     assert lines[at + 1 : at + 3] == ["embodichain train pendulum", "also: pendulum/sac"]
 
 
+@pytest.mark.ext
 @pytest.mark.parametrize("command", ["train", "validate"])
 @pytest.mark.parametrize(
     ("name", "problem"),
@@ -185,6 +186,7 @@ def test_config_whose_images_cannot_be_drawn_here_is_not_called_wrong(
     assert out.endswith("no OpenGL here\n")
 
 
+@pytest.mark.ext
 def test_environment_that_may_be_a_robot_is_not_built(capsys: pytest.CaptureFixture[str]) -> None:
     assert validated(capsys, 0, "gymnasium/pendulum").endswith("; not built: it is an environment of another library\n")
 
@@ -209,6 +211,7 @@ def test_right_configs_are_valid_and_wrong_ones_are_told_all_their_mistakes(
     assert "env.rewards.calm.weight: Input should be a valid number" in capsys.readouterr().err
 
 
+@pytest.mark.ext
 def test_doctor_describes_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor"]) == 0
     out = capsys.readouterr().out
@@ -242,6 +245,7 @@ def test_advice_follows_the_facts() -> None:
         assert words in advice
 
 
+@pytest.mark.ext
 def test_completion_is_a_script_that_knows_commands_options_and_files(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("shtab")
     for shell in ("bash", "zsh", "tcsh"):

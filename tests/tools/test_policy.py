@@ -51,6 +51,7 @@ def test_it_acts_as_the_policy_of_the_run(tmp_path: Path, monkeypatch: pytest.Mo
         envs.close()
 
 
+@pytest.mark.ext
 def test_array_is_the_only_entry_of_an_observation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     env = {"id": "gymnasium:Pendulum-v1"}
     policy = load_policy(run_of(tmp_path, monkeypatch, trainer__gym_config=env))

@@ -54,6 +54,7 @@ def last(run: Path) -> dict[str, Any]:
     return load_checkpoint(run / "checkpoints/tiny_step_64.pt")  # 4 x 2 x 8 frames
 
 
+@pytest.mark.ext
 def test_run_of_a_cloning_is_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bc", write_config(Path(), config())]) == 0
     err = capsys.readouterr().err

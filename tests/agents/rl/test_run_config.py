@@ -320,6 +320,7 @@ def test_resolved_config_is_all_of_it_as_plain_data() -> None:
     assert resolved["gym_config"]["env"]["sim_steps_per_control"] == 4  # likewise
 
 
+@pytest.mark.ext
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_resolved_config_loads_as_an_equal_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(REPOSITORY)

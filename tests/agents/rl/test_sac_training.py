@@ -114,6 +114,7 @@ def test_commands_take_a_run_of_sac(
     assert words in capsys.readouterr().out
 
 
+@pytest.mark.ext
 def test_report_shows_the_metrics_of_sac(trained: Path) -> None:
     page = (trained / "sac/report.html").read_text(encoding="utf-8")
     assert all(name in page for name in ("critic loss", "temperature", "action value"))

@@ -21,6 +21,7 @@ from tests.agents.rl.fakes import CART_POLE_ENV, tiny_config, write_config
 from tests.lab.originals import PUSH_CUBE
 
 
+@pytest.mark.ext
 def test_dictionary_is_read_as_the_file_and_not_changed(tmp_path: Path) -> None:
     config = tiny_config(trainer__rollout_steps=4, trainer__buffer_size=None)  # a key of an older layout
     before = json.dumps(config)

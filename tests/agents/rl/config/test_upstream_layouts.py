@@ -49,6 +49,7 @@ def test_every_layout_is_the_same_run(version: str, task: str, suffix: str, tmp_
     assert run == same
 
 
+@pytest.mark.ext
 def test_renamed_action_term_moves_the_part_that_it_names(tmp_path: Path) -> None:
     run = load(tmp_path, PUSH_CUBE_TRAIN, env_0_3_1(ENVS["PushCubeRL"]))
     same = load(tmp_path, PUSH_CUBE_TRAIN, ENVS["PushCubeRL"])
@@ -59,6 +60,7 @@ def test_renamed_action_term_moves_the_part_that_it_names(tmp_path: Path) -> Non
     assert run.resolved == same.resolved
 
 
+@pytest.mark.ext
 def test_what_stood_elsewhere_is_one_warning_a_file_and_what_is_not_used_another(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -75,6 +77,7 @@ def test_what_stood_elsewhere_is_one_warning_a_file_and_what_is_not_used_another
     ]
 
 
+@pytest.mark.ext
 def test_override_by_our_path_works_on_their_layout(tmp_path: Path) -> None:
     load(tmp_path, train_0_2_4(CART_POLE_TRAIN_GRPO), env_0_3_0(ENVS["CartPoleRL"]))
     run = load_run_config(
@@ -85,6 +88,7 @@ def test_override_by_our_path_works_on_their_layout(tmp_path: Path) -> None:
     assert run.resolved["gym_config"]["robot"]["drive_pros"]["friction"] == 0.25
 
 
+@pytest.mark.ext
 def test_override_of_an_environment_config_alone_works_on_their_layout(tmp_path: Path) -> None:
     path = tmp_path / "env.json"
     path.write_text(json.dumps(env_0_3_0(ENVS["CartPoleRL"])), encoding="utf-8")
@@ -95,6 +99,7 @@ def test_override_of_an_environment_config_alone_works_on_their_layout(tmp_path:
     assert robot.drive_pros.friction == 0.25
 
 
+@pytest.mark.ext
 def test_errors_after_the_translation_name_the_keys_of_the_file(tmp_path: Path) -> None:
     train, env = train_0_2_4(PUSH_CUBE_TRAIN), env_0_3_0(ENVS["PushCubeRL"])
     train["algorithm"]["cfg"]["optimizer"]["learning_rate"] = -1
@@ -111,6 +116,7 @@ def test_errors_after_the_translation_name_the_keys_of_the_file(tmp_path: Path) 
     }
 
 
+@pytest.mark.ext
 @pytest.mark.parametrize("override", [[], ["env.sim_cfg.physics_dt=0.02"]])
 def test_errors_of_an_environment_config_alone_name_its_keys(override: list[str], tmp_path: Path) -> None:
     env = env_0_3_0(ENVS["CartPoleRL"])
@@ -123,6 +129,7 @@ def test_errors_of_an_environment_config_alone_name_its_keys(override: list[str]
     assert line.startswith(start)
 
 
+@pytest.mark.ext
 def test_override_by_their_key_continues_a_run_of_our_layout(tmp_path: Path) -> None:
     run = load(tmp_path, PUSH_CUBE_TRAIN, ENVS["PushCubeRL"])
     rollout = run.trainer.buffer_size * run.env.num_envs
