@@ -31,8 +31,8 @@ from embodichain.utils.video import Footage
 
 StepResult = tuple[TensorDict, Tensor, Tensor, Tensor, dict[str, Any]]
 """Observation, reward [N], terminated [N], truncated [N], info."""
-RawStep = tuple[Any, np.ndarray, np.ndarray, np.ndarray, Mapping[str, Any]]
-"""A step as Gymnasium's vector environments return it; the infos as ``InfoReader`` reads them."""
+RawStep = tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]
+"""A step as Gymnasium's vector environments return it; for infos the numbers in them, [N] by name."""
 
 FILE_KEYS = ("id", "kwargs", "num_envs", "max_episode_steps", "vectorization")
 """Keys of a config's file."""
@@ -289,8 +289,8 @@ class ForeignEnv(ABC):
                     "seed alone"
                 )
 
-    def _info(self, infos: Mapping[str, Any], terminated: Tensor) -> dict[str, Any]:
-        info = self._infos.read(infos)
+    def _info(self, numbers: dict[str, np.ndarray], terminated: Tensor) -> dict[str, Any]:
+        info = self._infos.read(numbers)
         return info | {"fail": terminated & ~info["success"], "elapsed_steps": self.elapsed_steps}
 
     def _write_rollout(self, *values: Tensor) -> None:

@@ -23,7 +23,7 @@ from typing_extensions import override
 from embodichain.ext.gymnasium.cfg import RENDER_MODE, GymnasiumEnvCfg
 from embodichain.ext.gymnasium.foreign_env import ForeignEnv, RawStep, check_num_envs, rendered
 from embodichain.ext.gymnasium.ids import entry_folders, find_spec, with_python
-from embodichain.ext.gymnasium.info import numbers_of
+from embodichain.ext.gymnasium.info import columns_of, numbers_of
 from embodichain.ext.gymnasium.isolation import ForeignGenerators
 from embodichain.ext.gymnasium.spaces import has_images
 from embodichain.lab.sim.backend.single_data import draw_without_shadows, is_model
@@ -37,6 +37,7 @@ VectorEnv = Any
 """A ``gymnasium.vector.VectorEnv``; that type lacks lists of seeds and the attributes of its two kinds."""
 
 _END_SECONDS = 5.0  # within which a process whose pipe is closed has ended
+_NUMBERS = "numbers"  # of an environment's info, in a tuple: Gymnasium would join dicts
 _NORMALIZERS = {
     "NormalizeObservation": "policy.normalize_obs normalises observations",
     "NormalizeReward": "algorithm.cfg.normalize_returns normalises rewards",
@@ -59,7 +60,7 @@ class GymnasiumEnv(ForeignEnv):
         check_num_envs(cfg)
         # Processes of their own have their own generators.
         self._generators = ForeignGenerators() if cfg.vectorization == "sync" else None
-        with self._isolated():
+        with self._generators or nullcontext():
             self._envs = _make(cfg)
         try:
             super().__init__(cfg, self._envs.single_observation_space, self._envs.single_action_space)
@@ -78,28 +79,30 @@ class GymnasiumEnv(ForeignEnv):
     def _reset_all(self, seeds: list[int]) -> Any:
         if self._generators is not None:
             self._generators.seed(seeds[0])
-        with self._isolated(), self._naming_ended():
+        with self._context():
             return self._envs.reset(seed=seeds)[0]
 
     @override
     def _reset_rows(self, rows: np.ndarray, seeds: list[int]) -> TensorDict:
-        with self._isolated(), self._naming_ended():
-            return self._observe(self._envs.reset(seed=seeds, options={"reset_mask": rows})[0])[torch.from_numpy(rows)]
+        with self._context():
+            obs, _ = self._envs.reset(seed=seeds, options={"reset_mask": rows})
+        return self._observe(obs)[torch.from_numpy(rows)]
 
     @override
     def _step(self, action: np.ndarray) -> RawStep:
-        with self._isolated(), self._naming_ended():
-            return self._envs.step(action)
+        with self._context():
+            *results, infos = self._envs.step(action)
+        rows = [{} if row is None else row[0] for row in infos.get(_NUMBERS, ())]
+        return *results, columns_of(rows) if rows else {}
 
     @override
     def _render(self) -> Any:
-        if self._generators is None:
-            return self._envs.call("image")[0]
-        with self._generators:
-            return self._envs.envs[0].image()
+        with self._context():
+            return self._envs.envs[0].image() if self._generators else self._envs.call("image")[0]
 
-    def _isolated(self) -> AbstractContextManager[None]:
-        return self._generators or nullcontext()
+    def _context(self) -> AbstractContextManager[None]:
+        """Return the block in which foreign code runs."""
+        return self._generators or self._naming_ended()
 
     @contextmanager
     def _naming_ended(self) -> Iterator[None]:
@@ -107,7 +110,7 @@ class GymnasiumEnv(ForeignEnv):
         try:
             yield
         except (EOFError, OSError) as error:
-            processes = getattr(self._envs, "processes", ())
+            processes = self._envs.processes
             ended = wait([process.sentinel for process in processes], _END_SECONDS)
             for number, process in enumerate(processes):
                 # Gymnasium has removed the pipe where it raises an environment's own error.
@@ -179,7 +182,7 @@ class _Member(gym.Wrapper[Any, Any, Any, Any]):
         obs, reward, terminated, truncated, info = self.env.step(action)
         if not isinstance(reward, float):
             reward = float(np.asarray(reward).item())
-        return obs, reward, terminated, truncated, dict(numbers_of(info))
+        return obs, reward, terminated, truncated, {_NUMBERS: (numbers,)} if (numbers := numbers_of(info)) else {}
 
 
 def _make(cfg: GymnasiumEnvCfg) -> VectorEnv:

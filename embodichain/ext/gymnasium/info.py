@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,24 +14,39 @@ SUCCESS_KEYS = ("is_success", "success")
 """Entries of ``info`` that say whether an episode is a success."""
 _REWARDS = ("reward_terms/", "rewards/")
 
+Numbers = dict[str, bool | float]
+"""Numbers and flags of one environment's ``info`` by name; keys of nested dicts are joined by slashes."""
 
-def numbers_of(info: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, bool | float]]:
-    """Yield the numbers and flags in one environment's ``info`` by name; keys of nested dicts are joined by slashes."""
+
+def numbers_of(info: Mapping[str, Any], prefix: str = "") -> Numbers:
+    """Return the numbers and flags in an ``info``."""
+    found: Numbers = {}
     for key, value in info.items():
-        if isinstance(value, Tensor):
-            value = value.numpy(force=True)
-        if isinstance(value, Mapping):
-            yield from numbers_of(value, f"{prefix}{key}/")
+        if isinstance(value, float):  # the most frequent, np.float64 among them
+            found[f"{prefix}{key}"] = value
+        elif isinstance(value, Mapping):
+            found |= numbers_of(value, f"{prefix}{key}/")
         elif isinstance(value, bool | np.bool_):
-            yield f"{prefix}{key}", bool(value)
-        elif isinstance(value, int | float | np.number):
-            yield f"{prefix}{key}", float(value)
-        elif isinstance(value, np.ndarray) and value.size == 1:
-            yield from numbers_of({f"{prefix}{key}": value.item()})
+            found[f"{prefix}{key}"] = bool(value)
+        elif isinstance(value, int | np.number):
+            found[f"{prefix}{key}"] = float(value)
+        elif isinstance(value, np.ndarray | Tensor) and math.prod(value.shape) == 1:
+            found |= numbers_of({f"{prefix}{key}": value.item()})
+    return found
+
+
+def columns_of(rows: Sequence[Numbers]) -> dict[str, np.ndarray]:
+    """Return the numbers of N environments by name, [N] each; missing numbers are NaN, missing flags False."""
+    names: Mapping[str, Any] = rows[0]
+    if any(row.keys() != names.keys() for row in rows):
+        names = {name: value for row in rows for name, value in row.items()}
+        missing = {name: False if isinstance(value, bool) else math.nan for name, value in names.items()}
+        rows = [missing | row for row in rows]
+    return {name: np.array([row[name] for row in rows]) for name in names}
 
 
 class InfoReader:
-    """Reads the infos of N environments.
+    """Makes the ``info`` of N environments.
 
     The names of rewards and metrics stay the same from one ``begin`` to the next; later ones join then.
 
@@ -41,37 +57,33 @@ class InfoReader:
     def __init__(self, num_envs: int) -> None:
         self.knows_success = False
         self._num_envs = num_envs
-        self._found: dict[str, bool] = {}  # whether each is a flag
-        self._names: dict[str, bool] | None = None
+        self._found: dict[str, None] = {}
+        self._names: tuple[str, ...] = ()
 
     def begin(self) -> None:
         """Begin a rollout or an evaluation."""
-        self._names = dict(self._found) or None
+        self._names = tuple(self._found)
 
-    def read(self, infos: Mapping[str, Any]) -> dict[str, Any]:
+    def read(self, columns: dict[str, np.ndarray]) -> dict[str, Any]:
         """Return ``success`` [N] bool, and ``rewards`` and ``metrics`` [N] by name.
 
-        Missing rewards are 0, missing metrics NaN, missing flags and success False.
-
         Args:
-            infos: arrays [N] by name, each with a mask ``_<name>`` [N] bool unless all environments have it.
+            columns: as :func:`columns_of` returns them; the entries of success are removed.
         """
-        columns = {name: value for name, value in infos.items() if f"_{name}" in infos or not name.startswith("_")}
-        said = [columns.pop(key) for key in SUCCESS_KEYS if key in columns]
-        self.knows_success |= bool(said)
         success = torch.zeros(self._num_envs, dtype=torch.bool)
-        for values in said:
+        for values in [columns.pop(key) for key in SUCCESS_KEYS if key in columns]:
+            self.knows_success = True
             success |= torch.from_numpy(values > 0.0)
-        self._found |= {name: values.dtype == np.bool_ for name, values in columns.items() if name not in self._found}
-        if self._names is None and columns:
-            self._names = dict(self._found)
+        self._found |= dict.fromkeys(columns)
+        self._names = self._names or tuple(self._found)
         rewards: dict[str, Tensor] = {}
         metrics: dict[str, Tensor] = {}
-        for name, is_flag in (self._names or {}).items():
-            kind = next((kind for kind in _REWARDS if name.startswith(kind)), None)
-            values = np.full(self._num_envs, 0.0 if kind or is_flag else np.nan, bool if is_flag else np.float32)
-            if name in columns:
-                given = infos.get(f"_{name}", slice(None))
-                values[given] = columns[name][given]
-            (metrics if kind is None else rewards)[name.removeprefix(kind or "")] = torch.from_numpy(values)
+        for name in self._names:
+            values = columns.get(name, np.full(self._num_envs, np.nan))
+            value = torch.from_numpy(values if values.dtype == np.bool_ else values.astype(np.float32))
+            term = next((name.removeprefix(kind) for kind in _REWARDS if name.startswith(kind)), None)
+            if term is None:
+                metrics[name] = value
+            else:
+                rewards[term] = value.nan_to_num(nan=0.0)
         return {"success": success, "rewards": rewards, "metrics": metrics}

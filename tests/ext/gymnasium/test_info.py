@@ -12,14 +12,14 @@ import torch
 
 from embodichain.ext.gymnasium.cfg import GymnasiumEnvCfg
 from embodichain.ext.gymnasium.gymnasium_env import GymnasiumEnv
-from embodichain.ext.gymnasium.info import InfoReader, numbers_of
+from embodichain.ext.gymnasium.info import InfoReader, columns_of, numbers_of
 from tests.ext.gymnasium.scripted import registered
 
 
 def test_numbers_in_an_info_are_found_at_any_depth() -> None:
     info = {"distance": np.float64(0.5), "near": np.bool_(True), "steps": 3, "array": np.array([2.0]), "name": "x"}
     info |= {"reward_terms": {"reach": torch.tensor(0.25), "deep": {"a": 1}}, "pose": np.zeros(3), "none": None}
-    assert dict(numbers_of(info)) == {
+    assert numbers_of(info) == {
         **{"distance": 0.5, "near": True, "steps": 3.0, "array": 2.0},
         **{"reward_terms/reach": 0.25, "reward_terms/deep/a": 1.0},
     }
@@ -62,12 +62,11 @@ def test_each_environments_numbers_are_metrics_and_rewards(vectorization: Any) -
 
 
 def test_missing_numbers_are_nan_missing_rewards_zero() -> None:
-    reader, mask = InfoReader(2), np.array([True, False])
-    infos = {"m": np.array([3.0, 0.0]), "_m": mask, "rewards/r": np.array([5.0, 0.0]), "_rewards/r": mask}
-    infos |= {"flag": mask, "_flag": mask}
-    first, second = reader.read(infos), reader.read({})
+    reader = InfoReader(2)
+    first = reader.read(columns_of([{"m": 3.0, "rewards/r": 5.0, "flag": True}, {}]))
+    second = reader.read({})
     assert first["metrics"]["m"].tolist() == pytest.approx([3.0, math.nan], nan_ok=True)
+    assert first["metrics"]["flag"].tolist() == [True, False]
     assert second["metrics"]["m"].isnan().all()
     assert (first["rewards"]["r"].tolist(), second["rewards"]["r"].tolist()) == ([5.0, 0.0], [0.0, 0.0])
-    assert second["metrics"]["flag"].tolist() == [False, False]
     assert not reader.knows_success
