@@ -119,8 +119,7 @@ def run_training(
         if new_folder is not None:
             new_folder.remove_without_results()
         raise
-    with process_group.busy():
-        return process_group.run_on_main(lambda: conclude(trainer, folder, cfg.exp_name, time.monotonic() - start))
+    return process_group.run_on_main(lambda: conclude(trainer, folder, cfg.exp_name, time.monotonic() - start))
 
 
 @contextmanager

@@ -21,13 +21,14 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from embodichain.agents.rl.build import for_rank
 from embodichain.agents.rl.checkpoint.run_access import RunLock
 from embodichain.agents.rl.config.arguments import all_overrides, parse_args
 from embodichain.agents.rl.distributed import ProcessGroup, join_process_group
-from embodichain.agents.rl.distributed.launch import as_arguments, hand_back, start_local_processes
+from embodichain.agents.rl.distributed.launch import start_local_processes
 from embodichain.agents.rl.distributed.placement import (
     Placement,
     check_processes,
@@ -37,7 +38,7 @@ from embodichain.agents.rl.distributed.placement import (
 )
 from embodichain.agents.rl.run import load_training, run_training
 from embodichain.agents.rl.run_folder import print_summary
-from embodichain.agents.rl.train_source import TrainSource, as_file
+from embodichain.agents.rl.train_source import TrainSource
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.border import OPTION, run_command
 from embodichain.utils.module_utils import imports_allowed_by_environment
@@ -105,8 +106,8 @@ def train_from_config(
                 run = for_rank(run, placement, share_processors(placement), device)
             return run_training(run, point, device, process_group, placement, lock, allowed_writes)
     # The started processes take the lock themselves.
-    with as_file(config_path) as path:
-        return start_local_processes(count, as_arguments(path, overrides, allowed_imports, resume, allowed_writes))
+    rank = partial(train_from_config, config_path, True, overrides, allowed_imports, resume, allowed_writes)
+    return start_local_processes(count, rank)
 
 
 def train(config: TrainSource, **overrides: Any) -> dict[str, Any]:
@@ -149,7 +150,7 @@ def train_as_command(args: argparse.Namespace, show: Callable[[dict[str, Any]], 
             args.allow_write,
             args.processes,
         )
-        if int(os.environ.get("RANK", "0")) == 0 and not hand_back(summary):
+        if int(os.environ.get("RANK", "0")) == 0:
             (show or print_summary)(summary)
     discard_unwritten_output()
     return 0

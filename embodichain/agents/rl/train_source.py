@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ from embodichain.lab.gym.registry import find_env_spec
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import to_dict
 from embodichain.utils.errors import placed
-from embodichain.utils.files import write_json
 from embodichain.utils.plain_data import as_json, check_plain
 from embodichain.utils.utility import load_config_file
 
@@ -71,15 +68,3 @@ def read_source(source: TrainSource) -> tuple[dict[str, Any], str, Path]:
     with placed(f"{name}: "):
         check_plain(plain)
     return plain, name, Path()
-
-
-@contextmanager
-def as_file(source: TrainSource | None) -> Iterator[str | None]:
-    """Yield the path of a training config's file, for other processes; one made here is deleted at the block's end."""
-    if source is None or isinstance(source, (str, Path)):
-        yield None if source is None else str(source)
-        return
-    with tempfile.TemporaryDirectory(prefix="embodichain_") as folder:
-        path = Path(folder) / "train_config.json"
-        write_json(path, read_source(source)[0])
-        yield str(path)

@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 
 import rich
 
-from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.metrics.panel import Rows, panel_rows
 from embodichain.agents.rl.trainer.viewer import Viewer
 from embodichain.utils import logger
@@ -101,8 +100,7 @@ class BrowserViewer(Viewer):
                 check_stop()
                 self._show()  # a page may have been opened meanwhile
 
-            with get_process_group().busy():
-                self._pause.wait(meanwhile)
+            self._pause.wait(meanwhile)
             self.paused_seconds = self._pause.seconds
 
     def on_iteration(

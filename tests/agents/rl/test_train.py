@@ -747,16 +747,16 @@ def test_sizes_beyond_the_memory_are_refused_before_anything_is_allocated(
 
 @pytest.mark.parametrize("arguments", [["--processes", "3"], ["--processes", "3", "--distributed"]])
 def test_processes_are_started_on_this_machine(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[tuple[int, list[str]]] = []
+    started: list[tuple[int, Any]] = []
 
-    def start(count: int, given: list[str]) -> dict[str, Any]:
-        started.append((count, given))
+    def start(count: int, rank: Any) -> dict[str, Any]:
+        started.append((count, rank.args))
         return {"run_folder": "outputs/x"}
 
     monkeypatch.setattr(train, "start_local_processes", start)
     monkeypatch.setattr(train, "print_summary", lambda summary: None)
     assert run_main(*arguments, "trainer.seed=3") == 0
-    assert started == [(3, ["--config", "train_config.json", "trainer.seed=3"])]
+    assert started == [(3, ("train_config.json", True, ["trainer.seed=3"], [], None, []))]
 
 
 @pytest.mark.parametrize(

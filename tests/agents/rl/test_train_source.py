@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from embodichain.agents.rl import train
 from embodichain.agents.rl.algo import PPOCfg
 from embodichain.agents.rl.config.trainer_cfg import AlgorithmBlockCfg, TrainCfg, TrainerCfg
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.train import train_from_config
-from embodichain.agents.rl.train_source import as_file
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import to_dict
 from tests.agents.rl.fakes import CART_POLE_ENV, tiny_config, write_config
@@ -101,29 +99,6 @@ def test_relative_paths_of_a_dictionary_start_at_the_working_folder(
     (tmp_path / "env.json").write_text(CART_POLE_ENV.read_text(encoding="utf-8"), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     assert load_run_config(tiny_config(trainer__gym_config="env.json")).env_id == "CartPoleRL"
-
-
-def test_started_processes_read_a_dictionary_from_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Any] = []
-
-    def start(count: int, arguments: list[str]) -> dict[str, Any]:
-        seen.append((count, json.loads(Path(arguments[1]).read_text(encoding="utf-8")), arguments[0], arguments[2:]))
-        return {}
-
-    monkeypatch.setattr(train, "start_local_processes", start)
-    train_from_config(config := tiny_config(), processes=2, overrides=["trainer.seed=3"])
-
-    assert seen == [(2, config, "--config", ["trainer.seed=3"])]
-
-
-def test_file_stays_where_it_is(tmp_path: Path) -> None:
-    with as_file(tmp_path / "x.json") as path:
-        assert path == str(tmp_path / "x.json")
-    with as_file(None) as nothing:
-        assert nothing is None
-    with as_file({"a": 1}) as made:
-        assert made is not None
-    assert not Path(made).exists()
 
 
 def test_what_a_scene_does_not_use_is_printed_once_though_an_evaluation_has_it_too(

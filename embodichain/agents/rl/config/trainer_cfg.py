@@ -142,8 +142,8 @@ class TrainerCfg:
     """Events in addition to the environment's own config."""
     distributed: MayChange[bool] = False
     """Several processes, one a device: torchrun's, or else one for each GPU."""
-    hang_seconds: MayChange[Annotated[float, Field(ge=1)]] = 20.0
-    """With several processes: time without a step or heartbeat of one of them, s, after which the training ends."""
+    hang_seconds: MayChange[Annotated[float, Field(ge=1)]] = 1800.0
+    """With several processes: time for which one waits for the others, s, after which the training ends."""
     asynchronous: AsynchronousCfg | None = None
     """Collect in the background, while the policy is updated, for slow policies; null: synchronous.
     In one process: not together with ``distributed``."""

@@ -63,8 +63,7 @@ def load_demonstrations(
         return _record_expert(run, folder / FILE, cfg.num_demonstrations or _NUM_EPISODES, policy, imitates)
 
     process_group = get_process_group()
-    with process_group.busy():
-        found = Demonstrations.from_data(process_group.run_on_main(find))
+    found = Demonstrations.from_data(process_group.run_on_main(find))
     if process_group.is_main:
         whose = f"the scripted expert of {run.env_id}" if source == EXPERT else source
         logger.log_info(f"demonstrations: {whose}: {found.describe()}")

@@ -1,7 +1,8 @@
 """Several processes that share one training. One process is the same with nothing to share."""
 
-from embodichain.agents.rl.distributed.heartbeat import HungProcessError, LostProcessError
+from embodichain.agents.rl.distributed.placement import RENDEZVOUS
 from embodichain.agents.rl.distributed.process_group import (
+    LostProcessError,
     ProcessGroup,
     TorchProcessGroup,
     adopt_process_group,
@@ -9,12 +10,10 @@ from embodichain.agents.rl.distributed.process_group import (
     get_process_group,
     join_process_group,
 )
-from embodichain.agents.rl.distributed.rendezvous import RENDEZVOUS
 from embodichain.agents.rl.distributed.tensors import merged_moments, moments
 
 __all__ = [
     "RENDEZVOUS",
-    "HungProcessError",
     "LostProcessError",
     "ProcessGroup",
     "TorchProcessGroup",

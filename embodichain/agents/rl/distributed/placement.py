@@ -9,10 +9,12 @@ from dataclasses import dataclass
 
 import torch
 
-from embodichain.agents.rl.distributed.rendezvous import RENDEZVOUS
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.device import resolve_device
 from embodichain.utils.system import count_processors, process_start
+
+RENDEZVOUS = "EMBODICHAIN_RENDEZVOUS"
+"""The environment variable with the folder in which the processes of one machine meet; unset: they meet by network."""
 
 
 @dataclass(frozen=True)
@@ -54,40 +56,21 @@ class Placement:
 
         None also for the only process of a launcher, as some clusters set the variables everywhere, unless
         ``distributed`` is set: torchrun may continue with one process.
-
-        Raises:
-            ConfigError: a variable is missing or no number.
         """
-        if "RANK" not in environment or "WORLD_SIZE" not in environment:
+        if not {"RANK", "WORLD_SIZE"} <= environment.keys():
             return None
-
-        def number(name: str, default: int | None = None) -> int:
-            text = environment.get(name, "" if default is None else str(default))
+        names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT")
+        numbers = {name: environment.get(name, str(int(name == "LOCAL_WORLD_SIZE"))) for name in names}
+        for name, text in numbers.items():
             if not text.isdecimal():
                 raise ConfigError(f"{name}: a launcher such as torchrun sets it to a number, got '{text}'")
-            return int(text)
-
-        rank, world_size = number("RANK"), number("WORLD_SIZE")
-        is_local = RENDEZVOUS in environment  # see start_local_processes
-        for name in () if is_local else ("MASTER_ADDR", "MASTER_PORT"):
-            if not environment.get(name):
-                if world_size == 1:
-                    return None
-                raise ConfigError(f"{name}: RANK and WORLD_SIZE are set, so this must be too: where the processes meet")
-        if not is_local and not 0 < number("MASTER_PORT") < 2**16:
-            raise ConfigError(f"MASTER_PORT: must be from 1 to 65535, got {environment['MASTER_PORT']}")
-        if rank >= world_size:
-            raise ConfigError(f"RANK: must be less than WORLD_SIZE, got {rank} and {world_size}")
-        launch = None if is_local else Launch(environment.get("TORCHELASTIC_RUN_ID", "none"), _parent())
-        placement = cls(
-            rank,
-            world_size,
-            number("LOCAL_RANK"),
-            number("LOCAL_WORLD_SIZE", 1),
-            number("TORCHELASTIC_RESTART_COUNT", 0),
-            launch,
-        )
-        return placement if world_size > 1 or distributed else None
+        if numbers["WORLD_SIZE"] == "1" and not (distributed and "MASTER_ADDR" in environment):
+            return None
+        host = f"{socket.gethostname()}:{os.getppid()}:{process_start(os.getppid())}"
+        launch = Launch(environment.get("TORCHELASTIC_RUN_ID", "none"), host)
+        rank, world_size, local_rank, local_world_size, restarts = map(int, numbers.values())
+        is_local = RENDEZVOUS in environment
+        return cls(rank, world_size, local_rank, local_world_size, restarts, None if is_local else launch)
 
 
 def check_processes(processes: int, distributed: bool | None, placement: Placement | None) -> None:
@@ -113,14 +96,12 @@ def count_processes(distributed: bool, processes: int | None, device: torch.devi
     Raises:
         ConfigError: there are fewer devices than processes, or a launcher has started several without ``distributed``.
     """
-    if placement is not None:
-        if not distributed:
-            raise ConfigError(
-                f"WORLD_SIZE: this is one of {placement.world_size} processes, and trainer.distributed is false: each "
-                "would train by itself. Add --distributed"
-            )
-        return 1
-    if not distributed:
+    if placement is not None and not distributed:
+        raise ConfigError(
+            f"WORLD_SIZE: this is one of {placement.world_size} processes, and trainer.distributed is false: each "
+            "would train by itself. Add --distributed"
+        )
+    if placement is not None or not distributed:
         return 1
     num_devices = 1 if device.type == "cpu" else torch.cuda.device_count()
     count = processes or num_devices
@@ -157,20 +138,9 @@ def rank_device(name: str, placement: Placement | None) -> torch.device:
     return torch.device("cuda", local_rank)
 
 
-def processor_share(local_world_size: int) -> int:
-    """Return the number of processors for each process on this machine."""
-    return max(1, count_processors() // local_world_size)
-
-
 def share_processors(placement: Placement) -> int:
     """Let torch use this process's share of the processors, unless ``OMP_NUM_THREADS`` is set; return the share."""
-    share = processor_share(placement.local_world_size)
+    share = max(1, count_processors() // placement.local_world_size)
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(share)
     return share
-
-
-def _parent() -> str:
-    """Return host, process id and start time of the parent process."""
-    pid = os.getppid()
-    return f"{socket.gethostname()}:{pid}:{process_start(pid)}"

@@ -9,40 +9,40 @@ Legend: W processes, K tensors; ... any shape.
 from __future__ import annotations
 
 import atexit
+import hashlib
 import os
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed import FileStore, PrefixStore, Store  # type: ignore[attr-defined]
 from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+from torch.distributed.rendezvous import rendezvous
 
-from embodichain.agents.rl.distributed.heartbeat import (
-    FolderStore,
-    Heartbeat,
-    HungProcessError,
-    LostProcessError,
-    NoHeartbeat,
-)
-from embodichain.agents.rl.distributed.rendezvous import meet, rendezvous_folder
+from embodichain.agents.rl.distributed.placement import RENDEZVOUS
 from embodichain.agents.rl.distributed.tensors import checksum, gradient_buckets, packed, unpacked
 from embodichain.utils import ConfigError
+from embodichain.utils.errors import CommandFailedError
 from embodichain.utils.printing import discard_unwritten_output
 from embodichain.utils.system import let_others_run
 
 T = TypeVar("T")
 
-_NCCL_TIMEOUT_FACTOR = 2  # of the limit for hanging; the heartbeat is to speak first
-_ADOPTED_LIMIT = 300.0  # s; longer, since nothing reports there why a process hangs
-_FOREVER = timedelta(days=365)  # of gloo's operations, whose waiting is watched by the heartbeat instead
-_POLL = timedelta(seconds=1)
+_JOIN_SECONDS = 300.0  # for processes that have not started yet
+_ADOPTED_LIMIT = 1800.0  # s, torch's own limit
 # s; a process polls for so long before it sleeps until it is woken. Minibatches keep the processes within some
 # milliseconds of each other, and waking 64 times an update cost 6 % of two processes' time.
 _AWAKE = 0.01
+
+
+class LostProcessError(CommandFailedError):
+    """Another process of the training has ended, or cannot be reached."""
 
 
 class ProcessGroup:
@@ -55,7 +55,6 @@ class ProcessGroup:
 
     rank = 0
     world_size = 1
-    _heartbeat: Heartbeat | NoHeartbeat = NoHeartbeat()
 
     @property
     def is_main(self) -> bool:
@@ -66,7 +65,7 @@ class ProcessGroup:
         """Set up for work; on all ranks.
 
         Args:
-            hang_seconds: how long a process may make no step, or send no heartbeat, before the training fails.
+            hang_seconds: how long a process waits for the others before the training fails.
         """
 
     def sum(self, x: torch.Tensor) -> torch.Tensor:
@@ -125,7 +124,6 @@ class ProcessGroup:
             samples: how many samples this rank's loss is a mean of, a scalar; where it is 0, the gradients do not
                 count, whatever they are. None: all ranks have the same number.
         """
-        self.step()
         if self.world_size == 1:
             return
         for bucket in gradient_buckets(p for p in dict.fromkeys(parameters) if p.requires_grad):
@@ -144,47 +142,29 @@ class ProcessGroup:
         sums = self.gather(torch.stack([checksum(tensor) for tensor in tensors.values()]))
         return [name for name, differs in zip(tensors, (sums != sums[0]).any(0).tolist(), strict=True) if differs]
 
-    def step(self) -> None:
-        """Note progress for the heartbeat: a step of the environments, or of an optimiser."""
-        self._heartbeat.step()
-
-    def settle(self) -> None:
-        """Note that the first iteration, which compiles and allocates, is finished."""
-        self._heartbeat.settle()
-
-    def busy(self) -> AbstractContextManager[None]:
-        """Mark work without steps that may take any time, such as writing a file."""
-        return self._heartbeat.busy()
-
 
 class TorchProcessGroup(ProcessGroup):
     """The processes of a ``torch.distributed`` group.
 
-    Tensors on the CPU are sent by gloo, those on a GPU by NCCL. A rank waits for others by gloo as long as they send
-    heartbeats (see ``Heartbeat``). By NCCL the host does not wait; torch's watchdog ends the process when an operation
-    takes too long.
-
-    Args:
-        gloo: the group for tensors on the CPU; None: the default one.
+    Tensors on the CPU are sent by gloo, those on a GPU by NCCL.
 
     Attributes:
         bytes_shared: size of all that this rank has given to collective operations so far.
     """
 
-    def __init__(self, heartbeat: Heartbeat | NoHeartbeat, gloo: dist.ProcessGroup | None = None) -> None:
+    def __init__(self) -> None:
         self.rank = dist.get_rank()
         self.world_size = dist.get_world_size()
         self.bytes_shared = 0
-        self._heartbeat = heartbeat
-        self._gloo = gloo
+        self._gloo: dist.ProcessGroup | None = None  # the default one
         self._nccl: dist.ProcessGroup | None = None  # for tensors on GPUs
 
     def use(self, device: torch.device, hang_seconds: float) -> None:
         """Set up for work; see ``ProcessGroup``."""
-        self._heartbeat.limit = hang_seconds
+        timeout = timedelta(seconds=hang_seconds)
+        self._gloo = dist.new_group(backend="gloo", timeout=timeout)
         if device.type == "cuda":
             torch.cuda.set_device(device)
-            timeout = timedelta(seconds=_NCCL_TIMEOUT_FACTOR * hang_seconds)
             self._nccl = dist.new_group(backend="nccl", timeout=timeout)
 
     def sum(self, x: torch.Tensor) -> torch.Tensor:
@@ -243,21 +223,15 @@ class TorchProcessGroup(ProcessGroup):
             work.wait()  # on the device; the host continues
             return
         since = time.monotonic()
-        with self._heartbeat.waiting(what):
-            while not work.is_completed() and time.monotonic() - since < _AWAKE:
-                let_others_run()
-            while True:
-                try:
-                    work.wait(_POLL)
-                except RuntimeError as error:
-                    if work.is_completed():
-                        raise LostProcessError(
-                            f"rank {self.rank} has lost the connection to another process during '{what}' (that "
-                            f"process says why; {str(error).splitlines()[0]})"
-                        ) from error
-                else:
-                    return
-                self._heartbeat.check_others(since)
+        while not work.is_completed() and time.monotonic() - since < _AWAKE:
+            let_others_run()
+        try:
+            work.wait()
+        except RuntimeError as error:
+            raise LostProcessError(
+                f"rank {self.rank} has lost the connection to another process during '{what}' (that process says why; "
+                f"{str(error).splitlines()[0]})"
+            ) from error
 
 
 _PROCESS_GROUP = ProcessGroup()
@@ -284,9 +258,8 @@ def adopt_process_group(device: torch.device) -> ProcessGroup:
             "distributed=True: the processes have not met: call torch.distributed.init_process_group() first, or enter "
             "join_process_group()"
         )
-    # Both kinds of group are made anew: the program's own may be of one kind alone.
-    process_group = TorchProcessGroup(NoHeartbeat(), dist.new_group(backend="gloo"))
-    process_group.use(device, _ADOPTED_LIMIT)
+    process_group = TorchProcessGroup()
+    process_group.use(device, _ADOPTED_LIMIT)  # the program's own group may be of one kind alone
     _PROCESS_GROUP = process_group
     return process_group
 
@@ -304,27 +277,18 @@ def join_process_group() -> Iterator[TorchProcessGroup]:
 
     With ``RENDEZVOUS`` in the environment they meet in that folder instead, and no store listens on the network.
 
-    An exception in the block ends all processes, and is reported to torchrun if that started them. A process that hangs
-    is ended at once.
-
-    Raises:
-        ConfigError: one of these variables is missing or wrong.
-        LostProcessError: some process did not come.
+    An exception in the block ends all processes, and is reported to torchrun if that started them.
     """
     global _PROCESS_GROUP
-    try:
-        store, rank, world_size = meet()
-        dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=_FOREVER)
-    except (dist.DistStoreError, dist.DistNetworkError) as error:
-        raise LostProcessError(f"the processes have not met: {str(error).splitlines()[0]}") from error
-    # A store in a file keeps all that was ever written to it.
-    folder = rendezvous_folder()
-    signs = store if folder is None else FolderStore(folder / "alive")
-    heartbeat = Heartbeat(signs, rank, world_size, _end_hung)
-    heartbeat.publish()
-    dist.barrier()
-    heartbeat.start()
-    _PROCESS_GROUP = process_group = TorchProcessGroup(heartbeat)
+    store: Store
+    if (folder := os.environ.get(RENDEZVOUS)) is None:
+        store, rank, world_size = next(rendezvous("env://"))
+    else:
+        rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        store = FileStore(f"{folder}/store", world_size)
+    store = PrefixStore(_agree_on_name(store, rank, world_size), store)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size)
+    _PROCESS_GROUP = process_group = TorchProcessGroup()
     try:
         yield process_group
         # Rank 0 may have the store, which all need until the end.
@@ -335,26 +299,28 @@ def join_process_group() -> Iterator[TorchProcessGroup]:
         atexit.register(_exit_at_once)
         raise
     except Exception as error:
-        _record(error)
+        get_error_handler().record_exception(error)
         raise
     finally:
-        heartbeat.close()
         _PROCESS_GROUP = ProcessGroup()
 
 
-def _end_hung(error: HungProcessError) -> None:
-    """End this process, whose main thread cannot do it; files on the disk are complete at any moment."""
-    with suppress(OSError):
-        os.write(2, f"error: {error}\n".encode())
-    _record(error)
-    os._exit(1)
+def _agree_on_name(store: Store, rank: int, world_size: int) -> str:
+    """Return a name that only the processes of this start share: torchrun's store outlives a restart, with its keys."""
+    greetings = [f"embodichain/greeting/{r}" for r in range(world_size)]
+    store.set(greetings[rank], uuid.uuid4().hex)
+    deadline = time.monotonic() + _JOIN_SECONDS
+    while time.monotonic() < deadline:
+        if store.check(greetings):
+            # A process that reads an old greeting gets another name, to which the restarted process never agrees.
+            name = hashlib.sha256(b"".join(store.multi_get(greetings))).hexdigest()
+            store.set(f"embodichain/agreed/{name}/{rank}", "")
+            if store.check([f"embodichain/agreed/{name}/{r}" for r in range(world_size)]):
+                return name
+        time.sleep(0.05)
+    raise LostProcessError(f"not all of the {world_size} processes have come within {_JOIN_SECONDS:g} s")
 
 
 def _exit_at_once() -> None:
     discard_unwritten_output()
     os._exit(1)
-
-
-def _record(error: Exception) -> None:
-    """Report to torchrun, if it has started this process, why it fails."""
-    get_error_handler().record_exception(error)

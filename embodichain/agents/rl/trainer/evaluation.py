@@ -279,8 +279,7 @@ class Evaluator:
             metrics = means_of(process_group.gather_data(self.table.metrics()))
             has_success = any(process_group.gather_data(self.table.knows_success))
         finally:
-            with process_group.busy():
-                videos = env.stop_recording() if process_group.is_main else []
+            videos = env.stop_recording() if process_group.is_main else []
             load_generators_state(generators)
             self.footage += footage_of(env)
             self.seconds += time.perf_counter() - start

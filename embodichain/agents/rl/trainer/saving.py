@@ -78,10 +78,9 @@ class Saver:
         content = with_all_parts(content | {"stores": stores}, self._process_group, is_together)
         with self._saving:
             if self._process_group.is_main:
-                with self._process_group.busy():
-                    path = self._folder.save(content, step)
-                    if stores:
-                        self._segments.clean(self._folder.files(), path, content)
+                path = self._folder.save(content, step)
+                if stores:
+                    self._segments.clean(self._folder.files(), path, content)
             self.last = self._folder.path_of(step)
             self.saved_iteration = content["iteration"]
         return self.last
@@ -111,7 +110,7 @@ class Saver:
         # Rank 0 first: it notices if the folder was deleted, before the others create it for theirs.
         problem = group.run_on_main(self._problem_of_folder) if is_together else self._problem_of_folder()
         if not problem:
-            with self._saving, group.busy():
+            with self._saving:
                 try:
                     saved = self._segments.save(stores, states)
                 except OSError as error:

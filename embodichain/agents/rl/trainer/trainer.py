@@ -203,7 +203,6 @@ class Trainer:
                 progress.update(self._iteration, self.log.last)
                 self.viewer.on_iteration(self._iteration, iterations, self.global_step, metrics, self.log.last)
                 self.saver.finished = freeze(self.state_dict())
-                self._process_group.settle()
                 if self._save_schedule.is_due(self.global_step, self._iteration) or is_best or is_last:
                     self.saver.try_to_save(self.saver.finished)
         if self.saver.saved_iteration < self._iteration:
@@ -269,12 +268,8 @@ class Trainer:
             self._stats.drop_unfinished()
         load_generators_state(state["generators"])
 
-    def _check_stop(self) -> None:
-        self._process_group.step()
-        self._stop()
-
     def _on_step(self, step: TensorDict, info: dict[str, Any]) -> None:
-        self._check_stop()
+        self._stop()
         self.viewer.on_step(self._stop)
 
     @contextmanager
@@ -332,7 +327,7 @@ class Trainer:
         }
         metrics |= self._nan_guard.end_iteration(rollout, metrics, self.global_step)
         with stopping_together(self._process_group):
-            self._check_stop()
+            self._stop()
         return metrics
 
     @section("collect")
@@ -370,6 +365,6 @@ class Trainer:
         seconds_before = evaluator.seconds
         label, on_step = f"step_{self.global_step}", lambda: progress.evaluating(*evaluator.progress())
         with self.collector.paused():
-            self.last_evaluation = evaluator.run(self.policy, label, self._check_stop, on_step=on_step)
+            self.last_evaluation = evaluator.run(self.policy, label, self._stop, on_step=on_step)
         self.log.write_videos(self.last_evaluation.videos, self.global_step)
         return {**self.last_evaluation.scalars(), "time/eval_seconds": evaluator.seconds - seconds_before}

@@ -36,6 +36,5 @@ class WaitingPPO(PPO):
         if self.progress >= 2 / 6:  # of 6 iterations
             Path(f"waiting_{get_process_group().rank}").touch()
             while not Path("machine_lost").exists():
-                get_process_group().step()
                 time.sleep(0.02)
         return super().update(rollout)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,11 +16,10 @@ from embodichain.agents.rl.distributed import (
     ProcessGroup,
     TorchProcessGroup,
     get_process_group,
-    join_process_group,
     tensors,
 )
 from embodichain.utils import ConfigError
-from tests.agents.rl.distributed.processes import RankError, environment, receive, run_ranks, start_ranks
+from tests.agents.rl.distributed.processes import RankError, receive, run_ranks, start_ranks
 
 pytestmark = pytest.mark.e2e
 
@@ -151,16 +148,13 @@ def test_tensors_that_differ_are_named_on_all_ranks() -> None:
 
 
 def fail(process_group: TorchProcessGroup, how: str) -> None:
-    process_group.use(torch.device("cpu"), 4.0)  # shorter, and a busy machine's store of the rendezvous is missed first
-    process_group.settle()
+    process_group.use(torch.device("cpu"), 4.0)
     process_group.sum(torch.ones(1))
     if process_group.rank == 1:
         if how == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
         elif how == "stopped":
             os.kill(os.getpid(), signal.SIGSTOP)
-        elif how == "hung":
-            threading.Event().wait()
         elif how == "raised":
             raise ValueError("the robot fell off the table")
     process_group.sum(torch.ones(3))
@@ -171,8 +165,7 @@ def fail(process_group: TorchProcessGroup, how: str) -> None:
     [
         ("killed", "LostProcessError: rank 0 has lost the connection to another process during 'sum'"),
         ("raised", "LostProcessError: rank 0 has lost the connection to another process during 'sum'"),
-        ("stopped", "LostProcessError: no sign of life from rank 1 for 4 s"),
-        ("hung", "LostProcessError: rank 0 has lost the connection to another process during 'sum'"),
+        ("stopped", "Timed out waiting 4000ms"),
     ],
 )
 def test_others_notice_that_a_process_is_lost(how: str, message: str) -> None:
@@ -185,25 +178,6 @@ def test_others_notice_that_a_process_is_lost(how: str, message: str) -> None:
     if how == "raised":
         assert isinstance(other, RankError)
         assert "ValueError: the robot fell off the table" in str(other)
-    if how == "hung":
-        assert process.exitcode == 1  # it has ended itself
-
-
-def wait_for_slow_rank(process_group: TorchProcessGroup) -> float:
-    """Rank 1 works for 8 s: in steps, or busy with what has none; the limit is 3 s."""
-    process_group.use(torch.device("cpu"), 3.0)
-    process_group.settle()
-    if process_group.rank == 1:
-        for _ in range(20):
-            time.sleep(0.2)
-            process_group.step()
-        with process_group.busy():
-            time.sleep(3.5)
-    return float(process_group.sum(torch.ones(1)))
-
-
-def test_slow_processes_are_waited_for() -> None:
-    assert run_ranks(2, wait_for_slow_rank) == [2, 2]
 
 
 # --- processes of one machine, which meet in a folder ---
@@ -231,16 +205,3 @@ def test_processes_of_one_machine_listen_on_loopback_alone(tmp_path: Path) -> No
     for total, addresses in run_ranks(2, listening_addresses, folder=tmp_path):
         assert total == 3  # 1 + 2
         assert set(addresses) == {"0100007F"}  # 127.0.0.1, gloo's
-
-
-@pytest.mark.parametrize("port", ["abc", None])
-def test_variables_by_which_nobody_can_meet_are_one_line(port: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in environment(0, 2, 1).items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv("MASTER_PORT") if port is None else monkeypatch.setenv("MASTER_PORT", port)
-    with (
-        pytest.raises(ConfigError, match=rf"^the processes cannot meet by .*'MASTER_PORT': {port!r}") as raised,
-        join_process_group(),
-    ):
-        pass
-    assert "\n" not in str(raised.value)

@@ -205,7 +205,7 @@ def test_two_machines_train_together_and_one_goes_on_without_the_other(machines:
     # Four more of 2 environments alone.
     assert steps(run) == [16, 32, 40, 48, 56, 64]
     log = (tmp_path / "machine_0.log").read_text()
-    assert "no sign of life from rank 1 for 3 s" in log or "has not answered" in log
+    assert "has lost the connection to another process" in log
     assert "the run had 2 processes and now has 1" in log
     content = load_checkpoint(run / "checkpoints/tiny_step_64.pt")
     assert content["world_size"] == 1
