@@ -1,12 +1,11 @@
-"""Line charts for the pages: SVG drawn by matplotlib, which takes its colour from the page, light or dark."""
+"""Line charts for the pages: SVG images drawn by matplotlib, for light and dark pages."""
 
 from __future__ import annotations
 
+import base64
 import io
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from html import escape
 from itertools import pairwise
 from typing import Any
 
@@ -19,21 +18,19 @@ from matplotlib.ticker import PercentFormatter
 # Okabe and Ito, "Color Universal Design", 2008: distinguishable with colour blindness.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#b8a300")
 _MOST_POINTS = 300
-_SIZE = 460 / 72, 230 / 72  # inches; an inch is 72 units of the SVG
-_AXES = (0.13, 0.19, 0.84, 0.77)  # left, bottom, width, height, as shares of the size
-_INK = "#010203"  # placeholder for the page's own colour
-_INKED = ("axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color", "grid.color")
+_INKED = ("axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color", "grid.color", "text.color")
 _STYLE: Any = {
     "svg.fonttype": "none",  # text stays text
-    "svg.hashsalt": "embodichain",  # the same chart has the same ids
-    "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 11,
-    "figure.facecolor": "none",
-    "axes.facecolor": "none",
-    **dict.fromkeys(_INKED, _INK),
+    "svg.hashsalt": "embodichain",  # the same chart is the same file
+    "font.size": 9,
+    "legend.frameon": False,
+    "text.parse_math": False,  # names are no formulas
+    **dict.fromkeys(_INKED, "#7d8590"),  # readable on white and on black
 }
 
 Numbers = Sequence[float] | np.ndarray
+Chart = tuple[str, str]
+"""A title and the image as a data URI; "" without a point."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +51,10 @@ class Series:
     has_points: bool = False
 
 
-def line_chart(title: str, series: Sequence[Series], x_label: str = "environment steps", is_share: bool = False) -> str:
-    """Return a chart as an HTML element: an ``svg``, and a legend where there are several lines.
+def line_chart(
+    title: str, series: Sequence[Series], x_label: str = "environment steps", is_share: bool = False
+) -> Chart:
+    """Return a chart, with a legend where there are several lines.
 
     Args:
         series: the lines; points that are not finite are left out.
@@ -63,12 +62,29 @@ def line_chart(title: str, series: Sequence[Series], x_label: str = "environment
     """
     lines = [one for one in map(_thin, series) if len(one.x)]
     if not lines:
-        return f'<div class="plot"><b>{escape(title)}: none</b></div>'
+        return title, ""
+    file = io.StringIO()
     with rc_context(_STYLE):
-        svg = _svg(_figure(lines, x_label, is_share))
-    legend = _legend([one.name for one in lines]) if len(lines) > 1 else ""
-    label = escape(title)
-    return f'<div class="plot"><b>{label}</b><svg class="chart" role="img" aria-label="{label}"{svg}{legend}</div>'
+        figure = Figure((6.4, 3.2), layout="constrained", facecolor="none")
+        axes = figure.add_subplot(facecolor="none")
+        for i, one in enumerate(lines):
+            colour = COLOURS[i % len(COLOURS)]
+            marker = "o" if one.has_points or len(one.x) == 1 else ""
+            axes.plot(one.x, one.y, color=colour, marker=marker, markersize=5, label=one.name)
+            if len(one.low):
+                axes.fill_between(one.x, one.low, one.high, color=colour, alpha=0.18, linewidth=0)
+        axes.set_xlabel(x_label)
+        axes.grid(axis="y", alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.locator_params(nbins=6)
+        axes.xaxis.set_major_formatter(lambda x, _: number(x))
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, 0) if is_share else lambda y, _: number(y))
+        if is_share:
+            axes.set_ylim(-0.02, 1.02)
+        if len(lines) > 1:
+            axes.legend()
+        FigureCanvasSVG(figure).print_svg(file, metadata={"Date": None})
+    return title, "data:image/svg+xml;base64," + base64.b64encode(file.getvalue().encode()).decode()
 
 
 def number(value: float) -> str:
@@ -91,41 +107,3 @@ def _thin(one: Series) -> Series:
         ]
     x, y, low, high = columns
     return Series(one.name, x, y, low, high, one.has_points)
-
-
-def _figure(lines: Sequence[Series], x_label: str, is_share: bool) -> Figure:
-    figure = Figure(_SIZE)
-    axes = figure.add_axes(_AXES)
-    for i, one in enumerate(lines):
-        colour = COLOURS[i % len(COLOURS)]
-        marker = "o" if one.has_points or len(one.x) == 1 else ""
-        axes.plot(one.x, one.y, color=colour, linewidth=1.8, marker=marker, markersize=5)
-        if len(one.low):
-            axes.fill_between(one.x, one.low, one.high, color=colour, alpha=0.18, linewidth=0)
-    axes.set_xlabel(x_label)
-    axes.grid(axis="y", alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.locator_params(nbins=6)
-    axes.xaxis.set_major_formatter(lambda x, _: number(x))
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0, 0) if is_share else lambda y, _: number(y))
-    if is_share:
-        axes.set_ylim(-0.02, 1.02)
-    return figure
-
-
-def _svg(figure: Figure) -> str:
-    """Return a chart as an SVG element, without the beginning of its tag, in the page's colour and font."""
-    file = io.StringIO()
-    FigureCanvasSVG(figure).print_svg(file, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-    text = re.sub(r"<style.*?</style>", "", file.getvalue(), flags=re.DOTALL)  # it would hold for the whole page
-    text = re.sub(r'<g id="[^"]*"', "<g", text)  # the same in all charts of a page
-    text = text.replace(_INK, "currentColor").replace("'DejaVu Sans', sans-serif", "system-ui, sans-serif")
-    return text[text.index(" viewBox=") :].rstrip()
-
-
-def _legend(names: list[str]) -> str:
-    marks = "".join(
-        f'<span><i style="background:{COLOURS[i % len(COLOURS)]}"></i>{escape(name)}</span>'
-        for i, name in enumerate(names)
-    )
-    return f'<div class="legend">{marks}</div>'

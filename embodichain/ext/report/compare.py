@@ -7,7 +7,6 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy as np
 from embodichain.agents.rl.checkpoint.saved_run import find_run_folder
 from embodichain.agents.rl.run_data import NoMetricsError, RunData, read_run
 from embodichain.ext.report.charts import Series, line_chart
-from embodichain.ext.report.page import cards, document, table
+from embodichain.ext.report.page import Section, render_page
 from embodichain.ext.report.statistics import Scores, bootstrap_interval, compare_groups, interquartile_mean
 from embodichain.utils import ConfigError
 from embodichain.utils.plain_data import leaves_by_path
@@ -275,11 +274,13 @@ def make_page(result: dict[str, Any], groups: Groups) -> str:
     charts = [line_chart(metric, _curves(groups, metric), is_share=metric.endswith("success_rate"))]
     if metric in IN_TRAINING:
         charts.append(line_chart("in training", _curves(groups, IN_TRAINING[metric]), is_share="success" in metric))
-    about = "interquartile mean over the runs; bands reach from the lowest run to the highest."
-    last = table(HEADINGS, [cells(row) for row in result["groups"]])
-    differences = "".join(f"<p>{escape(line)}</p>" for line in verdicts(result))
-    body = f"{cards(charts)}<h2>Last value</h2>{last}<h2>Differences</h2>{differences}"
-    return document("Comparison", f"<p>{escape(metric)}: {about}</p>", body)
+    about = f"{metric}: interquartile mean over the runs; bands reach from the lowest run to the highest."
+    sections = [
+        Section("Curves", charts=charts),
+        Section("Last value", headings=HEADINGS, rows=[cells(row) for row in result["groups"]]),
+        Section("Differences", rows=[[line] for line in verdicts(result)]),
+    ]
+    return render_page("Comparison", about, sections)
 
 
 def _curves(groups: Groups, metric: str) -> list[Series]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -71,7 +73,10 @@ def test_parts_of_one_group_are_put_together_and_no_name_is_taken_twice(
 def test_page_has_a_band_for_each_group(capsys: pytest.CaptureFixture[str]) -> None:
     compare(capsys, *folders("good", "poor"), "--out", "page.html")
     page = Path("page.html").read_text(encoding="utf-8")
-    assert page.count("fill-opacity: 0.18") == 4  # success in evaluation and in training, two groups each
+    charts = [base64.b64decode(text).decode() for text in re.findall('data:image/svg.xml;base64,([^"]*)', page)]
+    assert (
+        sum(chart.count("fill-opacity: 0.18") for chart in charts) == 4
+    )  # success in evaluation and in training, two groups each
     assert "is higher" in page
 
 

@@ -45,7 +45,7 @@ class Tags(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.refers_to += [value or "" for name, value in attrs if name in ("src", "href")]
-        if tag not in ("meta", "line", "rect"):
+        if tag not in ("meta", "img"):
             self.stack.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -63,14 +63,15 @@ def test_report_has_its_parts_and_needs_nothing_from_elsewhere(folder: Path) -> 
     assert tags.stack == []
     anchors = [target for target in tags.refers_to if target.startswith("#")]
     assert all(f'id="{anchor[1:]}"' in text for anchor in anchors)
-    assert [target for target in tags.refers_to if not target.startswith(("#", "data:video/mp4;base64,"))] == []
+    own = ("#", "data:video/mp4;base64,", "data:image/svg+xml;base64,")
+    assert [target for target in tags.refers_to if not target.startswith(own)] == []
     for part in (
         "100.0%", "success of 10 episodes", "reward terms", "height", "72.0% to 100.0%", "cam_step_1000.mp4",
         f"embodichain resume {folder}", f"embodichain export {folder} --format onnx", "algorithm.cfg.gamma",
         "an abacus &lt;of wood&gt;", "torch 2.13.0", "512 MB",
     ):  # fmt: skip
         assert part in text, part
-    assert text.count("<svg") >= 6
+    assert text.count("data:image/svg+xml") >= 6
 
 
 def test_large_video_is_linked(folder: Path) -> None:
@@ -87,7 +88,7 @@ def test_unfinished_run_has_a_report_that_says_so(tmp_path: Path) -> None:
 
 def commands_of(folder: Path) -> list[tuple[str, str]]:
     text = unescape(write_report(folder).read_text(encoding="utf-8"))
-    return re.findall("<p>(.*?)</p><pre>embodichain (.*?)</pre>", text)
+    return re.findall("<p>([^<]*)</p><pre>embodichain (.*?)</pre>", text)
 
 
 def test_commands_are_those_that_work_on_the_run(tmp_path: Path) -> None:
@@ -172,17 +173,14 @@ def test_browser_shows_the_report_without_an_error_or_a_request(folder: Path, br
     page.goto(path.as_uri())
     assert errors == []
     assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
-    charts = page.locator("svg.chart").all()
+    charts = page.locator("figure img").all()
     assert len(charts) >= 6
     for chart in charts:
         box = chart.bounding_box()
         assert box["width"] > 200
         assert box["x"] + box["width"] <= 800  # nothing sticks out of the page
-        for text in chart.locator("text").all():
-            inner = text.bounding_box()
-            assert inner["x"] >= box["x"] - 1
-            assert inner["x"] + inner["width"] <= box["x"] + box["width"] + 1
+        assert chart.evaluate("image => image.naturalWidth") > 0  # it could be read
     assert page.evaluate("document.documentElement.scrollWidth") <= 800
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 28)"
     page.locator("nav a", has_text="Config").click()
-    assert page.locator("#config").is_visible()
+    assert page.locator("summary").is_visible()
