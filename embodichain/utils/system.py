@@ -168,12 +168,6 @@ def stop_signals() -> tuple[signal.Signals, ...]:
     return tuple(getattr(signal, name) for name in names if hasattr(signal, name))
 
 
-def forward_signal(process: subprocess.Popen[bytes], number: int) -> None:
-    """Send a signal to a process of ours; nothing on Windows, as the console sends Ctrl-C to all processes itself."""
-    if hasattr(os, "killpg"):
-        process.send_signal(number)
-
-
 def sees_parent_end() -> bool:
     """Return whether ``os.getppid`` changes when the parent process ends."""
     return hasattr(os, "killpg")

@@ -159,7 +159,6 @@ def test_windows_has_signals_and_processes_of_its_own(windows: FakeMsvcrt) -> No
     assert system.stop_signals() == (signal.SIGINT, signal.SIGTERM, signal.SIGBREAK)  # type: ignore[attr-defined]
     assert system.without_ctrl_c() == {"creationflags": 0x200}
     assert system.worker_start_method(["json"]) == "spawn"
-    system.forward_signal(None, signal.SIGINT)  # type: ignore[arg-type] # Popen would raise a ValueError there
 
 
 def test_lock_of_windows_keeps_a_second_training_out_and_its_holder_can_be_read(

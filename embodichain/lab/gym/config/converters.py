@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -52,8 +52,6 @@ class Unchanged:
     """A config that no converter has changed."""
 
     data: dict[str, Any]
-    problems: list[str] = field(default_factory=list)
-    folder: Path = Path()
 
     def in_users_words(self, lines: Sequence[str]) -> list[str]:
         """Return the lines."""

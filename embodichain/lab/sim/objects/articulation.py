@@ -112,11 +112,6 @@ class Articulation:
             raise KeyError(f"articulation '{self.uid}' has no control parts, got '{name}'")
         return list(range(self.dof))
 
-    @property
-    def model_joint_ids(self) -> list[int]:
-        """The joints' ids in the compiled model, in joint order."""
-        return self._joint_ids
-
     @cached_per_state
     def get_qpos(self, name: str | None = None) -> Tensor:
         """Return joint positions [N, J] (rad or m), of one control part when it is named."""
