@@ -62,7 +62,7 @@ names requirements/run.txt >>"$work/out"
 part "$work/out" --extra docs pyproject.toml | write docs 'What `make docs` adds to run.txt.'
 part "$work/out" --extra dev pyproject.toml | write dev 'What `make setup-dev` adds to run.txt.'
 names requirements/dev.txt >>"$work/out"
-part "$work/out" --extra envpool --extra menagerie --extra mlflow --extra sb3 --extra wandb pyproject.toml | write extras 'What the extras envpool, menagerie, mlflow, sb3 and wandb add to run.txt and dev.txt.'
+part "$work/out" --extra envpool --extra menagerie --extra sb3 --extra wandb pyproject.toml | write extras 'What the extras envpool, menagerie, sb3 and wandb add to run.txt and dev.txt.'
 
 names "$work/all.txt" | grep -v -x -F -f "$work/torch" >"$work/out"
 part "$work/out" "$work/held.txt" | write torch 'PyTorch as PyPI has it, for CUDA; see scripts/setup_torch.sh.'

@@ -108,7 +108,6 @@ ONLY_IN = {"mujoco": "sim*", "mujoco_warp": "sim*", "warp": "sim*"}
 OPTIONAL_EXTRAS = {
     "huggingface_hub",
     "lerobot",
-    "mlflow",
     "mujoco_menagerie",
     "mujoco_warp",
     "onnx",
@@ -117,7 +116,6 @@ OPTIONAL_EXTRAS = {
     "peft",
     "pyarrow",
     "shtab",
-    "trackio",
     "transformers",
     "viser",
     "websockets",

@@ -1,4 +1,4 @@
-"""The loggers of docs/watching.md are what there is, and the page's own one logs a training."""
+"""The logger of docs/watching.md logs a training."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from embodichain.agents.rl.config.trainer_cfg import LoggerCfg
-from embodichain.agents.rl.metrics.loggers import find_loggers
 from embodichain.agents.rl.train import main
 from tests.agents.rl.fakes import tiny_config, write_config
 from tests.pages import REPOSITORY, write_files
@@ -31,7 +29,7 @@ def folder_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_logger_of_the_page_logs_a_training(capsys: pytest.CaptureFixture[str]) -> None:
-    changes = {"trainer__import_modules": ["my_lab.loggers"], "trainer__loggers": LOGGERS[2:]}
+    changes = {"trainer__import_modules": ["my_lab.loggers"], "trainer__loggers": LOGGERS}
     config = write_config(Path(), tiny_config(**changes))
     assert main(["--config", config]) == 2
     assert "pass --allow-import my_lab" in capsys.readouterr().err
@@ -41,9 +39,3 @@ def test_logger_of_the_page_logs_a_training(capsys: pytest.CaptureFixture[str]) 
     assert [line.partition(",")[0] for line in curve.read_text().splitlines()] == ["8", "16"]
     for name in ("my_lab", "my_lab.loggers"):
         sys.modules.pop(name, None)
-
-
-def test_other_loggers_of_the_page_are_there_with_their_parameters() -> None:
-    problems: list[str] = []
-    found = find_loggers([LoggerCfg(**entry) for entry in LOGGERS[:2]], [], problems)
-    assert (problems, [one.name for one in found]) == ([], ["MLflowLogger", "TrackioLogger"])

@@ -21,10 +21,9 @@ from embodichain.agents.rl.checkpoint.segments import SEGMENTS
 from embodichain.agents.rl.distributed import ProcessGroup
 from embodichain.agents.rl.distributed.launch import find_launched_run, record_launch
 from embodichain.agents.rl.distributed.placement import Placement
-from embodichain.agents.rl.metrics.learning_curve import draw_learning_curve
 from embodichain.agents.rl.metrics.loggers import LoggedRun, begin_loggers
-from embodichain.agents.rl.metrics.metrics_file import rewind_metrics
-from embodichain.agents.rl.metrics.sinks import JsonLinesSink, RunLog, TensorBoardSink
+from embodichain.agents.rl.metrics.metrics_file import JsonLinesSink, draw_learning_curve, rewind_metrics
+from embodichain.agents.rl.metrics.sinks import RunLog, TensorBoardSink
 from embodichain.agents.rl.run_config import RunConfig
 from embodichain.agents.rl.run_data import read_summary
 from embodichain.agents.rl.trainer.evaluation import AT_END, RecordsVideos
@@ -160,8 +159,7 @@ def begin_writing(
         wall_time, last_step = rewind_metrics(folder.metrics, step)
     folder.write_config(run.resolved)
     logged = LoggedRun(folder.path.name, folder.path, run.resolved, last_step)
-    for sink in begin_loggers(run.trainer, run.loggers, logged):
-        log.add(sink)
+    begin_loggers(log, run.trainer, run.loggers, logged)
     log.add(TensorBoardSink(folder.path / "logs", step, run.resolved))
     log.add(JsonLinesSink(folder.metrics, wall_time))
     env.start_recording(folder.path / "videos", "train" if step is None else f"train_from_step_{step}")

@@ -102,12 +102,12 @@ def test_errors_of_every_part_are_reported_together_and_nothing_is_built(monkeyp
         ),
         ({"trainer__events": {"eval": 5}}, ["trainer.events.eval: Input should be an object, got 5"]),
         ({"trainer__events": {"eval": {"look": 5}}}, ["trainer.events.eval.look: Input should be an object, got 5"]),
-        ({"trainer__loggers": ["MLflowLogger"]}, ["trainer.loggers[0]: Input should be an object, got 'MLflowLogger'"]),
+        ({"trainer__loggers": ["a.B"]}, ["trainer.loggers[0]: Input should be an object, got 'a.B'"]),
         ({"trainer__loggers": [{"func": 5}]}, ["trainer.loggers[0].func: Input should be a valid string, got 5"]),
         (
             {"trainer__loggers": [{}, {"func": "MLflow"}]},
             [
-                "trainer.loggers[1].func: unknown logger 'MLflow'. Did ",
+                "trainer.loggers[1].func: must be the dotted path",
                 "trainer.loggers[0].func: required, but missing",
             ],
         ),

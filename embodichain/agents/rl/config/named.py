@@ -124,12 +124,6 @@ def _names() -> dict[str, Path]:
     return names
 
 
-def quickstart_of(env_id: object) -> str | None:
-    """Return the name of the shipped config that learns a task in minutes, if any."""
-    quick = (config for config in shipped_configs() if config.variant == "quickstart")
-    return next((config.name for config in quick if config.env_id == env_id), None)
-
-
 def _shipped_in(folder: Path) -> list[ShippedConfig]:
     paths = {_variant(path): path for path in sorted(folder.glob("train_config*.json"))}
     ordered = [name for name in _FIRST if name in paths] + [name for name in paths if name not in _FIRST]

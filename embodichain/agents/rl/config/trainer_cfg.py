@@ -72,8 +72,7 @@ class LoggerCfg:
     """An entry of ``trainer.loggers``."""
 
     func: str
-    """``"MLflowLogger"``, ``"TrackioLogger"``, or the dotted path of ``func(run, **params)`` in a module that you
-    allow."""
+    """Dotted path of ``func(run, **params)`` in a module that you allow."""
     params: dict[str, Any] = field(default_factory=dict)
     """Arguments other than the run."""
 

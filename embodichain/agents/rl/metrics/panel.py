@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -12,11 +12,8 @@ from rich.panel import Panel
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from embodichain.agents.rl.config.named import quickstart_of
 from embodichain.utils import logger
 
-ITERATIONS_TO_ESTIMATE = 3  # the first one warms up
-HOURS_THAT_ARE_LONG = 2.0
 _PERIOD = 5.0  # s between two lines
 
 Rows = list[tuple[str, str]]
@@ -40,27 +37,21 @@ _UPDATE = {
     "train/entropy": ("entropy", "{:.2f}"),
     "train/learning_rate": ("learning rate", "{:.2g}"),
 }
-
-
 _LINE = {"charts/SPS": ("steps/s", "{:,.0f}"), **_EPISODES}
+_PARTS = {"collect": "collecting", "update": "learning"}
 
 
-def make_progress(
-    iterations: int, done: int = 0, is_shown: bool = True, config: Mapping[str, Any] | None = None
-) -> ProgressDisplay:
+def make_progress(iterations: int, done: int = 0, is_shown: bool = True) -> ProgressDisplay:
     """Return a live panel if the output is a terminal, else a display that prints plain lines.
 
     Args:
         done: number of iterations before a resume.
         is_shown: False on other ranks than 0.
-        config: the run's resolved config, which names the task, for the notice of a run that takes hours.
     """
     if not is_shown:
         return ProgressDisplay()
     console = Console(stderr=True)
-    shown = LivePanel(console, iterations, done) if console.is_terminal else PlainProgress(iterations, done)
-    shown.notice = SlowRunNotice(iterations, done, config or {})
-    return shown
+    return LivePanel(console, iterations, done) if console.is_terminal else PlainProgress(iterations, done)
 
 
 def evaluation_text(
@@ -101,32 +92,26 @@ def _speed(scalars: Mapping[str, float]) -> Rows:
     return rows
 
 
-_PARTS = {"collect": "collecting", "update": "learning"}
-
-
 class EvaluationLog:
-    """Logs every five seconds how far an evaluation is, or what ``verb`` says is done with the episodes."""
+    """Says every five seconds how far an evaluation is, or what ``verb`` says is done with the episodes."""
 
-    def __init__(self, verb: str = "evaluating") -> None:
+    def __init__(self, verb: str = "evaluating", say: Callable[[str], object] = logger.log_info) -> None:
         self._verb = verb
+        self._say = say
         self._next = time.monotonic() + _PERIOD
 
     def update(self, num_episodes: int, num_ended: int, num_frames: int) -> None:
-        """Log it, if it is time; called after every step."""
+        """Say it, if it is time; called after every step."""
         if (now := time.monotonic()) >= self._next:
             self._next = now + _PERIOD
-            logger.log_info(evaluation_text(num_episodes, num_ended, num_frames, self._verb))
+            self._say(evaluation_text(num_episodes, num_ended, num_frames, self._verb))
 
 
 class ProgressDisplay:
     """Shows the progress of a training; this one shows nothing."""
 
-    notice: SlowRunNotice | None = None
-
     def update(self, iteration: int, scalars: Mapping[str, float]) -> None:
-        """Show the metrics after an iteration, and the notice of a run that takes hours."""
-        if self.notice is not None:
-            self.notice.update(iteration)
+        """Show the metrics after an iteration."""
 
     def evaluating(self, num_episodes: int, num_ended: int | None = None, num_frames: int = 0) -> None:
         """Show how far an evaluation is; ``num_ended`` is None: it has begun."""
@@ -143,11 +128,10 @@ class PlainProgress(ProgressDisplay):
         self._done = done
         self._start = time.monotonic()
         self._next = 0.0
-        self._next_evaluating = 0.0
+        self._evaluation = EvaluationLog()
 
     def update(self, iteration: int, scalars: Mapping[str, float]) -> None:
         """Show the metrics after an iteration; see ``ProgressDisplay``."""
-        super().update(iteration, scalars)
         elapsed = time.monotonic() - self._start
         if elapsed < self._next and iteration < self._iterations:
             return
@@ -161,10 +145,11 @@ class PlainProgress(ProgressDisplay):
 
     def evaluating(self, num_episodes: int, num_ended: int | None = None, num_frames: int = 0) -> None:
         """Show an evaluation's beginning, and every five seconds how far it is; see ``ProgressDisplay``."""
-        now = time.monotonic()
-        if num_ended is None or now >= self._next_evaluating:
-            self._next_evaluating = now + _PERIOD
-            print(evaluation_text(num_episodes, num_ended, num_frames), flush=True)
+        if num_ended is None:
+            self._evaluation = EvaluationLog(say=partial(print, flush=True))
+            print(evaluation_text(num_episodes), flush=True)
+        else:
+            self._evaluation.update(num_episodes, num_ended, num_frames)
 
 
 class LivePanel(ProgressDisplay):
@@ -186,7 +171,6 @@ class LivePanel(ProgressDisplay):
 
     def update(self, iteration: int, scalars: Mapping[str, float]) -> None:
         """Show the metrics after an iteration; see ``ProgressDisplay``."""
-        super().update(iteration, scalars)
         self._progress.update(self._task, completed=iteration, description="")
         self._live.update(self._draw(scalars))
 
@@ -218,26 +202,3 @@ def _column(heading: str, rows: Rows) -> Table:
     for name, text in rows:
         table.add_row(name, text)
     return table
-
-
-class SlowRunNotice:
-    """Estimates the time left after the first iterations of a run, of which ``done`` were made before a resume."""
-
-    def __init__(self, iterations: int, done: int, config: Mapping[str, Any]) -> None:
-        self._iterations = iterations
-        self._done = done
-        self._config = config
-        self._start = time.monotonic()
-
-    def update(self, iteration: int) -> None:
-        """Log the notice, if this is the iteration of the estimate and the rest takes long."""
-        made = iteration - self._done
-        if made != ITERATIONS_TO_ESTIMATE:
-            return
-        hours = (time.monotonic() - self._start) / made * (self._iterations - iteration) / 3600
-        if hours <= HOURS_THAT_ARE_LONG:
-            return
-        env_id = self._config.get("gym_config", {}).get("id")
-        quickstart = quickstart_of(env_id)
-        shorter = f". {env_id} in minutes: embodichain train {quickstart}" if quickstart else ""
-        logger.log_info(f"at this speed the training takes {hours:.1f} hours on this machine{shorter}")

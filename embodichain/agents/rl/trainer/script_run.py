@@ -15,7 +15,8 @@ from embodichain.agents.rl.checkpoint.run_access import RunLock
 from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
 from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.metrics.loggers import LoggedRun, begin_loggers, find_loggers
-from embodichain.agents.rl.metrics.sinks import JsonLinesSink, RunLog, ScalarWriter, WriterSink
+from embodichain.agents.rl.metrics.metrics_file import JsonLinesSink
+from embodichain.agents.rl.metrics.sinks import RunLog, WriterSink
 from embodichain.agents.rl.models import Policy, check_policy
 from embodichain.agents.rl.trainer.evaluation import RecordsVideos
 from embodichain.agents.rl.vec_env import VecEnv
@@ -91,7 +92,7 @@ class ScriptRun:
         parts: ScriptParts,
         cfg: TrainerCfg,
         given: Mapping[str, Any],
-        writer: ScalarWriter | None,
+        writer: Any,
     ) -> None:
         settings = _settings(cfg, parts, given)
         self.cfg = from_dict(TrainerCfg, settings, "Trainer")
@@ -143,8 +144,7 @@ class ScriptRun:
             metrics.unlink(missing_ok=True)
         if PROBLEM_KEY not in self.config:
             write_json(self._folder / "config.json", self.config, indent=2)
-        for sink in begin_loggers(self.cfg, self._loggers, LoggedRun(self._folder.name, self._folder, self.config)):
-            log.add(sink)
+        begin_loggers(log, self.cfg, self._loggers, LoggedRun(self._folder.name, self._folder, self.config))
         if self._writer is not None:
             log.add(WriterSink(self._writer))
         log.add(JsonLinesSink(metrics))

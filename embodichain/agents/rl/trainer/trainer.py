@@ -23,7 +23,7 @@ from embodichain.agents.rl.distributed import ProcessGroup, get_process_group
 from embodichain.agents.rl.distributed.shards import check_in_step, mean_over_ranks, own_part
 from embodichain.agents.rl.distributed.stop import stopping_together
 from embodichain.agents.rl.metrics.panel import ProgressDisplay, make_progress
-from embodichain.agents.rl.metrics.sinks import RunLog, ScalarWriter
+from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.models import Policy, load_policy_state
 from embodichain.agents.rl.nan_guard import NanGuard
 from embodichain.agents.rl.trainer.evaluation import EVAL_SEED_OFFSET, EvalEnv, Evaluation, Evaluator
@@ -79,7 +79,7 @@ class Trainer:
         algorithm: BaseAlgorithm,
         buffer_size: int,
         batch_size: int | None = None,
-        writer: ScalarWriter | None = None,
+        writer: Any = None,
         eval_freq: int | str = 0,
         save_freq: int | str = 50_000,
         checkpoint_dir: str | Path = "checkpoints",
@@ -278,7 +278,7 @@ class Trainer:
         script = self._script.training(self.log, iterations, self._iteration) if self._script else nullcontext()
         # One thread outside the updates: all else is small.
         with printing_may_fail(), script, torch_threads(1):
-            progress = make_progress(iterations, self._iteration, self._process_group.is_main, self.config)
+            progress = make_progress(iterations, self._iteration, self._process_group.is_main)
             try:
                 if self._iteration == 0 and self.policy.has_normalizer and self._collects:
                     self._warm_up()

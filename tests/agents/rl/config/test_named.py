@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from embodichain.agents.rl.config.named import find_config, find_named_file, quickstart_of, shipped_configs
+from embodichain.agents.rl.config.named import find_config, find_named_file, shipped_configs
 from embodichain.utils import ConfigError
 from embodichain.utils.shipped import TASK_CONFIGS
 
@@ -125,9 +125,3 @@ def test_file_that_a_config_names_is_missed_once_in_each_place() -> None:
     with pytest.raises(ConfigError) as caught:
         find_named_file(str(path), Path(), "place")
     assert str(caught.value) == f"place: no such file: {path}, nor in a folder above it"
-
-
-def test_quickstart_is_named_by_its_task() -> None:
-    assert quickstart_of("PushCubeRL") == "push_cube"
-    assert quickstart_of("SceneRL") is None
-    assert quickstart_of(None) is None

@@ -94,10 +94,11 @@ def test_evaluation_says_how_far_it_is_every_five_seconds(
 def test_plain_lines_come_every_five_seconds_and_for_the_last_iteration(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    clock = iter([100.0, *(100.0 + 2.0 * i for i in range(1, 6))])  # an iteration takes 2 s
-    monkeypatch.setattr("embodichain.agents.rl.metrics.panel.time.monotonic", lambda: next(clock))
+    clock = [100.0]
+    monkeypatch.setattr("embodichain.agents.rl.metrics.panel.time.monotonic", lambda: clock[0])
     progress = PlainProgress(5)
     for iteration in range(1, 6):
+        clock[0] += 2.0
         progress.update(iteration, {})
     # after 2, then 7 or more (8), then the last one (10); time left: 4, 1 and 0 iterations of 2 s
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]

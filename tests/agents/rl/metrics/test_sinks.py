@@ -1,12 +1,8 @@
 from __future__ import annotations
 
 import io
-import json
-import threading
-import time
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +10,7 @@ from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-from embodichain.agents.rl.metrics import sinks
-from embodichain.agents.rl.metrics.sinks import JsonLinesSink, RunLog, TensorBoardSink, ThreadedSink
-from embodichain.utils.errors import UnavailableError
+from embodichain.agents.rl.metrics.sinks import RunLog, TensorBoardSink
 from embodichain.utils.video import VideoWriter
 from tests.agents.rl.fakes import ListSink, read_tensorboard
 
@@ -68,70 +62,6 @@ def test_sink_that_cannot_be_finished_is_a_warning_and_the_others_are_finished(
     assert whole.is_closed
     assert capsys.readouterr().err == (
         "[WARNING] Broken gets no more metrics: closed already. The training and its other logs continue\n"
-    )
-
-
-def test_deleted_file_of_json_lines_is_made_again(tmp_path: Path) -> None:
-    sink = JsonLinesSink(tmp_path / "metrics.jsonl")
-    (tmp_path / "metrics.jsonl").unlink()
-    sink.write({"a": 1.0}, 2)
-    assert json.loads((tmp_path / "metrics.jsonl").read_text(encoding="utf-8"))["step"] == 2
-
-
-# --- sinks in threads ---
-
-
-def test_threaded_sink_gets_everything_before_it_is_closed(tmp_path: Path) -> None:
-    plain = ListSink()
-    log = RunLog([ThreadedSink("Remote", lambda: plain)])
-    for step in range(50):
-        log.write({"a": 1.0}, step)
-    log.write_videos([tmp_path / "a_step_8.mp4"], 8)  # which it does not take
-    log.close()
-    assert [step for step, _ in plain.rows] == list(range(50))
-    assert plain.is_closed
-
-
-def test_server_that_hangs_costs_one_warning_and_no_time(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    answer = threading.Event()
-    monkeypatch.setattr(sinks, "CLOSING_SECONDS", 0.1)
-    monkeypatch.setattr(sinks, "_MOST_WAITING", 3)
-
-    def begin() -> Any:
-        answer.wait()
-        return ListSink()
-
-    whole = ListSink()
-    log = RunLog([ThreadedSink("Full", begin), whole])
-    start = time.monotonic()
-    for step in range(8):
-        log.write({"a": 1.0}, step)
-    log.add(ThreadedSink("Slow", begin))
-    log.write_videos([tmp_path / "a_step_8.mp4"], 8)
-    log.close()
-    assert time.monotonic() - start < 5
-    answer.set()
-    assert [step for step, _ in whole.rows] == list(range(8))
-    assert capsys.readouterr().err.splitlines() == [
-        "[WARNING] Full gets no more metrics: no answer while 3 entries were waiting. The training and its other logs "
-        "continue",
-        "[WARNING] Slow gets no more metrics: not finished within 0.1 s. The training and its other logs continue",
-    ]
-
-
-def test_sink_that_cannot_begin_is_one_warning(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    def begin() -> Any:
-        raise UnavailableError("not installed")
-
-    log = RunLog([ThreadedSink("Remote", begin)])
-    for step in range(3):
-        log.write({"a": 1.0}, step)
-        log.write_videos([tmp_path / "a_step_8.mp4"], 8)
-    log.close()
-    assert capsys.readouterr().err == (
-        "[WARNING] Remote gets no more metrics: not installed. The training and its other logs continue\n"
     )
 
 
@@ -193,23 +123,6 @@ def test_tensorboard_has_the_hyperparameters(tmp_path: Path) -> None:
     assert hparams["trainer.seed"].number_value == 3
 
 
-def test_json_lines_can_be_read_while_the_run_goes_on(tmp_path: Path) -> None:
-    sink = JsonLinesSink(tmp_path / "metrics.jsonl")
-    sink.write({"train/loss": 0.5}, 8)
-    (row,) = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    sink.close()
-    assert (row["step"], row["train/loss"]) == (8, 0.5)
-    assert 0 <= row["wall_time"] < 5
-
-
-def test_tensorboard_files_hold_the_scalars_at_their_steps(tmp_path: Path) -> None:
-    sink = TensorBoardSink(tmp_path, None, {})
-    sink.write({"train/loss": 0.5}, 8)
-    sink.write({"train/loss": 0.25}, 16)
-    sink.close()
-    assert read_tensorboard(tmp_path) == {"train/loss": [(8, 0.5), (16, 0.25)]}
-
-
 def test_tensorboard_has_every_step_without_being_closed(tmp_path: Path) -> None:
     sink = TensorBoardSink(tmp_path, None, {})
     sink.write({"train/loss": 0.5, "train/entropy": 1.0}, 8)
@@ -226,25 +139,3 @@ def test_resumed_tensorboard_forgets_what_lies_beyond_the_checkpoint(tmp_path: P
     second.write({"train/loss": 2.0}, 16)
     second.close()
     assert read_tensorboard(tmp_path) == {"train/loss": [(8, 1.0), (16, 2.0)]}
-
-
-def test_resumed_json_lines_go_on_with_file_and_clock(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    path.write_text('{"step": 8, "wall_time": 100.0}\n', encoding="utf-8")
-    sink = JsonLinesSink(path, wall_time=100.0)
-    sink.write({"train/loss": 2.0}, 16)
-    sink.close()
-    first, second = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    assert (first["step"], second["step"]) == (8, 16)
-    assert 100 <= second["wall_time"] < 105
-
-
-def test_a_metric_that_is_no_number_is_null_in_the_json_lines(tmp_path: Path) -> None:
-    sink = JsonLinesSink(tmp_path / "metrics.jsonl")
-    sink.write({"train/policy_loss": float("nan"), "train/entropy": 1.5}, step=4)
-    sink.close()
-    # Python's reader would take NaN; strict readers do not, so the text itself counts.
-    line = (tmp_path / "metrics.jsonl").read_text()
-    assert "NaN" not in line
-    assert json.loads(line)["train/policy_loss"] is None
-    assert json.loads(line)["train/entropy"] == 1.5
