@@ -20,7 +20,6 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
     # layer            modules                                            may import
     ("root", ["=", "conflict"], ["utils"]),
     ("utils", ["utils"], ["root"]),
-    ("datasets", ["datasets"], ["root", "utils"]),
     # The simulator: configs and maths, the model made of them, engines, rendering, what is in the scene, its manager.
     (
         "sim base",
@@ -45,7 +44,7 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
     ("registry", ["lab.gym.registry"], ["root", "lab", "utils"]),
     ("gym sources", ["lab.gym.env_sources"], ["utils", "managers"]),
     # The environments: terms and managers, then the environment that runs them, then its config file, then the tasks.
-    ("managers", ["lab.gym.envs.managers"], ["root", "lab", "utils", "datasets", "sim*"]),
+    ("managers", ["lab.gym.envs.managers"], ["root", "lab", "utils", "sim*"]),
     (
         "tasks",
         ["lab.gym.envs.tasks"],
@@ -89,7 +88,7 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
         "build",
         ["agents.rl"],
         [
-            *("root", "utils", "datasets", "lab", "registry", "sim*", "managers", "envs", "tasks", "gym *", "wrappers"),
+            *("root", "utils", "lab", "registry", "sim*", "managers", "envs", "tasks", "gym *", "wrappers"),
             *("rl", "rl *"),
         ],
     ),

@@ -7,8 +7,8 @@ from pathlib import Path
 from embodichain.agents.rl.task_env import TaskEnv, with_scene
 from embodichain.lab.gym.env_sources import TaskCfg
 from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs.managers import datasets
 from embodichain.lab.gym.envs.managers.cfg import DatasetCfg
-from embodichain.lab.gym.envs.managers.datasets import LeRobotRecorder
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import reason_of
@@ -38,7 +38,7 @@ def recorded(cfg: TaskCfg, folder: Path | None) -> TaskCfg:
     if folder is None:
         return cfg
     params = {"save_path": folder.name, "environment_state": True}
-    return replace(with_scene(cfg, OPTION), dataset={"episodes": DatasetCfg(LeRobotRecorder, params)})
+    return replace(with_scene(cfg, OPTION), dataset={"episodes": DatasetCfg(datasets.LeRobotRecorder, params)})
 
 
 def write_into(env: TaskEnv, folder: Path | None) -> None:

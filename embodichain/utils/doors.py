@@ -25,6 +25,8 @@ POLICIES, NETWORKS, ALGORITHMS = "embodichain.policies", "embodichain.networks",
 """Name -> class, as ``register_policy``, ``register_network`` and ``register_algo`` take it."""
 CONFIG_CONVERTERS = "embodichain.config_converters"
 """Name -> module with the functions of ``embodichain.lab.gym.config.converters.Converter``, used before the parse."""
+DATASETS = "embodichain.datasets"
+"""``lerobot``: the function that reads demonstrations, ``(folder, num_episodes, task, keys) -> Demonstrations``."""
 REPORTS = "embodichain.reports"
 """File name -> function that writes it into a run's folder at the end of a training."""
 COMMANDS = "embodichain.commands"

@@ -10,7 +10,7 @@ import pytest
 
 from embodichain.agents.rl.checkpoint.file import load_checkpoint, save_checkpoint
 from embodichain.cli import main
-from embodichain.datasets.lerobot_reading import read_lerobot
+from embodichain.ext.lerobot.dataset import read_lerobot
 from embodichain.tools.evaluate import describe, format_evaluation
 from embodichain.utils.files import write_json
 from tests.trained_run import STEP_LIMIT

@@ -13,7 +13,7 @@ from matplotlib.image import imread
 from tensordict import TensorDict
 
 from embodichain.cli import main
-from embodichain.datasets.lerobot_reading import read_lerobot
+from embodichain.ext.lerobot.dataset import read_lerobot
 from embodichain.lab.sim.rendering.opengl import opengl_problem
 from embodichain.tools.agents import RandomAgent, ZeroAgent
 from embodichain.tools.view import SceneCamera

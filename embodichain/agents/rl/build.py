@@ -16,7 +16,7 @@ from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
 from embodichain.agents.rl.build_checks import check_built_policy, check_rollouts
 from embodichain.agents.rl.checkpoint.content import loading
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun
-from embodichain.agents.rl.demonstrations.load import load_demonstrations
+from embodichain.agents.rl.demonstrations import load_demonstrations
 from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.distributed.placement import Placement
 from embodichain.agents.rl.metrics.sinks import RunLog

@@ -17,11 +17,12 @@ from torch import nn
 from embodichain.agents.rl.algo import BC, BCCfg
 from embodichain.agents.rl.buffer import Demonstrations
 from embodichain.agents.rl.checkpoint.file import load_checkpoint
-from embodichain.agents.rl.demonstrations.dataset import Task, read_demonstrations
+from embodichain.agents.rl.demonstrations import Task
 from embodichain.agents.rl.models import VLAPolicy
 from embodichain.agents.rl.train import train_from_config
 from embodichain.cli import main
-from embodichain.datasets.lerobot_dataset import LeRobotWriter
+from embodichain.ext.lerobot.dataset import LeRobotWriter
+from embodichain.ext.lerobot.demonstrations import read_demonstrations
 from embodichain.ext.vla.lerobot.folder import LeRobotFolder
 from embodichain.ext.vla.loading import read_model_path
 from embodichain.utils import ConfigError

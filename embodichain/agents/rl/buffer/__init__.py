@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from embodichain.agents.rl.buffer.batches import check_sequences, iterate_minibatches, learning_batch
-from embodichain.agents.rl.buffer.demonstrations import EXPERT, Demonstrations, check_digest, check_share
+from embodichain.agents.rl.buffer.demonstrations import EXPERT, Demonstrations, check_digest, check_finite, check_share
 from embodichain.agents.rl.buffer.layout import (
     ROLLOUT_FIELDS,
     RolloutField,
@@ -30,6 +30,7 @@ __all__ = [
     "VLABuffer",
     "allocate_rollout",
     "check_digest",
+    "check_finite",
     "check_rollout",
     "check_sequences",
     "check_share",

@@ -90,6 +90,20 @@ class Demonstrations:
         return buffer
 
 
+def check_finite(frames: Mapping[str, torch.Tensor], place: str, names: Mapping[str, str]) -> None:
+    """Check the frames of an episode, each [T, ...]: one that is not finite would make every parameter NaN.
+
+    Args:
+        names: names of the dataset's features, by key of ``frames``, for the message.
+    """
+    for key, values in frames.items():
+        if not values.is_floating_point() or values.isfinite().all():
+            continue
+        frame, column = (~values.reshape(len(values), -1).isfinite()).nonzero()[0].tolist()
+        value = values[frame].reshape(-1)[column].item()
+        raise ConfigError(f"{place}, frame {frame}: {names.get(key, key)}[{column}] is {value}; all must be finite")
+
+
 def check_share(share: float, batch_size: int) -> int:
     """Return how many transitions of a batch are of demonstrations.
 

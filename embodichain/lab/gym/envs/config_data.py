@@ -30,7 +30,7 @@ TOP_FIELDS = ("max_episode_steps", "num_envs")
 """Further ones, which may stand in ``env``, too."""
 
 _PLACE = "the environment's config"
-_SHIPPED = "embodichain.lab.gym.envs.managers."
+_SHIPPED = ("embodichain.lab.gym.envs.managers.", "embodichain.ext.")
 
 
 def config_data(cfg: EmbodiedEnvCfg, env_class: type) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from embodichain.agents.rl.vec_env import StepsChunks
 from embodichain.lab.gym.envs.managers.record import record_trajectory
 from embodichain.lab.gym.envs.managers.trajectory import Trajectory
 from embodichain.lab.sim.sensors import Camera
-from tests.lab.gym.envs.managers.test_datasets import CAMERA, make, read
+from tests.ext.lerobot.test_recorder import CAMERA, make, read
 from tests.lab.gym.envs.test_base_env import NEVER, Scripted, leaves, scripted
 from tests.lab.originals import PUSH_CUBE
 from tests.lab.scenes import actions_for, cart_cfg, env_of, state

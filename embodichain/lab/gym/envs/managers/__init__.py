@@ -16,7 +16,7 @@ from embodichain.lab.gym.envs.managers.cfg import (
 )
 from embodichain.lab.gym.envs.managers.command_manager import CommandManager
 from embodichain.lab.gym.envs.managers.curriculum_manager import CurriculumManager
-from embodichain.lab.gym.envs.managers.dataset_manager import DatasetManager
+from embodichain.lab.gym.envs.managers.datasets import DatasetManager
 from embodichain.lab.gym.envs.managers.event_manager import EventManager
 from embodichain.lab.gym.envs.managers.observation_manager import ObservationManager
 from embodichain.lab.gym.envs.managers.reward_manager import RewardManager

@@ -1,18 +1,18 @@
-"""Shapes: T frames of an episode."""
+"""Shapes: T frames of an episode, K numbers of a frame."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
-import os
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from embodichain.datasets import lerobot_reading
-from embodichain.datasets.lerobot_dataset import LeRobotWriter
-from embodichain.datasets.lerobot_reading import read_lerobot
+from embodichain.ext.lerobot import dataset as lerobot_dataset
+from embodichain.ext.lerobot.dataset import FeatureStatistics, LeRobotWriter, read_lerobot
 from embodichain.utils import ConfigError
 from embodichain.utils.video import VideoReader, VideoWriter
 
@@ -36,18 +36,18 @@ def frames(length: int, start: float) -> dict[str, np.ndarray]:
     }
 
 
-def pictures(greys: list[int]) -> np.ndarray:
+def images_of(greys: list[int]) -> np.ndarray:
     return np.stack([np.full((16, 32, 3), grey, dtype=np.uint8) for grey in greys])
 
 
 def write(root: Path, with_video: bool = False) -> None:
     writer = LeRobotWriter(root, 10, "robot", FEATURES | (VIDEO if with_video else {}))
     for length, start, task, greys in ((2, 0.0, "push it", [10, 60]), (3, 5.0, "lift it", [110, 160, 210])):
-        video = {"observation.images.cam": pictures(greys)} if with_video else {}
+        video = {"observation.images.cam": images_of(greys)} if with_video else {}
         writer.add_episode(frames(length, start) | video, task, {"success": True})
 
 
-def test_episodes_come_back_as_they_were_written(tmp_path: Path) -> None:
+def test_episodes_are_read_as_they_were_written(tmp_path: Path) -> None:
     write(tmp_path)
     first, second = read_lerobot(tmp_path)
     assert (first.task, second.task) == ("push it", "lift it")
@@ -56,7 +56,7 @@ def test_episodes_come_back_as_they_were_written(tmp_path: Path) -> None:
             np.testing.assert_array_equal(episode.frames[name].reshape(value.shape), value)
 
 
-def test_pictures_come_back_from_the_videos(tmp_path: Path) -> None:
+def test_images_are_read_from_the_videos(tmp_path: Path) -> None:
     write(tmp_path, with_video=True)
     seen = [episode.frames["observation.images.cam"] for episode in read_lerobot(tmp_path)]
     assert [x.shape for x in seen] == [(2, 16, 32, 3), (3, 16, 32, 3)]
@@ -65,7 +65,7 @@ def test_pictures_come_back_from_the_videos(tmp_path: Path) -> None:
     np.testing.assert_allclose(means, [10, 60, 110, 160, 210], atol=4)
 
 
-def test_several_episodes_in_one_file_are_told_apart(tmp_path: Path) -> None:
+def test_several_episodes_in_one_file(tmp_path: Path) -> None:
     """As LeRobot itself writes them: one table and one video for many episodes."""
     write(tmp_path, with_video=True)
     for part in ("data", "meta/episodes"):
@@ -82,7 +82,7 @@ def test_several_episodes_in_one_file_are_told_apart(tmp_path: Path) -> None:
     videos = tmp_path / "videos/observation.images.cam/chunk-000"
     (videos / "file-001.mp4").unlink()
     writer = VideoWriter(videos / "file-000.mp4", 32, 16, fps=10)
-    for picture in pictures([10, 60, 110, 160, 210]):
+    for picture in images_of([10, 60, 110, 160, 210]):
         writer.write(picture)
     writer.close()
     first, second = read_lerobot(tmp_path)
@@ -92,8 +92,14 @@ def test_several_episodes_in_one_file_are_told_apart(tmp_path: Path) -> None:
     np.testing.assert_allclose(means, [110, 160, 210], atol=4)
 
 
+def test_missing_pyarrow_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"need pyarrow: .*pip install .*'pyarrow"):
+        LeRobotWriter(tmp_path, 25, "cart", {})
+
+
 def test_folder_without_a_dataset_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"is no LeRobot dataset: .*info\.json cannot be read: No such file"):
+    with pytest.raises(ConfigError, match=r"is no LeRobot dataset: .*No such file"):
         next(read_lerobot(tmp_path / "none"))
 
 
@@ -115,71 +121,33 @@ def test_lost_file_is_named(tmp_path: Path, lost: str) -> None:
         list(read_lerobot(tmp_path))
 
 
-@pytest.mark.parametrize("file", ["meta/info.json", "meta/episodes/chunk-000/file-000.parquet"])
-def test_pipe_in_place_of_a_file_is_refused(tmp_path: Path, file: str) -> None:
-    write(tmp_path)
-    (tmp_path / file).unlink()
-    os.mkfifo(tmp_path / file)
-    with pytest.raises(ConfigError, match="is no regular file"):  # and not waited for
-        list(read_lerobot(tmp_path))
-
-
 def test_video_that_is_too_short_is_refused(tmp_path: Path) -> None:
     write(tmp_path, with_video=True)
     videos = tmp_path / "videos/observation.images.cam/chunk-000"
     (videos / "file-000.mp4").replace(videos / "file-001.mp4")  # two pictures for three frames
     writer = VideoWriter(videos / "file-000.mp4", 32, 16, fps=10)
-    for picture in pictures([10, 60]):
+    for picture in images_of([10, 60]):
         writer.write(picture)
     writer.close()
     with pytest.raises(ConfigError, match="has 2 of the 3 images of an episode"):
         list(read_lerobot(tmp_path))
 
 
-def change(root: Path, **info: Any) -> None:
-    path = root / "meta/info.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | info))
-
-
-@pytest.mark.e2e
-@pytest.mark.parametrize(
-    "features",
-    [None, [], {"action": None}, {"action": {"shape": [1]}}, {"cam": {"dtype": "video"}}]
-    + [{"cam": {"dtype": "video", "shape": shape}} for shape in (None, [16, 32], [16, 0, 3], [16, "a", 3])],
-)
-def test_features_that_are_none_are_one_line(tmp_path: Path, features: Any) -> None:
+def test_path_template_is_no_format_string(tmp_path: Path) -> None:
     write(tmp_path)
-    change(tmp_path, features=features)
-    with pytest.raises(ConfigError, match=r"info\.json: features: must be an object of features"):
-        next(read_lerobot(tmp_path))
-
-
-@pytest.mark.e2e
-@pytest.mark.parametrize(
-    "info", [{"fps": None}, {"fps": 1e400}, {"data_path": None}, {"data_path": "{nothing}"}, {"video_path": 3}]
-)
-def test_description_of_the_wrong_kind_is_one_line(tmp_path: Path, info: dict[str, Any]) -> None:
-    write(tmp_path, with_video=True)
-    change(tmp_path, **info)
-    with pytest.raises(ConfigError, match="is no whole LeRobot dataset"):
-        list(read_lerobot(tmp_path))
-
-
-def test_template_of_a_path_makes_no_gigabytes(tmp_path: Path) -> None:
-    write(tmp_path)
-    change(tmp_path, data_path="{chunk_index:0999999999d}{chunk_index.__class__}")
+    path = tmp_path / "meta/info.json"
+    template = "{chunk_index:0999999999d}{chunk_index.__class__}"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"data_path": template}))
     with pytest.raises(ConfigError, match=r"chunk_index:0999999999d.*chunk_index\.__class__"):
         next(read_lerobot(tmp_path))
 
 
 @pytest.mark.e2e
-def test_video_with_more_pictures_than_the_episode_is_read_no_further(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_longer_video_is_read_no_further(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, with_video=True)
     video = tmp_path / "videos/observation.images.cam/chunk-000/file-000.mp4"
     writer = VideoWriter(video, 32, 16, fps=10)
-    for picture in pictures([10, 60] + [0] * 500):
+    for picture in images_of([10, 60] + [0] * 500):
         writer.write(picture)
     writer.close()
     readers: list[VideoReader] = []
@@ -188,8 +156,81 @@ def test_video_with_more_pictures_than_the_episode_is_read_no_further(
         readers.append(VideoReader(*args))
         return readers[-1]
 
-    monkeypatch.setattr(lerobot_reading, "VideoReader", kept)
+    monkeypatch.setattr(lerobot_dataset, "VideoReader", kept)
     first, _ = read_lerobot(tmp_path)
     assert len(first.frames["observation.images.cam"]) == 2
     assert [reader.position for reader in readers] == [2, 3]
     assert all(reader._decoder.returncode is not None for reader in readers)  # ended
+
+
+# --- statistics ---
+
+
+def data_of(values: Any, dtype: str = "float32") -> dict[str, Any]:
+    return FeatureStatistics.of(np.array(values, dtype=dtype)).as_data()
+
+
+def test_statistics_of_numbers() -> None:
+    data = data_of([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0], [4.0, 8.0], [5.0, 0.0]])
+    assert (data["min"], data["max"], data["count"]) == ([1.0, 0.0], [5.0, 8.0], [5])
+    assert data["mean"] == pytest.approx([3.0, 1.6])
+    # ((4 + 1 + 0 + 1 + 4) / 5)^0.5; (64 / 5 - 1.6^2)^0.5
+    assert data["std"] == pytest.approx([math.sqrt(2.0), 3.2])
+    # the first number that a share of the frames does not exceed: of five, 1 % and 10 % are the first, 50 % the third
+    quantiles = {name: data[name] for name in ("q01", "q10", "q50", "q90", "q99")}
+    assert quantiles == {"q01": [1, 0], "q10": [1, 0], "q50": [3, 0], "q90": [5, 8], "q99": [5, 8]}
+
+
+def test_statistics_of_flags() -> None:
+    data = data_of([False, True, True, True], "bool")
+    assert (data["min"], data["max"], data["mean"], data["count"]) == ([0.0], [1.0], [0.75], [4])
+    assert (data["q10"], data["q50"]) == ([0.0], [1.0])
+
+
+def test_statistics_of_images() -> None:
+    images = np.zeros((2, 1, 5, 3), dtype=np.uint8)  # ten pixels
+    images[0, 0, :, 0] = 255  # half of them
+    images[1, 0, 4, 1] = 51  # one of them
+    images[..., 2] = 102
+    data = FeatureStatistics.of(images).as_data()
+    assert data["count"] == [2]  # frames, not pixels
+    expected = {
+        "min": (0.0, 0.0, 0.4),
+        "max": (1.0, 0.2, 0.4),
+        "mean": (0.5, 0.02, 0.4),
+        "std": (0.5, math.sqrt(0.2**2 / 10 - 0.02**2), 0.0),
+        "q50": (0.0, 0.0, 0.4),
+        "q90": (1.0, 0.0, 0.4),
+        "q99": (1.0, 0.2, 0.4),
+    }
+    for name, channels in expected.items():
+        assert np.shape(data[name]) == (3, 1, 1)
+        np.testing.assert_allclose(np.ravel(data[name]), channels, atol=1e-7, err_msg=name)
+
+
+def test_merged_statistics_are_of_all_frames() -> None:
+    rng = np.random.default_rng(0)
+    one, other = rng.normal(size=(30, 2)), rng.normal(size=(10, 2)) + 5.0
+    both = FeatureStatistics.of(one).merged(FeatureStatistics.of(other)).as_data()
+    every = FeatureStatistics.of(np.concatenate((one, other))).as_data()
+    for name in ("min", "max", "mean", "std", "count"):
+        np.testing.assert_allclose(both[name], every[name], atol=1e-12)
+
+
+def test_merged_quantiles_are_weighted_by_frames() -> None:
+    merged = FeatureStatistics.of(np.array([1.0, 1.0, 1.0])).merged(FeatureStatistics.of(np.array([5.0])))
+    assert merged.as_data()["q50"] == [2.0]  # (3 x 1 + 1 x 5) / 4
+    assert merged.as_data()["q99"] == [2.0]
+
+
+def test_each_episode_has_its_own_statistics(tmp_path: Path) -> None:
+    writer = LeRobotWriter(tmp_path, 25, "cart", {"action": {"dtype": "float32", "shape": [2], "names": None}})
+    for start in (0.0, 10.0):
+        action = np.array([[start, 1.0], [start + 2.0, 1.0]], dtype=np.float32)
+        writer.add_episode({"action": action}, "balance", {})
+    second = parquet.read_table(tmp_path / "meta/episodes/chunk-000/file-001.parquet").to_pylist()[0]
+    found = {key: second[f"stats/action/{key}"] for key in ("min", "max", "mean", "std", "count", "q50")}
+    # 10 and 12; that half of the frames does not exceed 10
+    assert found == {"min": [10, 1], "max": [12, 1], "mean": [11, 1], "std": [1, 0], "count": [2], "q50": [10, 1]}
+    whole = json.loads((tmp_path / "meta/stats.json").read_text())["action"]
+    assert (whole["mean"], whole["count"], whole["q50"]) == ([6.0, 1.0], [4], [5.0, 1.0])  # q50: of 0 and 10

@@ -7,28 +7,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from gymnasium import spaces
 from tensordict import TensorDict
 from torch import Tensor
 
-from embodichain.agents.rl.buffer import Demonstrations
+from embodichain.agents.rl.buffer import Demonstrations, check_finite
 from embodichain.agents.rl.config_changes import differences
-from embodichain.datasets.checks import check_finite
-from embodichain.datasets.lerobot_reading import LeRobotEpisode, read_info, read_lerobot
-from embodichain.datasets.task_record import task_record
+from embodichain.agents.rl.demonstrations import PLACE, Task
+from embodichain.ext.lerobot.dataset import LeRobotEpisode, read_info, read_lerobot
+from embodichain.ext.lerobot.recorder import task_record
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import placed
 from embodichain.utils.instructions import encode_instructions
 from embodichain.utils.observations import column_names, entry_spaces
-
-PLACE = "algorithm.cfg.demonstrations"
 
 _OBS, _ACTION, _REWARD, _SUCCESS = "observation.environment_state", "action", "next.reward", "next.success"
 _JOINTS = "observation.state"
@@ -36,27 +32,6 @@ _JOINTS = "observation.state"
 _INTERVENTIONS = ("complementary_info.is_intervention", "intervention")
 _VECTORS = ("state", "instruction")  # entries of VLA policies that are no images
 _TOLERANCE = 1e-5  # of the action limits
-
-
-@dataclass(frozen=True)
-class Task:
-    """What a dataset must fit.
-
-    Attributes:
-        joint_names: of the robot; None where ``observation.state`` is something else.
-        config: of the environment, as plain data with every default.
-        reads_obs: the policy reads the flat observation. Otherwise the dataset may be another environment's, with the
-            same entries.
-        imitates: actions alone are learned from, and no rewards.
-    """
-
-    observation_space: spaces.Dict
-    action_space: spaces.Box
-    success_terminates: bool
-    joint_names: list[str] | None
-    config: Mapping[str, Any]
-    reads_obs: bool = True
-    imitates: bool = False
 
 
 def read_demonstrations(
@@ -74,10 +49,6 @@ def read_demonstrations(
         num_episodes: to read, from the first; None: all.
         keys: the entries of the observation that the policy reads beside the flat one.
         place: of the path in the config, for messages.
-
-    Raises:
-        ConfigError: there is no dataset; it is of another robot, task or version of the task; it lacks something; or a
-            number in it is not finite or beyond the action limits.
     """
     found: list[tuple[TensorDict, bool]] = []
     with placed(f"{place}: "):
@@ -103,24 +74,11 @@ def read_demonstrations(
 
 
 def _check_record(path: str, episode: LeRobotEpisode, config: Mapping[str, Any]) -> bool:
-    """Check that the dataset's numbers mean what they mean in an environment's config; False: it does not say.
-
-    Raises:
-        ConfigError: they do not.
-    """
+    """Check that the dataset's numbers mean what they mean in an environment's config; False: it does not say."""
     text = episode.description.get("environment")
     if text is None:
         return False
-    try:
-        record = json.loads(text)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"{path}: the column 'environment' of its episodes is no JSON: {error}") from error
-    own = task_record(config)
-    if not (isinstance(record, dict) and record.keys() == own.keys()):
-        raise ConfigError(
-            f"{path}: the column 'environment' of its episodes must be what LeRobotRecorder writes, an object with "
-            f"{', '.join(own)}"
-        )
+    record, own = json.loads(text), task_record(config)
     if record["id"] != own["id"]:
         raise ConfigError(f"{path}: was recorded in the task {record['id']!r}, and this is '{own['id']}'")
     lines = differences(record, own, "", "the dataset")
@@ -174,8 +132,7 @@ class _Reader:
         joints = (_JOINTS,) if "state" in self._vectors else ()
         for name in (*obs, _ACTION, *rewards, *joints, *self._images.values()):
             if name not in features:
-                hint = " (LeRobotRecorder writes it with environment_state)" if name == _OBS else ""
-                raise ConfigError(f"{self._path}: has no feature '{name}'{hint}; it has {', '.join(features)}")
+                raise ConfigError(f"{self._path}: has no feature '{name}'; it has {', '.join(features)}")
         joints = features.get(_JOINTS, {}).get("names")
         if None not in (joints, task.joint_names) and joints != task.joint_names:
             raise ConfigError(
@@ -214,8 +171,14 @@ class _Reader:
             numbers["state"] = (_JOINTS, entry_spaces(task.observation_space)["state"].shape[0])
         found = {key: _rows(episode, name, size, place) for key, (name, size) in numbers.items()}
         check_finite(found, place, {key: name for key, (name, _) in numbers.items()})
-        if task.reads_obs:
-            self._check_limits(found["action"], place)
+        action = found["action"]
+        beyond = ((action < self._low - _TOLERANCE) | (action > self._high + _TOLERANCE)).nonzero()
+        if task.reads_obs and len(beyond):
+            frame, column = beyond[0].tolist()
+            raise ConfigError(
+                f"{place}, frame {frame}: {_ACTION}[{column}] is {action[frame, column]:.4g}; this environment's "
+                f"actions are between {self._low[column]:.4g} and {self._high[column]:.4g}"
+            )
         count = len(found["action"])
         entries = {key: torch.from_numpy(episode.frames[name].copy()) for key, name in self._images.items()}
         if "state" in found:
@@ -232,23 +195,9 @@ class _Reader:
             frames["entries"] = TensorDict(entries, batch_size=[count])
         return frames
 
-    def _check_limits(self, action: Tensor, place: str) -> None:
-        beyond = ((action < self._low - _TOLERANCE) | (action > self._high + _TOLERANCE)).nonzero()
-        if not len(beyond):
-            return
-        frame, column = beyond[0].tolist()
-        raise ConfigError(
-            f"{place}, frame {frame}: {_ACTION}[{column}] is {action[frame, column]:.4g}; this environment's actions "
-            f"are between {self._low[column]:.4g} and {self._high[column]:.4g}"
-        )
-
 
 def _camera_of(key: str) -> str:
-    """Return the camera of an entry ``image/<camera>`` or ``sensor/<camera>/color``.
-
-    Raises:
-        ConfigError: it is another entry, which datasets do not have.
-    """
+    """Return the camera of an entry ``image/<camera>`` or ``sensor/<camera>/color``."""
     match key.split("/"):
         case ["image", uid] | ["sensor", uid, "color"]:
             return uid
@@ -262,17 +211,10 @@ def _series(marked: Tensor) -> Iterator[tuple[int, int]]:
 
 
 def _rows(episode: LeRobotEpisode, name: str, size: int, place: str) -> Tensor:
-    """Return a feature as float32 [F, size].
-
-    Raises:
-        ConfigError: it has another size.
-    """
+    """Return a feature as float32 [F, size]."""
     values = episode.frames[name]
-    try:
-        with np.errstate(over="ignore"):  # overflow becomes infinite, which is reported
-            rows = values.astype(np.float32).reshape(len(values), -1)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"{place}: {name} has no rows of numbers: {error}") from error
+    with np.errstate(over="ignore"):  # overflow becomes infinite, which is reported
+        rows = values.astype(np.float32).reshape(len(values), -1)
     if rows.shape[1] != size:
         raise ConfigError(f"{place}: {name} has {rows.shape[1]} numbers, this environment's {size}")
     return torch.from_numpy(rows)

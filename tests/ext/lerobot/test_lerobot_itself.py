@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from embodichain.datasets.lerobot_dataset import LeRobotWriter
+from embodichain.ext.lerobot.dataset import LeRobotWriter
 
 pytest.importorskip("lerobot", reason="needs LeRobot")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")

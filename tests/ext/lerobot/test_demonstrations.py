@@ -15,9 +15,9 @@ from gymnasium import spaces
 from tensordict import TensorDict
 from torch import Tensor
 
-from embodichain.agents.rl.demonstrations.dataset import Task, read_demonstrations
-from embodichain.datasets.lerobot_dataset import LeRobotWriter
-from embodichain.datasets.lerobot_reading import read_lerobot
+from embodichain.agents.rl.demonstrations import Task
+from embodichain.ext.lerobot.dataset import LeRobotWriter, read_lerobot
+from embodichain.ext.lerobot.demonstrations import read_demonstrations
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.observations import column_names, flat_input
@@ -276,7 +276,7 @@ def test_columns_of_the_observation_have_names() -> None:
         ),
         (
             {"next__reward": lambda values: values * float("nan")},
-            "episode 0, frame 0: next.reward[0] is nan; all numbers must be finite. Remove or repair the episode",
+            "episode 0, frame 0: next.reward[0] is nan; all must be finite",
         ),
         (
             {"action": lambda values: values[:, None].repeat(2, axis=1)},
@@ -286,10 +286,8 @@ def test_columns_of_the_observation_have_names() -> None:
         ({"next__success": None}, "has no feature 'next.success'; it has "),
         (
             {"observation__environment_state": None},
-            f"has no feature '{OBS}' (LeRobotRecorder writes it with environment_state); it has ",
+            f"has no feature '{OBS}'; it has ",
         ),
-        ({"extra": {"environment": "{"}}, "the column 'environment' of its episodes is no JSON: "),
-        ({"extra": {"environment": "[3]"}}, "must be what LeRobotRecorder writes, an object with id, robot, env"),
         (
             {"extra": {"environment": '{"id": "PickCubeRL", "robot": {}, "env": {}}'}, "next__reward": None},
             "was recorded in the task 'PickCubeRL', and this is 'CartPoleRL'",

@@ -1,1 +1,0 @@
-"""Demonstrations for reinforcement learning: from a dataset, or a task's scripted expert."""

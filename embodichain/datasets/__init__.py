@@ -1,1 +1,0 @@
-"""LeRobot datasets, written and read."""
