@@ -26,9 +26,8 @@ from embodichain.lab.gym.config.env_config import ENV_KEYS, TERM_BLOCKS, TOP_KEY
 from embodichain.lab.gym.env_sources import EnvSource, env_sources
 from embodichain.lab.gym.envs import EmbodiedEnvCfg, SceneEnv
 from embodichain.lab.gym.envs.managers import ActionTerm, Functor
-from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, ObservationCfg
+from embodichain.lab.gym.envs.managers.cfg import BLOCK_MODULES, FunctorCfg, ObservationCfg
 from embodichain.lab.gym.envs.managers.checks import leading_arguments
-from embodichain.lab.gym.envs.managers.modules import BLOCK_MODULES
 from embodichain.lab.gym.envs.managers.params import read_signature
 from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids
 from embodichain.utils.configclass import is_required

@@ -21,7 +21,7 @@ MANAGERS = "embodichain.lab.gym.envs.managers"
 SECTIONS = [
     (
         "Actions",
-        "actions locomotion_actions actuator_actions",
+        "actions",
         "`env.actions`: what the policy's numbers mean. Sizes below: N environments, J joints.",
     ),
     (
@@ -31,7 +31,7 @@ SECTIONS = [
     ),
     (
         "Observations",
-        "observations locomotion_observations terrain_observations",
+        "observations locomotion_observations",
         "`env.observations`: entries of the observation, [N, ...] each. F is the number of a sensor's links.",
     ),
     (

@@ -13,7 +13,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from embodichain.cli import main
-from embodichain.lab.gym.envs.managers.modules import BLOCK_MODULES
+from embodichain.lab.gym.envs.managers.cfg import BLOCK_MODULES
 from embodichain.schema import SCHEMAS, env_schema
 from embodichain.utils.module_utils import public_names
 from embodichain.utils.utility import load_json

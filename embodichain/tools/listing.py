@@ -15,7 +15,7 @@ from embodichain.agents.rl.config.named import shipped_configs
 from embodichain.agents.rl.models import get_registered_policy_names
 from embodichain.agents.rl.models.registry import get_policy_class
 from embodichain.agents.rl.train_source import OWN_CONFIG, train_command
-from embodichain.lab.gym.envs.managers.modules import BLOCK_MODULES
+from embodichain.lab.gym.envs.managers.cfg import BLOCK_MODULES
 from embodichain.lab.gym.registry import EnvSpec, get_env_spec, get_registered_env_ids
 from embodichain.utils.docs import first_line
 from embodichain.utils.module_utils import find_function_from_modules, public_names

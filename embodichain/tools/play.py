@@ -26,7 +26,7 @@ from embodichain.agents.rl.trainer import viewer
 from embodichain.agents.rl.trainer.evaluation import Evaluator
 from embodichain.lab.gym.env_sources import TaskCfg
 from embodichain.lab.gym.envs.managers import EventCfg, Functor
-from embodichain.lab.gym.envs.managers.term_env import TermEnv
+from embodichain.lab.gym.envs.managers.base import TermEnv
 from embodichain.tools.agents import AGENTS
 from embodichain.tools.open_run import evaluated, open_run
 from embodichain.tools.record import check_is_free, recorded, write_into

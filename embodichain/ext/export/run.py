@@ -16,8 +16,8 @@ from embodichain.ext.export.module import DeployedPolicy, actor_entries
 from embodichain.ext.export.parity import check_inputs, check_parity
 from embodichain.lab.gym.env_sources import TaskCfg
 from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs.managers.actions import JointPositionTerm
 from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap
-from embodichain.lab.gym.envs.managers.locomotion_actions import JointPositionTerm
 from embodichain.lab.gym.envs.managers.measurements import Measurement, Recipe
 from embodichain.lab.gym.envs.managers.sensor_models import observation_delay, observation_noise
 from embodichain.tools.open_run import OpenRun, open_run

@@ -22,6 +22,7 @@ from embodichain.lab.gym.envs.config_data import SCENE_KEYS, TOP_FIELDS, config_
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg, check_parts
 from embodichain.lab.gym.envs.managers.cfg import (
+    DEFAULT_MANAGER_MODULES,
     ActionTermCfg,
     CommandCfg,
     CurriculumCfg,
@@ -33,7 +34,6 @@ from embodichain.lab.gym.envs.managers.cfg import (
     TerminationCfg,
 )
 from embodichain.lab.gym.envs.managers.checks import parse_term
-from embodichain.lab.gym.envs.managers.modules import DEFAULT_MANAGER_MODULES
 from embodichain.lab.gym.envs.managers.scene_names import SceneNames
 from embodichain.lab.gym.registry import EnvSpec, find_env_spec
 from embodichain.utils import configclass, logger

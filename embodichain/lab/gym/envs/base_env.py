@@ -9,15 +9,15 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
-from tensordict import TensorDict
+from tensordict import TensorCollection, TensorDict
 from torch import Tensor
 
-from embodichain.lab.gym.envs.divergence import DivergenceLog, finite_observation
 from embodichain.lab.gym.envs.env_cfg import EnvCfg, check_groups
 from embodichain.lab.gym.envs.hooks import TaskHooks, checked_task_state
-from embodichain.lab.gym.envs.spaces import box_of, space_of
 from embodichain.lab.sim import SimulationManager
+from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.objects import Robot
+from embodichain.utils import logger
 from embodichain.utils.configclass import replace
 from embodichain.utils.machine import check_memory
 from embodichain.utils.observations import flatten_dict_observation, nested_observation
@@ -328,3 +328,78 @@ class BaseEnv(TaskHooks):
         self.single_observation_space = space_of(obs)
         self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, self.num_envs)
         self.flattened_observation_space = box_of(flatten_dict_observation(obs))
+
+
+def space_of(obs: TensorCollection) -> gym.spaces.Dict:
+    """Return the nested space of one environment's observation."""
+    spaces: dict[str, gym.Space[Any]] = {}
+    for name, value in obs.items():
+        spaces[str(name)] = box_of(value) if isinstance(value, Tensor) else space_of(value)
+    return gym.spaces.Dict(spaces)
+
+
+def box_of(value: Tensor) -> gym.spaces.Box:
+    """Return the space of one environment's row of a tensor [N, ...], with the bounds of its type, such as 0 to 255."""
+    array = value[0].cpu().numpy()
+    dtype: Any = array.dtype.type
+    low, high = (-np.inf, np.inf)
+    if array.dtype == np.bool_:
+        low, high = 0, 1
+    elif np.issubdtype(dtype, np.integer):
+        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    return gym.spaces.Box(low, high, shape=array.shape, dtype=dtype)
+
+
+class DivergenceLog:
+    """Counts the episodes that end because physics or action became invalid; warns at the 1st, 10th, 100th, ..."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._count = torch.zeros((), dtype=torch.int64, device=backend.device)
+        self._warn_at = 1
+
+    @property
+    def count(self) -> int:
+        """Number of divergences; reading it waits for the device."""
+        return int(self._count)
+
+    def handle(self, diverged: Tensor, reward: Tensor, info: dict[str, Any]) -> Tensor:
+        """Count diverged environments [N] bool, zero their rewards, metrics and success, and return the reward [N]."""
+        self._count = self._count + diverged.sum()
+        if not self._backend.is_asynchronous:
+            ids = diverged.nonzero().squeeze(1).tolist()
+            self._warn(f"environments {ids[:8]}{'...' if len(ids) > 8 else ''}")
+        info["success"] = info["success"] & ~diverged
+        for values in (info["rewards"], info["metrics"]):
+            values |= {name: value.masked_fill(diverged, 0.0) for name, value in values.items()}
+        return reward.masked_fill(diverged, 0.0)
+
+    def report(self) -> None:
+        """Log the backend's problems, and on a GPU the count; this waits for the device."""
+        for problem in self._backend.report():
+            logger.log_warning(problem)
+        if self._backend.is_asynchronous:
+            self._warn("some environments")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the counts, for a checkpoint."""
+        return {"count": self._count, "warn_at": self._warn_at}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the result of :meth:`state_dict`."""
+        self._count = state.get("count", self._count).to(self._count.device)
+        self._warn_at = state.get("warn_at", self._warn_at)
+
+    def _warn(self, where: str) -> None:
+        count = self.count
+        if count >= self._warn_at:
+            logger.log_warning(f"physics or action invalid in {where}: their episodes end and reset ({count} so far)")
+            while self._warn_at <= count:
+                self._warn_at *= 10
+
+
+def finite_observation(obs: TensorDict) -> TensorDict:
+    """Return an observation with numbers in place of NaN and infinity."""
+    finite = obs.apply(torch.nan_to_num)
+    assert finite is not None  # an empty observation cannot be
+    return finite

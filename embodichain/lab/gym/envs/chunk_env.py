@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embodichain.lab.gym.envs.base_env import BaseEnv, StepResult
-from embodichain.lab.gym.envs.divergence import finite_observation
+from embodichain.lab.gym.envs.base_env import BaseEnv, StepResult, finite_observation
 
 _AT_THE_END = ("success", "fail", "elapsed_steps")
 

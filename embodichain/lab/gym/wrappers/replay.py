@@ -10,7 +10,7 @@ import torch
 from typing_extensions import override
 
 from embodichain.lab.gym.envs import EmbodiedEnv
-from embodichain.lab.gym.envs.managers.trajectory import Trajectory
+from embodichain.lab.gym.envs.managers.record import Trajectory
 
 
 class ReplayEnv(gym.Wrapper[Any, Any, Any, Any]):

@@ -19,7 +19,7 @@ from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.config.extension_checks import extension_problems
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.actions import DeltaQposTerm
-from embodichain.lab.gym.envs.managers.modules import DEFAULT_MANAGER_MODULES
+from embodichain.lab.gym.envs.managers.cfg import DEFAULT_MANAGER_MODULES
 from embodichain.lab.gym.envs.managers.rewards import success_reward
 from embodichain.lab.sim.shapes import CubeCfg
 from embodichain.utils import ConfigError

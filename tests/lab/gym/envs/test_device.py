@@ -20,8 +20,7 @@ from torch import Tensor
 from embodichain.agents.rl.collector import SyncCollector, sync_collector
 from embodichain.agents.rl.models import build_policy
 from embodichain.lab.gym.envs import EmbodiedEnv
-from embodichain.lab.gym.envs.base_env import BaseEnv
-from embodichain.lab.gym.envs.divergence import DivergenceLog
+from embodichain.lab.gym.envs.base_env import BaseEnv, DivergenceLog
 from embodichain.lab.sim import sim_manager
 from embodichain.utils.observations import flatten_dict_observation
 from embodichain.utils.utility import load_json

@@ -13,8 +13,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.agents.rl.vec_env import StepsChunks
-from embodichain.lab.gym.envs.managers.record import record_trajectory
-from embodichain.lab.gym.envs.managers.trajectory import Trajectory
+from embodichain.lab.gym.envs.managers.record import Trajectory, record_trajectory
 from embodichain.lab.sim.sensors import Camera
 from tests.ext.lerobot.test_recorder import CAMERA, make, read
 from tests.lab.gym.envs.test_base_env import NEVER, Scripted, leaves, scripted

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from embodichain.lab.gym.envs import EmbodiedEnv
-from embodichain.lab.gym.envs.managers.trajectory import Trajectory
+from embodichain.lab.gym.envs.managers.record import Trajectory
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
 from embodichain.lab.gym.wrappers import ReplayEnv
 from embodichain.utils import ConfigError

@@ -14,13 +14,13 @@ from embodichain.lab.gym.envs.managers.cfg import (
     SceneEntityCfg,
     TerminationCfg,
 )
-from embodichain.lab.gym.envs.managers.command_manager import CommandManager
-from embodichain.lab.gym.envs.managers.curriculum_manager import CurriculumManager
+from embodichain.lab.gym.envs.managers.commands import CommandManager
+from embodichain.lab.gym.envs.managers.curriculum import CurriculumManager
 from embodichain.lab.gym.envs.managers.datasets import DatasetManager
 from embodichain.lab.gym.envs.managers.event_manager import EventManager
 from embodichain.lab.gym.envs.managers.observation_manager import ObservationManager
-from embodichain.lab.gym.envs.managers.reward_manager import RewardManager
-from embodichain.lab.gym.envs.managers.termination_manager import TerminationManager
+from embodichain.lab.gym.envs.managers.rewards import RewardManager
+from embodichain.lab.gym.envs.managers.terminations import TerminationManager
 
 __all__ = [
     "ActionManager",

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.adapters import joint_targets
-from embodichain.lab.gym.envs.managers.base import ActionTerm, Manager, kind_of
+from embodichain.lab.gym.envs.managers.base import ActionTerm, Manager, TermEnv, kind_of
 from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms
-from embodichain.lab.gym.envs.managers.term_env import TermEnv
-from embodichain.utils import ConfigError, logger
+from embodichain.utils import ConfigError
 
 JOINT_KINDS = frozenset({"qpos", "qvel", "qf"})
 """Kinds of targets of joints."""
-KINDS = JOINT_KINDS | {"ctrl"}
-"""Kinds of a term's result that move something."""
+_DRIVES = {"qpos": "qpos", "qvel": "qvel", "qf": "qf", "eef_pose": "qpos"}
+"""Kind of the targets by the ``input_key`` of a term written for EmbodiChain, which converts poses itself."""
 
 
 class ActionManager(Manager):
@@ -39,7 +37,7 @@ class ActionManager(Manager):
         terms: dict[str, ActionTerm] = {term.name: term.func for term in built}
         self.terms = {name: term for name, term in terms.items() if term.cfg.mode == "pre"}
         self._post = {name: term for name, term in terms.items() if term.cfg.mode == "post"}
-        self._targets = {name: joint_targets(term, name) for name, term in terms.items()}
+        self._targets = {name: _joint_targets(term, name) for name, term in terms.items()}
         self._is_first = True  # the next action
         for term in self._post.values():
             if not term.kind:
@@ -139,36 +137,17 @@ class ActionManager(Manager):
 
 
 def _check_result(place: str, term: ActionTerm, result: object, num_envs: int) -> None:
-    """Raise a ConfigError where a term's result does not move its class's joints."""
-    what, kind = f"{place}: {type(term).__name__}.process_action", term.kind
+    """Raise a ConfigError where a term's result is not what its class says it moves."""
+    what, kind, shape = f"{place}: {type(term).__name__}.process_action", term.kind, [num_envs, len(term.joint_ids)]
     if not isinstance(result, Mapping):
-        raise ConfigError(f"{what} must return a dict of tensors, {{'qpos': [N, J]}}, not {_what(result)}")
-    others = {key: value for key, value in result.items() if key != kind}
-    moving = next((key for key in others if key in KINDS), None)
-    if moving is not None and kind not in result:
-        says = f"kind = '{kind}'" if kind else "nothing"
-        raise ConfigError(f"{what} returns '{moving}', of which its class says {says}: write kind = \"{moving}\" there")
-    unused = next((key for key, value in others.items() if not kind and list(value.shape) != [num_envs]), None)
-    if unused is not None:
-        logger.log_warning(
-            f"{what} returns '{unused}', {_what(others[unused])}, which moves nothing: targets are 'qpos', 'qvel' or "
-            "'qf' [N, J], and its class says which, kind = \"qpos\"; metrics are [N]"
-        )
-    target, shape = result.get(kind), [num_envs, len(term.joint_ids)]
-    if kind in JOINT_KINDS and not (isinstance(target, Tensor) and _broadcasts(target, shape)):
-        raise ConfigError(
-            f"{what} must return '{kind}' [N, J] = {shape}, a row for each environment and a column for each of the "
-            f"term's joints, not {_what(target)}"
-        )
-
-
-def _broadcasts(target: Tensor, shape: list[int]) -> bool:
-    sizes = [1] * (2 - target.dim()) + list(target.shape)
-    return len(sizes) == 2 and all(size in (1, wanted) for size, wanted in zip(sizes, shape, strict=True))
-
-
-def _what(value: object) -> str:
-    return "nothing" if value is None else kind_of(value)
+        raise ConfigError(f"{what} must return a dict of tensors, {{'qpos': [N, J]}}, not {kind_of(result)}")
+    if not kind and (moving := _DRIVES.keys() & result.keys()):
+        raise ConfigError(f'{what} returns {moving}, but its class has no kind: write kind = "qpos" there')
+    if kind in JOINT_KINDS:
+        target = result.get(kind)
+        sizes = [1] * (2 - target.dim()) + list(target.shape) if isinstance(target, Tensor) else []
+        if len(sizes) != 2 or any(size not in (1, wanted) for size, wanted in zip(sizes, shape, strict=True)):
+            raise ConfigError(f"{what} must return '{kind}' [N, J] = {shape}, not {kind_of(target)}")
 
 
 def _check_joints(terms: Mapping[str, ActionTerm]) -> None:
@@ -176,11 +155,32 @@ def _check_joints(terms: Mapping[str, ActionTerm]) -> None:
     owners: dict[int, str] = {}
     for name, term in terms.items():
         if term.kind == "ctrl" and len(terms) > 1:
-            raise ConfigError(
-                f"env.actions.{name}: sets the controls of all actuators, so that it must be the only term"
-            )
+            raise ConfigError(f"env.actions.{name}: sets the controls of all actuators: it must be the only term")
         for joint in term.joint_ids if term.kind else []:
             if joint in owners:
                 moved = f"joint {joint} ('{term.env.robot.joint_names[joint]}') is moved by '{owners[joint]}' already"
                 raise ConfigError(f"env.actions.{name}: {moved}; choose another control part by params.part_name")
             owners[joint] = name
+
+
+def _joint_targets(term: ActionTerm, name: str) -> Callable[[Tensor], Mapping[str, Tensor]]:
+    """Return the function from actions [N, A] to a term's targets [N, J] by kind, and metrics [N].
+
+    A term written for EmbodiChain overrides ``input_key``, and may return the targets as a tensor, or those of all of
+    the robot's joints.
+    """
+    if type(term).input_key is ActionTerm.input_key:
+        return term.process_action
+    if term.input_key not in _DRIVES:
+        given = f"{type(term).__name__}.input_key is '{term.input_key}'"
+        raise ConfigError(f"env.actions.{name}: {given}, not one of {[*_DRIVES]}")
+    kind = vars(term)["kind"] = _DRIVES[term.input_key]
+
+    def process(action: Tensor) -> Mapping[str, Tensor]:
+        result: Any = term.process_action(action)
+        results = {kind: result} if isinstance(result, Tensor) else dict(result.items())
+        if kind in results and results[kind].shape[-1] == term.env.robot.dof:
+            results[kind] = results[kind][:, term.joint_ids]
+        return results
+
+    return process

@@ -14,19 +14,21 @@ from pydantic import PositiveFloat
 from torch import Tensor
 from typing_extensions import override
 
-from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap
-from embodichain.lab.gym.envs.managers.cfg import Interval, JointIds
-from embodichain.lab.gym.envs.managers.eef_shift import EefPlaneTerm, EefPositionTerm
+from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap, TermEnv
+from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, Interval, JointIds
+from embodichain.lab.gym.envs.managers.sensor_models import Delay, draw_delay, push, read
 from embodichain.lab.sim.math import matrix_from_euler, matrix_from_quat, pad_batch
 from embodichain.lab.sim.objects.joint_drives import DriveMode
 from embodichain.utils import ConfigError
 
 __all__ = [
+    "ActuatorTerm",
     "DeltaQposTerm",
     "EefPlaneTerm",
     "EefPoseTerm",
     "EefPositionTerm",
     "GripperTerm",
+    "JointPositionTerm",
     "QfTerm",
     "QposDenormalizedTerm",
     "QposNormalizedTerm",
@@ -36,6 +38,8 @@ __all__ = [
 
 # Of inverse kinematics in one step: the next steps continue from the result. 64 environments take 1.4 ms.
 _IK_ITERATIONS = 5
+# The same where the target moves by centimetres, and each search starts from the last one's end.
+_SHIFT_IK_ITERATIONS = 3
 
 _EULER, _QUATERNION = ("roll", "pitch", "yaw"), ("qw", "qx", "qy", "qz")
 
@@ -370,3 +374,205 @@ def _unit_map(term: ActionTerm, joint_ids: Sequence[int] | None, ends: tuple[flo
         factor[at] = (ends[1] - ends[0]) / (high[at] - low[at])
         offset[at] = ends[0] - low[at] * factor[at]
     return offset, factor
+
+
+class _EefShiftTerm(ActionTerm):
+    """Shifts the tool centre point's target along the first D axes; everything else of its pose stays."""
+
+    kind = "qpos"
+    axes: ClassVar[str]
+    """Names of the D coordinates."""
+
+    def __init__(self, cfg: ActionTermCfg, env: TermEnv) -> None:
+        super().__init__(cfg, env)
+        assert self.part is not None
+        self._target = env.robot.get_eef_pose(self.part).clone()  # [N, 4, 4]
+
+    def _set_shift(self, scale: float, low: Sequence[float], high: Sequence[float], part_name: str | None) -> None:
+        self.choose_joints(part_name)
+        if self.part is None:
+            raise ConfigError(f"params.part_name: {type(self).__name__} needs a control part with a tool")
+        if not all(a < b for a, b in zip(low, high, strict=True)):
+            names = f"{', '.join(self.axes[:-1])} and {self.axes[-1]}"
+            raise ConfigError(f"params.low: must be below 'high' in {names}, got {list(low)} and {list(high)}")
+        self._scale = scale
+        self._low, self._high = (torch.tensor(ends, device=self.env.device) for ends in (low, high))
+
+    @property
+    def scale(self) -> float:
+        """Largest shift in a control step, m."""
+        return self._scale
+
+    @property
+    @override
+    def action_dim(self) -> int:
+        return len(self.axes)
+
+    @override
+    def command_map(self) -> CommandMap:
+        factor = torch.full((self.action_dim,), self._scale)
+        endless = torch.full_like(factor, float("inf"))
+        return CommandMap(
+            "change of the tool's target: m", list(self.axes), torch.zeros_like(factor), factor, -endless, endless
+        )
+
+    @override
+    def process_action(self, action: Tensor) -> dict[str, Tensor]:
+        robot, size = self.env.robot, self.action_dim
+        assert self.part is not None
+        target = self._target.clone()
+        target[:, :size, 3] = torch.clamp(target[:, :size, 3] + self._scale * action, self._low, self._high)
+        self._target = target
+        seed = robot.get_qpos_target(self.part)
+        success, qpos = robot.compute_ik(target, seed, self.part, iterations=_SHIFT_IK_ITERATIONS)
+        return {"qpos": qpos, "ik_success": success}
+
+    @override
+    def reset(self, env_ids: Tensor) -> None:
+        assert self.part is not None
+        self._target = self._target.index_copy(0, env_ids, self.env.robot.get_eef_pose(self.part)[env_ids])
+
+
+class EefPlaneTerm(_EefShiftTerm):
+    """Shifts the tool centre point's target along x and y of the environment's frame; height and orientation stay.
+
+    The target begins each episode where the tool is. Actions are in [-1, 1].
+
+    Args:
+        scale: largest shift in a control step, m.
+        low: lowest x and y of the target, m.
+        high: highest x and y of the target, m.
+        part_name: the control part; None: the environment's active joints.
+    """
+
+    axes = "xy"
+
+    @override
+    def configure(
+        self,
+        scale: PositiveFloat = 0.02,
+        low: tuple[float, float] = (-math.inf, -math.inf),
+        high: tuple[float, float] = (math.inf, math.inf),
+        part_name: str | None = None,
+    ) -> None:
+        self._set_shift(scale, low, high, part_name)
+
+
+class EefPositionTerm(_EefShiftTerm):
+    """Shifts the tool centre point's target along x, y and z of the environment's frame; the orientation stays.
+
+    The target begins each episode where the tool is. Actions are in [-1, 1].
+
+    Args:
+        scale: largest shift along each axis in a control step, m.
+        low: lowest x, y and z of the target, m.
+        high: highest x, y and z of the target, m.
+        part_name: the control part; None: the environment's active joints.
+    """
+
+    axes = "xyz"
+
+    @override
+    def configure(
+        self,
+        scale: PositiveFloat = 0.02,
+        low: tuple[float, float, float] = (-math.inf, -math.inf, -math.inf),
+        high: tuple[float, float, float] = (math.inf, math.inf, math.inf),
+        part_name: str | None = None,
+    ) -> None:
+        self._set_shift(scale, low, high, part_name)
+
+
+class ActuatorTerm(ActionTerm):
+    """Actions are the controls of all actuators of the model, as MuJoCo's ``ctrl``: torques, targets and so on.
+
+    Actions are within the actuators' ``ctrlrange``, and unbounded without one. It is the only term then.
+    """
+
+    kind = "ctrl"
+
+    @override
+    def choose_joints(self, part_name: str | None) -> None:
+        self.part, self.joint_ids = None, []
+
+    @override
+    def configure(self) -> None:
+        if not self.action_dim:
+            raise ConfigError("the scene's file has no actuator, so that there is nothing to act with")
+
+    @property
+    @override
+    def action_dim(self) -> int:
+        return int(self.env.sim.model.nu)
+
+    @property
+    @override
+    def action_limits(self) -> tuple[Tensor, Tensor]:
+        model = self.env.sim.model
+        ranges = torch.tensor(model.actuator_ctrlrange, dtype=torch.float32, device=self.device)
+        limited = torch.tensor(model.actuator_ctrllimited, dtype=torch.bool, device=self.device)
+        low, high = ranges.unbind(1)
+        return torch.where(limited, low, -torch.inf), torch.where(limited, high, torch.inf)
+
+    @override
+    def command_map(self) -> CommandMap:
+        model, (low, high) = self.env.sim.model, self.action_limits
+        names = [model.actuator(i).name or f"actuator {i}" for i in range(model.nu)]
+        return CommandMap("control of the actuator", names, torch.zeros_like(low), torch.ones_like(low), low, high)
+
+    @override
+    def process_action(self, action: Tensor) -> dict[str, Tensor]:
+        return {"ctrl": action}
+
+
+class JointPositionTerm(ActionTerm):
+    """Targets are the initial joint positions plus ``scale`` times the action; the drives are PD controllers.
+
+    Targets may lie outside the joint limits, since a drive's effort follows from the distance to its target.
+
+    Args:
+        scale: rad or m of an action of 1.
+        limit: actions are clipped to [-limit, limit].
+        part_name: the control part; None: the environment's active joints.
+        delay: ``[lowest, highest]`` control steps until an action reaches the drives, drawn for each episode. Before
+            its first action does, the targets are the initial positions.
+    """
+
+    kind = "qpos"
+
+    @override
+    def configure(
+        self,
+        scale: PositiveFloat = 0.25,
+        limit: PositiveFloat = 10.0,
+        part_name: str | None = None,
+        delay: Delay = (0, 0),
+    ) -> None:
+        self.choose_joints(part_name)
+        self._scale, self._limit, self._delay = scale, limit, delay
+        self._default = self.env.robot.body_data.default_qpos[0, self.joint_ids]
+        self._sent = torch.zeros(self.num_envs, 1 + delay[1], len(self.joint_ids), device=self.device)  # [N, K, J]
+        self._lag = torch.zeros(self.num_envs, dtype=torch.int64, device=self.device)
+
+    @property
+    @override
+    def action_limits(self) -> tuple[Tensor, Tensor]:
+        limit = torch.full((len(self.joint_ids),), self._limit, device=self.device)
+        return -limit, limit
+
+    @override
+    def command_map(self) -> CommandMap:
+        return self.joint_command("joint position, rad or m", self._scale, self._default)
+
+    @override
+    def reset(self, env_ids: Tensor) -> None:
+        if self._delay[1]:
+            self._sent = self._sent.index_fill(0, env_ids, 0.0)
+            self._lag = self._lag.index_copy(0, env_ids, draw_delay(self.env.random, env_ids, self._delay))
+
+    @override
+    def process_action(self, action: Tensor) -> dict[str, Tensor]:
+        if self._delay[1]:
+            self._sent = push(self._sent, action)
+            action = read(self._sent, self._lag)
+        return {"qpos": torch.add(self._default, action, alpha=self._scale)}

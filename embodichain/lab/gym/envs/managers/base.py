@@ -1,26 +1,37 @@
-"""The base of managers and terms: functors with state, and terms made from configs."""
+"""The base of managers and terms: functors with state, terms made from configs, and the environment that they see.
+
+Shapes: N environments, n in ``env_ids``, A action size.
+"""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import torch
+from gymnasium import spaces
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, CommandCfg, FunctorCfg
-from embodichain.lab.gym.envs.managers.term_env import TermEnv
+from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, CommandCfg, FunctorCfg, ObservationCfg
 from embodichain.lab.sim import SimulationManager
+from embodichain.lab.sim.objects import Robot, StateCache
 from embodichain.utils import ConfigError
+from embodichain.utils.output import OutputFolder
+from embodichain.utils.random import CounterRandom
 from embodichain.utils.snapshots import Snapshot
 from embodichain.utils.state import attributes, declared_state, load_attributes, load_declared_state
 
-__all__ = ["ActionTerm", "CommandMap", "CommandTerm", "Functor", "Manager", "Term"]
+__all__ = ["ActionTerm", "CommandMap", "CommandTerm", "Functor", "Manager", "Term", "TermEnv"]
 
 Cfg = TypeVar("Cfg", bound=FunctorCfg)
+
+
+_OBSERVATION_NAMES = ("obs", "_obs", "observation", "observations")
+_OBSERVATION_TYPES = ("EnvObs", "TensorDict")
 
 
 def kind_of(value: object) -> str:
@@ -374,3 +385,107 @@ class Manager:
             saved = state["terms"].get(name)
             if saved is not None:
                 functor.load_state_dict(saved)
+
+
+class _Actions(Protocol):
+    @property
+    def total_action_dim(self) -> int: ...
+
+
+class _Events(Protocol):
+    @property
+    def steps(self) -> int: ...
+
+
+class _Commands(Protocol):
+    def get_command(self, name: str) -> Tensor: ...
+
+    def get_tracked(self, name: str) -> Tensor: ...
+
+    def get_term(self, name: str) -> Any: ...
+
+
+class TermEnv(Protocol):
+    """The attributes of every :class:`~embodichain.lab.gym.envs.EmbodiedEnv`; tasks add their own."""
+
+    cfg: Any
+    """An ``EmbodiedEnvCfg``."""
+    num_envs: int
+    """N."""
+    device: torch.device
+    """Device of all tensors."""
+    sim: SimulationManager
+    """The scene."""
+    robot: Robot
+    """The robot that acts."""
+    active_part: str | None
+    """The control part that actions move by default; None: all joints."""
+    active_joint_ids: list[int]
+    """The joints of that part."""
+    random: CounterRandom
+    """Random streams of the environments: the only source of random numbers."""
+    all_env_ids: Tensor
+    """[N] int64: 0 to N - 1."""
+    stepping_ids: Tensor
+    """[n] int64: the environments that make the present control step; all, but within a chunk of actions."""
+    elapsed_steps: Tensor
+    """[N] int64: steps in the current episode."""
+    last_action: Tensor
+    """[N, A]: the action of the present step, within its limits."""
+    output: OutputFolder
+    """The folder for files."""
+    single_observation_space: spaces.Dict
+    """Space of one environment; not there yet when the terms are built."""
+
+    @property
+    def state_cache(self) -> StateCache:
+        """Cached values of the present state, see :func:`~embodichain.lab.sim.objects.cached_per_state`."""
+
+    @property
+    def step_dt(self) -> float:
+        """Duration of a control step, s."""
+
+    @property
+    def action_manager(self) -> _Actions:
+        """The :class:`~embodichain.lab.gym.envs.managers.ActionManager`."""
+
+    @property
+    def command_manager(self) -> _Commands:
+        """The :class:`~embodichain.lab.gym.envs.managers.CommandManager`."""
+
+    @property
+    def event_manager(self) -> _Events:
+        """The :class:`~embodichain.lab.gym.envs.managers.EventManager`."""
+
+    def choose(self, mask: Tensor) -> AbstractContextManager[Tensor]:
+        """Change only the rows of a mask [N] bool inside the block; yields the ``env_ids`` to compute with."""
+
+    def config_data(self) -> dict[str, Any]:
+        """Return the environment's config as the content of a file."""
+
+    def instructions(self) -> list[str]:
+        """Return each environment's task in words, N of them."""
+
+
+def takes_observation(cfg: FunctorCfg) -> bool:
+    """Return whether an ``add`` term takes the environment and the observation so far, as EmbodiChain's do.
+
+    Its second argument, after the environment, is then called ``obs`` (or ``observation``), or annotated so, and not
+    one of the ``params``.
+    """
+    func: Any = cfg.func
+    if not isinstance(cfg, ObservationCfg) or cfg.mode != "add":
+        return False
+    arguments = list(inspect.signature(func.__call__ if isinstance(func, type) else func).parameters.values())
+    positional = [a for a in arguments if a.kind in (a.POSITIONAL_ONLY, a.POSITIONAL_OR_KEYWORD)]
+    second = positional[2:3] if isinstance(func, type) else positional[1:2]
+    return any(
+        a.name not in cfg.params and (a.name in _OBSERVATION_NAMES or _type_name(a.annotation) in _OBSERVATION_TYPES)
+        for a in second
+    )
+
+
+def _type_name(annotation: Any) -> str:
+    """Return the last name of an annotation, which may be a text."""
+    name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    return name.partition("[")[0].rpartition(".")[2]

@@ -1,4 +1,4 @@
-"""Configuration of the managers' terms."""
+"""Configuration of the managers' terms, and the modules in which their functions are looked up."""
 
 from __future__ import annotations
 
@@ -328,3 +328,23 @@ class DatasetCfg(FunctorCfg):
 
     mode: Literal["save"] = "save"
     """Written when an episode ends."""
+
+
+_MANAGERS = "embodichain.lab.gym.envs.managers"
+BLOCK_MODULES = {
+    "actions": [f"{_MANAGERS}.actions"],
+    "commands": [f"{_MANAGERS}.commands"],
+    "observations": [
+        f"{_MANAGERS}.observations",
+        f"{_MANAGERS}.locomotion_observations",
+        f"{_MANAGERS}.sensor_models",
+    ],
+    "rewards": [f"{_MANAGERS}.rewards", f"{_MANAGERS}.locomotion_rewards"],
+    "terminations": [f"{_MANAGERS}.terminations"],
+    "curriculum": [f"{_MANAGERS}.curriculum"],
+    "events": [f"{_MANAGERS}.randomization", f"{_MANAGERS}.events", f"{_MANAGERS}.record"],
+    "dataset": [f"{_MANAGERS}.datasets"],
+}
+"""The shipped functors of each block."""
+DEFAULT_MANAGER_MODULES = [module for modules in BLOCK_MODULES.values() for module in modules]
+"""All of them, in the order of the look-up."""

@@ -12,8 +12,16 @@ from typing import Any
 
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.adapters import takes_observation
-from embodichain.lab.gym.envs.managers.base import ActionTerm, Cfg, CommandTerm, Functor, Term, kind_of
+from embodichain.lab.gym.envs.managers.base import (
+    ActionTerm,
+    Cfg,
+    CommandTerm,
+    Functor,
+    Term,
+    TermEnv,
+    kind_of,
+    takes_observation,
+)
 from embodichain.lab.gym.envs.managers.cfg import (
     ActionTermCfg,
     CommandCfg,
@@ -27,7 +35,6 @@ from embodichain.lab.gym.envs.managers.cfg import (
 )
 from embodichain.lab.gym.envs.managers.params import parse_params
 from embodichain.lab.gym.envs.managers.scene_names import SceneNames, name_problems
-from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import collected, placed, raise_problems

@@ -8,10 +8,9 @@ from typing import Any
 from tensordict import TensorDict
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.base import Manager
+from embodichain.lab.gym.envs.managers.base import Manager, TermEnv
 from embodichain.lab.gym.envs.managers.cfg import DatasetCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms
-from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.utils.doors import face
 
 __all__ = ["LeRobotRecorder"]  # noqa: F822 (resolved by __getattr__)

@@ -9,11 +9,9 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from embodichain.lab.gym.envs.managers.base import Functor, Manager, Term
-from embodichain.lab.gym.envs.managers.cfg import EventCfg
+from embodichain.lab.gym.envs.managers.base import Functor, Manager, Term, TermEnv
+from embodichain.lab.gym.envs.managers.cfg import BLOCK_MODULES, EventCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms
-from embodichain.lab.gym.envs.managers.modules import BLOCK_MODULES
-from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import collected, raise_problems

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from pydantic import NonNegativeInt
 from torch import Tensor
 from typing_extensions import override
 
-from embodichain.lab.gym.envs.managers.affordances import (
-    prepare_extra_attr,
-    register_entity_attrs,
-    register_entity_pose,
-    register_info_to_env,
-)
-from embodichain.lab.gym.envs.managers.base import Functor
-from embodichain.lab.gym.envs.managers.cfg import GroupEntity, Range3, RigidEntity, Vec3
-from embodichain.lab.gym.envs.managers.randomization.draws import draw
-from embodichain.lab.gym.envs.managers.randomization.physics import entity_uid
-from embodichain.lab.gym.envs.managers.term_env import TermEnv
+from embodichain.lab.gym.envs.managers.base import Functor, TermEnv
+from embodichain.lab.gym.envs.managers.cfg import GroupEntity, Range3, RigidEntity, SceneEntityCfg, Vec3
+from embodichain.lab.gym.envs.managers.randomization.physics import draw, entity_uid
 from embodichain.lab.sim import SimulationManager
+from embodichain.lab.sim.math import pose_from_row, row_from_pose
+from embodichain.lab.sim.objects import Marker, Robot
 from embodichain.utils import ConfigError
 from embodichain.utils.constants import constant
+from embodichain.utils.errors import unknown_name
+from embodichain.utils.validation import from_dict
 
 __all__ = [
     "drop_rigid_object_group_sequentially",
@@ -109,3 +105,208 @@ def _meshes(folder_path: str) -> list[Path]:
         kinds = " or ".join(_MESHES)
         raise ConfigError(f"replace_assets_from_group: folder_path: no {kinds} file '{pattern}' in {folder.resolve()}")
     return found
+
+
+_EXTRA = "extra_attrs"
+_POSE_OF_OBJECT = "_pose_object"
+
+
+def prepare_extra_attr(env: TermEnv, env_ids: Tensor, attrs: list[dict[str, Any]]) -> None:
+    """Give entities further attributes, stored in ``env.extra_attrs`` by uid.
+
+    Each entry of ``attrs`` has ``name``; ``entity_cfg`` or ``entity_uids`` (a list, a name, ``"all_objects"`` or
+    ``"all_robots"``); and ``mode``: ``"static"`` with a ``value``, or ``"callable"`` with ``func_name``, a method of
+    the entity or of its ``physics``, such as ``"get_mass"``, and ``func_kwargs``.
+
+    Args:
+        attrs: the attributes.
+    """
+    for i, attr in enumerate(attrs):
+        place = f"prepare_extra_attr: attrs[{i}]"
+        missing = {"name"} - attr.keys()
+        if missing or not ({"entity_cfg", "entity_uids"} & attr.keys()):
+            raise ConfigError(f"{place}: needs 'name', and 'entity_cfg' or 'entity_uids', got {sorted(attr)}")
+        uids = [attr["entity_cfg"]["uid"]] if "entity_cfg" in attr else _resolve_uids(env, attr["entity_uids"])
+        for uid in uids:
+            value = _extra_value(env.sim.get_asset(uid), attr, place)
+            _store(env, env_ids, _dictionary(env, _EXTRA).setdefault(uid, {}), attr["name"], value)
+
+
+def register_entity_attrs(
+    env: TermEnv,
+    env_ids: Tensor,
+    entity_cfg: SceneEntityCfg,
+    registration: str = "affordance_datas",
+    attrs: Sequence[str] = (),
+    prefix: bool = True,
+) -> None:
+    """Store attributes of an entity: its own, its ``physics``' (``mass``, ...), or ``prepare_extra_attr``'s.
+
+    Args:
+        entity_cfg: the entity.
+        registration: the environment's attribute to store them in.
+        attrs: names of the attributes.
+        prefix: store them as ``<uid>_<name>``, else by their names.
+    """
+    asset = env.sim.get_asset(entity_cfg.uid)
+    extra = _dictionary(env, _EXTRA).get(entity_cfg.uid, {})
+    for name in attrs:
+        value = extra[name] if name in extra else _own_attribute(asset, name)
+        if value is None:
+            known = [*extra, *(n.removeprefix("get_") for n in dir(getattr(asset, "physics", None)) if n[:4] == "get_")]
+            raise ConfigError(f"register_entity_attrs: {unknown_name(f'attribute of {entity_cfg.uid!r}', name, known)}")
+        key = f"{entity_cfg.uid}_{name}" if prefix else name
+        _store(env, env_ids, _dictionary(env, registration), key, value)
+
+
+def register_entity_pose(
+    env: TermEnv,
+    env_ids: Tensor,
+    entity_cfg: SceneEntityCfg,
+    registration: str = "affordance_datas",
+    compute_relative: bool | list[str] | str = "all_robots",
+    compute_pose_object_to_arena: bool = True,
+    to_matrix: bool = True,
+) -> None:
+    """Store the pose of an entity as ``<uid>_pose``; of a robot the tool's pose, as ``<control part>_pose``.
+
+    Poses of other entities in its frame are stored as ``<other>_pose_<uid>``. Poses in its own frame that
+    ``prepare_extra_attr`` gave it, ``<name>_pose_object``, are stored as ``<uid>_<name>_pose_object``, and in the
+    environment's frame as ``<uid>_<name>_pose``.
+
+    Args:
+        entity_cfg: the entity; ``control_parts`` names the robot part with the tool, None: ``arm``.
+        registration: the environment's attribute to store them in.
+        compute_relative: the other entities: all, none, ``"all_objects"``, ``"all_robots"``, or their names.
+        compute_pose_object_to_arena: store the poses in the environment's frame, too.
+        to_matrix: [N, 4, 4], else [N, 7] (position m, quaternion wxyz).
+    """
+    name, pose = _pose_of(env, entity_cfg)
+    notes = {f"{name}_pose": pose}
+    inverse = _inverse(pose)
+    for other in _relatives(env, compute_relative):
+        if other != entity_cfg.uid:
+            asset = env.sim.get_asset(other)
+            assert not isinstance(asset, Marker)
+            notes[f"{other}_pose_{name}"] = inverse @ asset.get_local_pose(to_matrix=True)
+    for key, value in _dictionary(env, _EXTRA).get(entity_cfg.uid, {}).items():
+        if key.endswith(_POSE_OF_OBJECT):
+            local = torch.as_tensor(value, dtype=torch.float32, device=env.device)
+            local = pose_from_row(local.reshape(-1, 7)) if local.shape[-1] == 7 else local.reshape(-1, 4, 4)
+            notes[f"{entity_cfg.uid}_{key}"] = local.expand(env.num_envs, 4, 4)
+            if compute_pose_object_to_arena:
+                arena = f"{key.removesuffix(_POSE_OF_OBJECT)}_pose"
+                notes[f"{entity_cfg.uid}_{arena}"] = pose @ local
+    for key, matrix in notes.items():
+        value = matrix if to_matrix else row_from_pose(matrix)
+        _store(env, env_ids, _dictionary(env, registration), key, value)
+
+
+def register_info_to_env(
+    env: TermEnv,
+    env_ids: Tensor,
+    registry: list[dict[str, Any]],
+    registration: str = "affordance_datas",
+    sim_update: bool = True,
+) -> None:
+    """Store attributes and poses of several entities.
+
+    Each entry of ``registry`` has ``entity_cfg``; ``attrs`` and ``prefix`` as :func:`register_entity_attrs` takes them;
+    and ``pose_register_params``, the parameters of :func:`register_entity_pose`.
+
+    Args:
+        registry: the entities.
+        registration: the environment's attribute to store them in.
+        sim_update: let the entities come to rest before: 100 physics substeps of these environments.
+    """
+    if sim_update:
+        env.sim.update(100, env_ids)
+    for i, entry in enumerate(registry):
+        if "entity_cfg" not in entry:
+            raise ConfigError(f"register_info_to_env: registry[{i}].entity_cfg: required, but missing")
+        entity = from_dict(SceneEntityCfg, entry["entity_cfg"], f"register_info_to_env: registry[{i}].entity_cfg")
+        if "attrs" in entry:
+            register_entity_attrs(env, env_ids, entity, registration, entry["attrs"], entry.get("prefix", True))
+        if "pose_register_params" in entry:
+            register_entity_pose(env, env_ids, entity, registration, **entry["pose_register_params"])
+
+
+def _dictionary(env: TermEnv, name: str) -> dict[str, Any]:
+    """Return the environment's attribute, created if missing."""
+    if not hasattr(env, name):
+        setattr(env, name, {})
+    found: dict[str, Any] = getattr(env, name)
+    return found
+
+
+def _store(env: TermEnv, env_ids: Tensor, notes: dict[str, Any], key: str, value: Any) -> None:
+    """Store a value; of a tensor [N, ...] that exists already only the rows of environments [n]."""
+    before = notes.get(key)
+    if isinstance(value, Tensor) and isinstance(before, Tensor) and before.shape == value.shape:
+        value = before.index_copy(0, env_ids, value[env_ids])
+    notes[key] = value
+
+
+def _resolve_uids(env: TermEnv, uids: str | Sequence[str]) -> list[str]:
+    match uids:
+        case "all_objects":
+            return [*sorted(env.sim.rigid_objects), *sorted(env.sim.articulations)]
+        case "all_robots":
+            return sorted(env.sim.robots)
+        case str():
+            return [uids]
+    return list(uids)
+
+
+def _relatives(env: TermEnv, which: bool | Sequence[str]) -> list[str]:
+    if isinstance(which, bool):
+        return _resolve_uids(env, "all_objects") + _resolve_uids(env, "all_robots") if which else []
+    return _resolve_uids(env, which)
+
+
+def _extra_value(asset: object, attr: Mapping[str, Any], place: str) -> Any:
+    mode: Literal["static", "callable"] = attr.get("mode", "static")
+    if mode == "static":
+        if "value" not in attr:
+            raise ConfigError(f"{place}.value: required, but missing")
+        return attr["value"]
+    if mode != "callable":
+        raise ConfigError(f"{place}.mode: must be 'static' or 'callable', got {mode!r}")
+    name = attr.get("func_name", "")
+    for owner in (asset, getattr(asset, "physics", None)):
+        method = getattr(owner, name, None)
+        if name and not name.startswith("_") and callable(method):
+            return method(**attr.get("func_kwargs", {}))
+    known = [n for owner in (asset, getattr(asset, "physics", None)) for n in dir(owner) if n.startswith("get_")]
+    raise ConfigError(f"{place}.func_name: {unknown_name('method', name, known)}")
+
+
+def _own_attribute(asset: object, name: str) -> Any:
+    """Return an attribute of an entity or its physics, or the result of a ``get_<name>``; None: there is none."""
+    for owner in (asset, getattr(asset, "physics", None)):
+        if not name.startswith("_") and getattr(owner, name, None) is not None:
+            return getattr(owner, name)
+        getter = getattr(owner, f"get_{name}", None)
+        if getter is not None:
+            return getter()
+    return None
+
+
+def _pose_of(env: TermEnv, entity: SceneEntityCfg) -> tuple[str, Tensor]:
+    """Return the name under which a pose is stored, and the pose [N, 4, 4]."""
+    asset = env.sim.get_asset(entity.uid)
+    if isinstance(asset, Robot):
+        parts = entity.control_parts or "arm"
+        part = parts if isinstance(parts, str) else parts[0]
+        return part, asset.get_eef_pose(part)
+    assert not isinstance(asset, Marker)
+    return entity.uid, asset.get_local_pose(to_matrix=True)
+
+
+def _inverse(pose: Tensor) -> Tensor:
+    """Return the inverses of poses [N, 4, 4]."""
+    inverse = torch.zeros_like(pose)
+    inverse[:, 3, 3] = 1.0
+    inverse[:, :3, :3] = pose[:, :3, :3].mT
+    inverse[:, :3, 3] = -(pose[:, :3, :3].mT @ pose[:, :3, 3:]).squeeze(2)
+    return inverse

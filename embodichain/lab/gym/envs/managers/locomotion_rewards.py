@@ -14,7 +14,7 @@ from tensordict import TensorDict
 from torch import Tensor
 from typing_extensions import override
 
-from embodichain.lab.gym.envs.managers.base import Functor
+from embodichain.lab.gym.envs.managers.base import Functor, TermEnv
 from embodichain.lab.gym.envs.managers.cfg import (
     BASE_VELOCITY,
     CommandName,
@@ -24,8 +24,7 @@ from embodichain.lab.gym.envs.managers.cfg import (
     PositiveShare,
     SensorName,
 )
-from embodichain.lab.gym.envs.managers.locomotion_state import gait_clock, height_above_ground, is_moving
-from embodichain.lab.gym.envs.managers.term_env import TermEnv
+from embodichain.lab.gym.envs.managers.state_values import gait_clock, height_above_ground, is_moving
 from embodichain.lab.sim.model.drives import match_names
 from embodichain.utils.constants import constant
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.term_env import TermEnv
+from embodichain.lab.gym.envs.managers.base import TermEnv
 
 __all__ = ["Measurement", "Recipe", "deployed_as", "measured", "recipe_of"]
 

@@ -14,12 +14,10 @@ from typing import Any
 from torch import Tensor
 from typing_extensions import override
 
-from embodichain.lab.gym.envs.managers.adapters import takes_observation
-from embodichain.lab.gym.envs.managers.base import Manager, Term
+from embodichain.lab.gym.envs.managers.base import Manager, Term, TermEnv, takes_observation
 from embodichain.lab.gym.envs.managers.cfg import ObservationCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms, leaving_unchanged, wrong_return
 from embodichain.lab.gym.envs.managers.measurements import Recipe, recipe_of
-from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.observations import nested_observation

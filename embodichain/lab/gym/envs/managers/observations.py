@@ -12,14 +12,11 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from embodichain.lab.gym.envs.managers.base import Functor
-from embodichain.lab.gym.envs.managers.camera_observations import (
-    compute_exteroception,
-    compute_semantic_mask,
-    get_sensor_intrinsics,
-    get_sensor_pose_in_robot_frame,
-)
+from embodichain.lab.gym.envs.managers.base import Functor, TermEnv
 from embodichain.lab.gym.envs.managers.cfg import (
+    ALL_SENSORS,
+    CameraEntity,
+    CameraName,
     FunctorCfg,
     Interval,
     JointedEntity,
@@ -27,10 +24,11 @@ from embodichain.lab.gym.envs.managers.cfg import (
     RigidEntity,
     SceneEntityCfg,
 )
-from embodichain.lab.gym.envs.managers.targets import offset_to_target, target_pose
-from embodichain.lab.gym.envs.managers.term_env import TermEnv
-from embodichain.lab.sim.math import row_from_pose
-from embodichain.lab.sim.objects import Marker
+from embodichain.lab.gym.envs.managers.state_values import offset_to_target, target_pose
+from embodichain.lab.sim.math import pose_from_pos_quat, row_from_pose
+from embodichain.lab.sim.objects import Marker, Robot
+from embodichain.lab.sim.sensors import Camera, StereoCamera
+from embodichain.utils import configclass
 
 __all__ = [
     "compute_exteroception",
@@ -224,3 +222,156 @@ def get_articulation_joint_drive(env: TermEnv, entity_cfg: JointedEntity) -> dic
 
 def _finite(limits: Tensor) -> Tensor:
     return torch.where(torch.isfinite(limits), limits, torch.zeros_like(limits))
+
+
+@configclass
+class ExteroceptionSource:
+    """A pose around which points are projected into an image."""
+
+    type: Literal["robot", "affordance"]
+    """A control part's tool pose, or a pose that is stored under a key."""
+    control_part: str = "arm"
+    """The control part, with ``robot``."""
+    offset: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """Offset subtracted from the tool's position, in its own frame, m, with ``robot``."""
+    obj_uid: str = ""
+    """Rigid body that is the pose's frame, with ``affordance``."""
+    key: str = ""
+    """Name of the pose with ``affordance``: [4, 4] or [N, 4, 4], in ``env.affordance_datas``; the identity if
+    missing."""
+    is_arena_coord: bool = False
+    """Whether the pose is in the environment's frame instead, with ``affordance``."""
+    follow_eef: bool | str = False
+    """Points along y keep to the gripper's opening: a control part's, or with true that of the part named like
+    this one with ``eef`` for ``arm``, else of ``hand``."""
+
+
+def get_sensor_pose_in_robot_frame(
+    env: TermEnv, entity_cfg: CameraEntity, robot_uid: str | None = None, is_right: bool = False
+) -> Tensor:
+    """Return a camera's pose in the frame of a robot's base, [N, 4, 4]; it looks along -z, and +y is up in its image.
+
+    Args:
+        entity_cfg: the camera.
+        robot_uid: the robot; None: the environment's.
+        is_right: use a stereo camera's right one.
+    """
+    robot = env.robot if robot_uid is None else env.sim.get_robot(robot_uid)
+    base = torch.linalg.inv(_base_pose(env, robot))
+    return base @ _camera(env, entity_cfg.uid, is_right).get_arena_pose(to_matrix=True)
+
+
+def get_sensor_intrinsics(env: TermEnv, entity_cfg: CameraEntity, is_right: bool = False) -> Tensor:
+    """Return a camera's matrix, [N, 3, 3], pixels.
+
+    Args:
+        entity_cfg: the camera.
+        is_right: use a stereo camera's right one.
+    """
+    return _camera(env, entity_cfg.uid, is_right).get_intrinsics()
+
+
+def compute_semantic_mask(
+    env: TermEnv, entity_cfg: CameraEntity, foreground_uids: list[str], is_right: bool = False
+) -> Tensor:
+    """Return a camera's masks of background, foreground and robot, [N, H, W, 3] uint8, 0 or 1; needs ``enable_mask``.
+
+    Args:
+        entity_cfg: the camera.
+        foreground_uids: the entities in the foreground; all else but the robot is background.
+        is_right: use a stereo camera's right one.
+    """
+    camera = _camera(env, entity_cfg.uid, is_right)
+    mask = camera.get_data()["mask"]
+    numbers = torch.tensor([camera.mask_numbers[uid] for uid in foreground_uids], dtype=mask.dtype, device=mask.device)
+    foreground = torch.isin(mask, numbers)
+    robot = mask == camera.mask_numbers[env.robot.uid]
+    return torch.stack((~(foreground | robot), foreground, robot), dim=-1).to(torch.uint8)
+
+
+def compute_exteroception(
+    env: TermEnv,
+    descriptor: dict[CameraName, list[ExteroceptionSource]],
+    x_interval: float = 0.02,
+    y_interval: float = 0.02,
+    kpnts_number: int = 12,
+    groups: int | None = None,
+) -> Tensor:
+    """Return the image positions of points around poses, [N, P, 2], as parts of width and height, within 0 to 1.
+
+    Around each pose there are 1 + 2 ``kpnts_number`` points: itself, then some along its x axis, then along its y axis.
+    Points beyond the edge are put on it. The order is: cameras (of a stereo camera the left, then the right one),
+    sources, points.
+
+    Args:
+        descriptor: sources by camera; ``all_sensors`` stands for every camera.
+        x_interval: furthest points along x, m.
+        y_interval: the same along y.
+        kpnts_number: points along each axis.
+        groups: accepted; the number follows from the sources.
+    """
+    points = []
+    for uid, sources in descriptor.items():
+        for sensor in env.sim.sensors.values() if uid == ALL_SENSORS else [env.sim.get_sensor(uid)]:
+            at = [_around(env, source, x_interval, y_interval, kpnts_number) for source in sources]
+            for camera in [sensor, sensor.right] if isinstance(sensor, StereoCamera) else [sensor]:
+                points.append(_project(camera, torch.cat(at, dim=1)))
+    return torch.cat(points, dim=1)
+
+
+def _camera(env: TermEnv, uid: str, is_right: bool) -> Camera:
+    sensor = env.sim.get_sensor(uid)
+    return sensor.right if is_right and isinstance(sensor, StereoCamera) else sensor
+
+
+def _base_pose(env: TermEnv, robot: Robot) -> Tensor:
+    """Return the pose of the body that a robot's joints hang on, [N, 4, 4]."""
+    model, backend = env.sim.model, env.sim.backend
+    joint = model.joint(f"{robot.uid}/{robot.joint_names[0]}")
+    body = int(model.body_rootid[int(joint.bodyid[0])])
+    return pose_from_pos_quat(backend.read("xpos")[:, body], backend.read("xquat")[:, body])
+
+
+def _around(env: TermEnv, source: ExteroceptionSource, x: float, y: float, count: int) -> Tensor:
+    """Return points around a source's pose in the environment's frame, [N, 1 + 2 count, 3]."""
+    pose = _source_pose(env, source)
+    steps = torch.linspace(-1.0, 1.0, count, device=env.device)
+    offsets = torch.zeros(env.num_envs, 1 + 2 * count, 3, device=env.device)
+    offsets[:, 1 : 1 + count, 0] = x * steps
+    offsets[:, 1 + count :, 1] = y * steps * _opening(env, source)
+    return pose[:, None, :3, 3] + offsets @ pose[:, :3, :3].transpose(1, 2)
+
+
+def _source_pose(env: TermEnv, source: ExteroceptionSource) -> Tensor:
+    if source.type == "robot":
+        pose = env.robot.get_eef_pose(source.control_part).clone()
+        pose[:, :3, 3] -= pose[:, :3, :3] @ torch.tensor(source.offset, device=env.device)
+        return pose
+    stored = getattr(env, "affordance_datas", {}).get(source.key, torch.eye(4))
+    pose = torch.as_tensor(stored, dtype=torch.float32, device=env.device).expand(env.num_envs, 4, 4)
+    return pose if source.is_arena_coord else env.sim.get_rigid_object(source.obj_uid).get_local_pose(True) @ pose
+
+
+def _opening(env: TermEnv, source: ExteroceptionSource) -> Tensor | float:
+    """Return the gripper's opening, [N, 1], 0 to 1; 1 if the points do not follow it."""
+    if not source.follow_eef:
+        return 1.0
+    part = source.follow_eef
+    if not isinstance(part, str):
+        named_alike = source.control_part.replace("arm", "eef")
+        part = named_alike if named_alike in env.robot.control_parts else "hand"
+    first = env.robot.get_joint_ids(part)[0]
+    return env.robot.get_qpos()[:, first, None] / env.robot.body_data.qpos_limits[:, first, 1, None]
+
+
+def _project(camera: Camera, points: Tensor) -> Tensor:
+    """Project points [N, P, 3] of the environment's frame into an image, [N, P, 2], 0 to 1."""
+    pose = camera.get_arena_pose(to_matrix=True)
+    seen = (points - pose[:, None, :3, 3]) @ pose[:, :3, :3]
+    # From OpenGL's axes to OpenCV's, with y down and z forward.
+    ahead = (-seen[..., 2:]).clamp(min=1e-8)
+    matrix = camera.get_intrinsics()
+    focal, centre = matrix[:, None, [0, 1], [0, 1]], matrix[:, None, [0, 1], [2, 2]]
+    pixels = focal * seen[..., :2] * torch.tensor([1.0, -1.0], device=seen.device) / ahead + centre
+    size = torch.tensor([camera.cfg.width, camera.cfg.height], dtype=torch.float32, device=seen.device)
+    return (pixels / size).clamp(0.0, 1.0)

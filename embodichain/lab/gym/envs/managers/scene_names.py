@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from embodichain.lab.gym.envs.managers.base import TermEnv
 from embodichain.lab.gym.envs.managers.cfg import (
     ALL_SENSORS,
     GROUND_UID,
@@ -19,7 +20,6 @@ from embodichain.lab.gym.envs.managers.cfg import (
     LinkNumbers,
     SceneEntityCfg,
 )
-from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.lab.sim.model.drives import match_names
 from embodichain.utils.errors import collected, nearest
 

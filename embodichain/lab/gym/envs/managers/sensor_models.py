@@ -7,20 +7,20 @@ computes histories itself; noise and delays are the real sensors' own there. Sha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import torch
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import AfterValidator, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic_core import PydanticCustomError
 from torch import Tensor
 from typing_extensions import override
 
-from embodichain.lab.gym.envs.managers.base import Functor
+from embodichain.lab.gym.envs.managers.base import Functor, TermEnv
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, ObservationCfg
-from embodichain.lab.gym.envs.managers.delay_line import Delay, draw_delay, frames_for, push, read
 from embodichain.lab.gym.envs.managers.measurements import Recipe, deployed_as
-from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.constants import constant
+from embodichain.utils.random import CounterRandom
 
 __all__ = ["observation_delay", "observation_history", "observation_noise"]
 
@@ -119,3 +119,39 @@ class observation_history(Functor):  # noqa: N801 (named like a function, as con
         lags = torch.minimum(lags, self._count[:, None])
         self._count = self._count + 1
         return read(self._frames, lags).flatten(1)
+
+
+def _check_delay(delay: tuple[int, int]) -> tuple[int, int]:
+    if delay[0] > delay[1]:
+        problem = "must be [lowest, highest] in control steps, with the lowest not above the highest"
+        raise PydanticCustomError("range", "{problem}", {"problem": problem})
+    return delay
+
+
+Delay = Annotated[tuple[NonNegativeInt, NonNegativeInt], AfterValidator(_check_delay)]
+"""``[lowest, highest]`` number of control steps."""
+
+
+def draw_delay(random: CounterRandom, env_ids: Tensor, delay: Delay) -> Tensor:
+    """Return whole numbers of control steps from lowest to highest, equally likely, [n] int64."""
+    lowest, highest = delay
+    return (lowest + random.uniform(env_ids, 0.0, float(highest - lowest + 1), 1)[:, 0].floor()).long()
+
+
+def frames_for(frames: Tensor, value: Tensor, length: int) -> Tensor:
+    """Return frames [N, K, ...] as they are, or K = ``length`` zeros for values [N, ...] where there are none yet."""
+    return frames if frames.shape[1] else value.new_zeros(len(value), length, *value.shape[1:])
+
+
+def push(frames: Tensor, value: Tensor) -> Tensor:
+    """Return frames [N, K, ...] with a value [N, ...] as the newest, without the oldest."""
+    return torch.cat((frames[:, 1:], value[:, None]), dim=1)
+
+
+def read(frames: Tensor, lag: Tensor) -> Tensor:
+    """Return the frames from ``lag`` steps ago, for lags [N] or [N, L]: [N, ...] or [N, L, ...]; 0 is the newest.
+
+    A lag up to the number of values before in the episode reads none of an older one.
+    """
+    rows = torch.arange(len(frames), device=frames.device).view(-1, *[1] * (lag.dim() - 1))
+    return frames[rows, frames.shape[1] - 1 - lag]

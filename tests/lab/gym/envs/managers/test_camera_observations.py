@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from embodichain.ext.gymnasium.vector_env import GymnasiumVectorEnv
-from embodichain.lab.gym.envs.managers.camera_observations import (
+from embodichain.lab.gym.envs.managers.cfg import SceneEntityCfg
+from embodichain.lab.gym.envs.managers.observations import (
     ExteroceptionSource,
     compute_exteroception,
     compute_semantic_mask,
     get_sensor_intrinsics,
     get_sensor_pose_in_robot_frame,
 )
-from embodichain.lab.gym.envs.managers.cfg import SceneEntityCfg
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
 from embodichain.lab.sim.sensors import Camera
 from embodichain.utils.observations import flatten_dict_observation

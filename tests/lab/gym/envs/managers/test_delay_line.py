@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.delay_line import draw_delay, frames_for, push, read
+from embodichain.lab.gym.envs.managers.sensor_models import draw_delay, frames_for, push, read
 from embodichain.utils.random import CounterRandom
 
 FRAMES = torch.tensor([[[1.0], [2.0], [3.0]], [[4.0], [5.0], [6.0]]])

@@ -14,7 +14,7 @@ from torch import Tensor
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers import rewards
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, RewardCfg, SceneEntityCfg
-from embodichain.lab.gym.envs.managers.reward_manager import RewardManager
+from embodichain.lab.gym.envs.managers.rewards import RewardManager
 from embodichain.lab.sim.math import quat_from_euler
 from embodichain.utils import ConfigError
 from tests.lab.originals import PUSH_CUBE

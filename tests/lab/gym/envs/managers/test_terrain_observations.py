@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from embodichain.lab.gym.envs import EmbodiedEnv
-from embodichain.lab.gym.envs.managers.locomotion_observations import base_height
-from embodichain.lab.gym.envs.managers.terrain_observations import height_scan
+from embodichain.lab.gym.envs.managers.locomotion_observations import base_height, height_scan
 from embodichain.lab.sim.math import quat_from_euler
 from embodichain.utils import ConfigError
 from tests.lab.terrain_scenes import ball_env

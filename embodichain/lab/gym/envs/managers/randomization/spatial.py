@@ -11,6 +11,7 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
+from embodichain.lab.gym.envs.managers.base import TermEnv
 from embodichain.lab.gym.envs.managers.cfg import (
     ArticulationEntity,
     JointIds,
@@ -20,12 +21,19 @@ from embodichain.lab.gym.envs.managers.cfg import (
     RigidEntity,
     RobotEntity,
 )
-from embodichain.lab.gym.envs.managers.randomization.draws import draw, draw_pose, euler_degrees
-from embodichain.lab.gym.envs.managers.randomization.physics import named_joints
-from embodichain.lab.gym.envs.managers.term_env import TermEnv
+from embodichain.lab.gym.envs.managers.randomization.physics import draw, draw_pose, euler_degrees, named_joints
 from embodichain.lab.sim.math import matrix_from_quat, pose_from_pos_matrix, pose_from_row
 from embodichain.utils import ConfigError
 from embodichain.utils.constants import constant
+
+__all__ = [
+    "planner_grid_cell_sampler",
+    "randomize_articulation_root_pose",
+    "randomize_rigid_object_pose",
+    "randomize_robot_eef_pose",
+    "randomize_robot_qpos",
+    "randomize_target_pose",
+]
 
 
 def randomize_rigid_object_pose(

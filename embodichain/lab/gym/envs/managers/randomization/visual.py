@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from embodichain.lab.gym.envs.managers.base import Functor
+from embodichain.lab.gym.envs.managers.base import Functor, TermEnv
 from embodichain.lab.gym.envs.managers.cfg import (
     GROUND_UID,
     CameraEntity,
@@ -22,13 +22,23 @@ from embodichain.lab.gym.envs.managers.cfg import (
     RigidEntity,
     SceneEntityCfg,
 )
-from embodichain.lab.gym.envs.managers.randomization.draws import draw, draw_number
-from embodichain.lab.gym.envs.managers.term_env import TermEnv
+from embodichain.lab.gym.envs.managers.randomization.physics import draw, draw_number
 from embodichain.lab.sim.cfg import EmissionLightCfg, VisualMaterialCfg
 from embodichain.lab.sim.math import matrix_from_euler, matrix_from_quat, pose_from_pos_matrix
 from embodichain.lab.sim.model.surroundings import ambient_of
 from embodichain.utils import logger
 from embodichain.utils.rows import row_numbers
+
+__all__ = [
+    "randomize_camera_extrinsics",
+    "randomize_camera_intrinsics",
+    "randomize_emission_light",
+    "randomize_light",
+    "randomize_visual_material",
+    "set_rigid_object_group_visual_material",
+    "set_rigid_object_visual_material",
+]
+
 
 Vec3 = tuple[float, float, float]
 Range1 = tuple[float, float]

@@ -6,11 +6,11 @@ from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
 from embodichain.lab.gym.envs.scene_env import SceneEnv
 from embodichain.lab.gym.envs.tasks.rl.cart_pole import CartPoleEnv
+from embodichain.lab.gym.envs.tasks.rl.colored_cubes import PushColoredCubeEnv
 from embodichain.lab.gym.envs.tasks.rl.locomotion import G1FlatEnv, Go2FlatEnv, Go2RoughEnv, LocomotionEnv
 from embodichain.lab.gym.envs.tasks.rl.manipulate_cubes import ManipulateCubesEnv
 from embodichain.lab.gym.envs.tasks.rl.open_drawer import OpenDrawerEnv
 from embodichain.lab.gym.envs.tasks.rl.pick_cube import PickCubeEnv
-from embodichain.lab.gym.envs.tasks.rl.push_colored_cube import PushColoredCubeEnv
 from embodichain.lab.gym.envs.tasks.rl.push_cube import PushCubeEnv
 from embodichain.lab.gym.envs.tasks.rl.reach import ReachEnv
 from embodichain.lab.gym.registry import get_env_spec, register_env

@@ -13,7 +13,7 @@ from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.actions import EefPositionTerm
 from embodichain.lab.gym.envs.tasks.rl.colored_cubes import ColoredCubesEnv
 from embodichain.lab.gym.envs.tasks.rl.defaults import default_cfg
-from embodichain.lab.gym.envs.tasks.rl.grasps import expert_arm, finger_problems, is_gripped
+from embodichain.lab.gym.envs.tasks.rl.pick_cube import expert_arm, finger_problems, is_gripped
 from embodichain.lab.gym.registry import register_env
 from embodichain.lab.sim.objects import cached_per_state
 

@@ -8,7 +8,7 @@ from pydantic import PositiveFloat
 from torch import Tensor
 
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
-from embodichain.lab.gym.envs.managers.targets import range_to_target
+from embodichain.lab.gym.envs.managers.state_values import range_to_target
 from embodichain.lab.gym.envs.tasks.rl.defaults import default_cfg
 from embodichain.lab.gym.registry import register_env
 from embodichain.lab.sim.cfg import MarkerCfg
