@@ -13,7 +13,7 @@ from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms
 from embodichain.utils import ConfigError
 
-JOINT_KINDS = frozenset({"qpos", "qvel", "qf"})
+_JOINT_KINDS = frozenset({"qpos", "qvel", "qf"})
 """Kinds of targets of joints."""
 _DRIVES = {"qpos": "qpos", "qvel": "qvel", "qf": "qf", "eef_pose": "qpos"}
 """Kind of the targets by the ``input_key`` of a term written for EmbodiChain, which converts poses itself."""
@@ -39,9 +39,6 @@ class ActionManager(Manager):
         self._post = {name: term for name, term in terms.items() if term.cfg.mode == "post"}
         self._targets = {name: _joint_targets(term, name) for name, term in terms.items()}
         self._is_first = True  # the next action
-        for term in self._post.values():
-            if not term.kind:
-                raise ConfigError(f"env.actions: {type(term).__name__} is of mode 'post', so that it needs a kind")
         if not self.terms:
             raise ConfigError("env.actions: at least one action term is needed")
         _check_joints(self.terms)
@@ -141,9 +138,9 @@ def _check_result(place: str, term: ActionTerm, result: object, num_envs: int) -
     what, kind, shape = f"{place}: {type(term).__name__}.process_action", term.kind, [num_envs, len(term.joint_ids)]
     if not isinstance(result, Mapping):
         raise ConfigError(f"{what} must return a dict of tensors, {{'qpos': [N, J]}}, not {kind_of(result)}")
-    if not kind and (moving := _DRIVES.keys() & result.keys()):
-        raise ConfigError(f'{what} returns {moving}, but its class has no kind: write kind = "qpos" there')
-    if kind in JOINT_KINDS:
+    if not kind and (moving := sorted({*_JOINT_KINDS, "ctrl"} & result.keys())):
+        raise ConfigError(f"{what} returns {moving}, but its class has no kind: write kind = {moving[0]!r} there")
+    if kind in _JOINT_KINDS:
         target = result.get(kind)
         sizes = [1] * (2 - target.dim()) + list(target.shape) if isinstance(target, Tensor) else []
         if len(sizes) != 2 or any(size not in (1, wanted) for size, wanted in zip(sizes, shape, strict=True)):

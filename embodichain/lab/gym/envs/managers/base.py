@@ -215,8 +215,6 @@ class CommandTerm(Functor):
 
     def __init__(self, cfg: CommandCfg, env: TermEnv) -> None:
         super().__init__(cfg, env)
-        if not hasattr(self, "size"):
-            raise ConfigError(f"func: {type(self).__qualname__} has no 'size', the length of the command")
         self._held: Tensor | None = None
         self.command: Tensor = torch.zeros(env.num_envs, self.size, device=env.device)
         self.tracked: Tensor = self.command

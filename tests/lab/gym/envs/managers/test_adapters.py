@@ -215,13 +215,6 @@ class Speed(Shift):
         return action * self._scale
 
 
-class Wrong(Shift):
-    """Too few joints."""
-
-    def process_action(self, action: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
-        return action[:, :1]
-
-
 class Unknown(Shift):
     """No kind that there is."""
 
@@ -263,14 +256,7 @@ def test_input_key_says_which_targets_they_are() -> None:
     assert env.action_manager.terms["term"].kind == "qvel"
 
 
-def test_action_term_of_a_wrong_shape_or_kind_is_refused_in_a_line() -> None:
-    env = acting(Wrong, control_parts=["arm", "hand"])
-    message = (
-        r"^env\.actions\.term: Wrong\.process_action must return 'qpos' for the term's joints or all of the robot's, "
-        r"\[2, 2\] or \[2, 2\], as a tensor or by that name, not a tensor \[2, 1\]"
-    )
-    with pytest.raises(ConfigError, match=message):
-        env.step(torch.zeros(2, 2))
+def test_action_term_of_another_kind_is_refused() -> None:
     message = r"^env\.actions\.term: Unknown\.input_key is 'torque', not one of \['qpos', 'qvel', 'qf', 'eef_pose'\]$"
     with pytest.raises(ConfigError, match=message):
         acting(Unknown)
