@@ -111,7 +111,9 @@ def page() -> str:
 
 def is_term(module: Any, name: str) -> bool:
     """Return whether a public name of a module is a term."""
-    return callable(getattr(module, name)) and getattr(module, name).__module__.startswith((MANAGERS, "embodichain.ext."))
+    return callable(getattr(module, name)) and getattr(module, name).__module__.startswith(
+        (MANAGERS, "embodichain.ext.")
+    )
 
 
 def term_text(name: str, term: Any) -> str:

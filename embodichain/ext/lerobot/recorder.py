@@ -14,9 +14,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.ext.lerobot.dataset import LeRobotWriter, check_parquet
-from embodichain.lab.gym.envs.managers.base import Functor
+from embodichain.lab.gym.envs.managers.base import Functor, TermEnv
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg
-from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.observations import column_names, flat_input
