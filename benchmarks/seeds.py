@@ -26,8 +26,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from embodichain.agents.rl.config.named import find_config
-from embodichain.utils.machine import describe_machine
-from embodichain.utils.shipped import shipped_path
+from embodichain.utils.device import describe_machine
+from embodichain.utils.doors import shipped_path
 from embodichain.utils.utility import load_config_file
 
 ROOT = Path(__file__).resolve().parents[1]

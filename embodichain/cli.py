@@ -19,8 +19,7 @@ from embodichain.commands import Command
 from embodichain.utils import doors
 from embodichain.utils.border import OPTION, OPTION_HELP, run_command
 from embodichain.utils.errors import unknown_name
-from embodichain.utils.openmp import limit_openmp_spinning
-from embodichain.utils.printing import open_closed_descriptors
+from embodichain.utils.system import limit_openmp_spinning
 
 COMMANDS: dict[str, Command] = {
     "demo": Command(
@@ -128,7 +127,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(words: Sequence[str]) -> int:
-    open_closed_descriptors()
     limit_openmp_spinning()
     if not words:
         make_parser(()).print_help(sys.stderr)

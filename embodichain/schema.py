@@ -30,8 +30,7 @@ from embodichain.lab.gym.envs.managers.cfg import BLOCK_MODULES, FunctorCfg, Obs
 from embodichain.lab.gym.envs.managers.checks import leading_arguments
 from embodichain.lab.gym.envs.managers.params import read_signature
 from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids
-from embodichain.utils.configclass import is_required
-from embodichain.utils.docs import argument_docs, field_docs, first_line
+from embodichain.utils.configclass import argument_docs, field_docs, first_line, is_required
 from embodichain.utils.module_utils import find_function_from_modules, public_names
 
 Json = dict[str, Any]

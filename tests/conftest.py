@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from embodichain.utils.openmp import limit_openmp_spinning
+from embodichain.utils.system import limit_openmp_spinning
 
 limit_openmp_spinning()  # as the entry points do, before a test imports torch
 
@@ -34,7 +34,7 @@ def _has_offscreen_gl() -> bool:
 if sys.platform == "linux" and _has_offscreen_gl():
     os.environ.setdefault("MUJOCO_GL", "egl")
 
-# Where no folder is trusted, whatever this user trusts (see embodichain/utils/trust.py). It need not exist.
+# Where no folder is trusted, whatever this user trusts (see embodichain/utils/module_utils.py). It need not exist.
 os.environ["XDG_CONFIG_HOME"] = os.path.join(tempfile.gettempdir(), f"embodichain_tests_of_process_{os.getpid()}")
 
 # nohup ignores SIGHUP and a shell's background job SIGINT; the programs that the tests start would inherit that.

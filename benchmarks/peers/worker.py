@@ -20,7 +20,7 @@ from benchmarks.peers.clock import Clock, Iteration
 from benchmarks.peers.setting import Setting, load_setting
 from embodichain.agents.rl.build import build_envs
 from embodichain.lab.gym.envs import EmbodiedEnv
-from embodichain.utils.openmp import limit_openmp_spinning
+from embodichain.utils.system import limit_openmp_spinning
 
 __all__ = ["FLOORS", "LEARNERS", "ROOT", "Job", "process_environment", "run_job"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from embodichain.utils import ConfigError
-from embodichain.utils.extras import install_extra
+from embodichain.utils.doors import install_extra
 
 EXAMPLES = ("bash > ~/.local/share/bash-completion/completions/embodichain", "zsh > ~/.zfunc/_embodichain")
 

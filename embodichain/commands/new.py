@@ -10,7 +10,7 @@ from pathlib import Path
 
 from embodichain.commands.arguments import output_folder
 from embodichain.tools.new import write_task
-from embodichain.utils.extras import install_command
+from embodichain.utils.doors import install_command
 
 EXAMPLES = ("task lift_cube", "task my_reach --into projects")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from embodichain.utils.trust import distrust, trust, trust_command, trusted_folders
+from embodichain.utils.module_utils import distrust, trust, trust_command, trusted_folders
 
 EXAMPLES = ("my_task", "", "--remove my_task")
 

@@ -17,7 +17,7 @@ from embodichain.agents.rl.models.registry import get_policy_class
 from embodichain.agents.rl.train_source import OWN_CONFIG, train_command
 from embodichain.lab.gym.envs.managers.cfg import BLOCK_MODULES
 from embodichain.lab.gym.registry import EnvSpec, get_env_spec, get_registered_env_ids
-from embodichain.utils.docs import first_line
+from embodichain.utils.configclass import first_line
 from embodichain.utils.module_utils import find_function_from_modules, public_names
 
 Row = dict[str, Any]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import sysconfig
@@ -9,11 +10,12 @@ import tempfile
 import textwrap
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import TracebackType
+from typing import Any, TextIO
 
 from embodichain.utils.errors import CommandFailedError, ConfigError, UnavailableError
-from embodichain.utils.printing import discard_unwritten_output
 
 OPTION = "--traceback"
 OPTION_HELP = "print the traceback of an error"
@@ -89,19 +91,99 @@ def _users_frames(error: BaseException) -> list[traceback.FrameSummary]:
 
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:
     """Return the frames that an exception and its causes came through, the innermost first."""
-    return [frame for each in _causes(error) for frame in reversed(traceback.extract_tb(each.__traceback__))]
+    frames: list[traceback.FrameSummary] = []
+    cause: BaseException | None = error
+    while cause is not None:
+        frames += reversed(traceback.extract_tb(cause.__traceback__))
+        cause = cause.__cause__
+    return frames
 
 
 def _is_ours(frame: traceback.FrameSummary) -> bool:
     return Path(frame.filename).resolve().is_relative_to(_PACKAGE)
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__
-
-
 def _say(text: str) -> None:
     with suppress(OSError, ValueError):
         print(text, file=sys.stderr)
+
+
+def format_finite(value: float | None) -> str:
+    """Return a number with four digits, or "not finite" for NaN, infinity and None, which files have for these."""
+    return f"{value:.4g}" if value is not None and math.isfinite(value) else "not finite"
+
+
+class _UnfailingStream:
+    """A text stream that ignores failed writes; all other attributes are the stream's."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write a text; characters that the encoding lacks become escapes such as ``\\xfc``."""
+        with suppress(OSError, ValueError):  # a ValueError where the stream is closed
+            try:
+                self._stream.write(text)
+            except UnicodeEncodeError:
+                encoding = self._stream.encoding
+                self._stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        return len(text)
+
+    def flush(self) -> None:
+        """Write the buffer, as far as possible."""
+        with suppress(OSError, ValueError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def printing_may_fail() -> Iterator[None]:
+    """Let no write to ``sys.stdout`` or ``sys.stderr`` raise inside the block.
+
+    It covers ``print``, ``warnings``, ``logging`` and rich, also in users' code, and can be nested. Failed writes are
+    repeated by the stream's buffer, or lost.
+    """
+    replaced = []
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is not None and not isinstance(stream, _UnfailingStream):
+            own = _UnfailingStream(stream)
+            setattr(sys, name, own)
+            replaced.append((name, own, stream))
+    try:
+        yield
+    finally:
+        for name, own, stream in replaced:
+            if getattr(sys, name) is own:  # else it was replaced inside the block
+                setattr(sys, name, stream)
+
+
+def discard_unwritten_output() -> None:
+    """Discard unwritten output at a program's end; the interpreter would exit with 120 because of it."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except (OSError, ValueError):
+            with suppress(OSError, ValueError):  # a stream without a descriptor, or one that is closed
+                devnull = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(devnull, stream.fileno())
+                os.close(devnull)
+                stream.flush()
+
+
+def end_quietly_when_interrupted() -> None:
+    """Let an uncaught Ctrl-C print one line and no traceback, in a program with slow imports.
+
+    The process ends by the signal, which a shell shows as 130.
+    """
+
+    def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if issubclass(kind, KeyboardInterrupt):
+            print("interrupted", file=sys.stderr)
+        else:
+            sys.__excepthook__(kind, error, trace)
+
+    sys.excepthook = show

@@ -1,23 +1,37 @@
-"""Devices by name."""
+"""Torch on this machine: devices, threads, constants, modes; the machine's memory and description."""
 
 from __future__ import annotations
 
+import importlib.metadata
+import os
+import platform
 import re
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor, nn
 
+from embodichain import __version__
 from embodichain.utils.errors import ConfigError
+from embodichain.utils.system import count_processors, load_average
+
+_PACKAGES = ("torch", "numpy", "mujoco", "gymnasium", "tensordict", "pydantic", "mujoco-warp")
+_ENVIRONMENT = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "MUJOCO_GL")
+_MEMINFO = Path("/proc/meminfo")
+_CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")  # a number of bytes, or "max"
 
 
 def resolve_device(name: str, place: str = "trainer.device") -> torch.device:
-    """Return the device that a config names.
+    """Return the device ``"auto"``, ``"cpu"`` or ``"cuda:<number>"``; a ConfigError if this machine has none such.
 
     Args:
-        name: ``"auto"``, ``"cpu"`` or ``"cuda:<number>"``.
         place: the setting's name or option, for messages.
-
-    Raises:
-        ConfigError: this machine has no such device.
     """
     if name == "auto":
         return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
@@ -34,3 +48,108 @@ def resolve_device(name: str, place: str = "trainer.device") -> torch.device:
             there = f"CUDA is not available here. For the processor, add {processor} to the command line"
         raise ConfigError(f"{place}: '{name}' cannot be used: {there}")
     return torch.device("cuda", index)
+
+
+@lru_cache(maxsize=4096)
+def constant(values: tuple[Any, ...], device: torch.device, dtype: torch.dtype = torch.int64) -> Tensor:
+    """Return (nested) tuples of numbers as a cached tensor; do not write into it."""
+    return torch.tensor(values, dtype=dtype, device=device)
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Let torch use ``count`` threads inside the block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def keeping_modes(network: nn.Module) -> Iterator[None]:
+    """Restore the training or evaluation mode of each module of a network at the end of the block.
+
+    ``network.train(was_training)`` would set all modules alike, including parts frozen in evaluation mode.
+    """
+    modes = [(module, module.training) for module in network.modules()]
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def describe_machine() -> dict[str, Any]:
+    """Return plain data: the processor, memory, GPUs, threads and versions.
+
+    Sizes are in GB (10^9 bytes); unknown values are None.
+    """
+    cuda, memory = torch.cuda.is_available(), _system_memory()
+    gigabytes = {name: round(size / 1e9, 1) for name, size in memory.items()}
+    gpus = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())] if cuda else []
+    installed = {each.name: each.version for each in importlib.metadata.distributions()}
+    processor = platform.processor() or None
+    with suppress(OSError):  # not Linux
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        if match := re.search(r"^model name\s*: (.*)$", text, re.MULTILINE):
+            processor = match[1]
+    return {
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "processor": processor,
+        "cores": count_processors(),
+        "load_average": load_average(),
+        "memory_gb": gigabytes.get("MemTotal"),
+        "free_memory_gb": gigabytes.get("MemAvailable"),
+        "free_disk_gb": round(shutil.disk_usage(Path.cwd()).free / 1e9, 1),
+        "gpus": [f"{gpu.name}, {gpu.total_memory / 1e9:.0f} GB" for gpu in gpus],
+        "torch_cuda": torch.version.cuda,
+        "torch_threads": torch.get_num_threads(),
+        "environment": {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
+        "versions": {"embodichain-mujoco": __version__} | {n: installed[n] for n in _PACKAGES if n in installed},
+        "command": " ".join(sys.argv),
+    }
+
+
+def _system_memory() -> dict[str, int]:
+    """Return the sizes in ``/proc/meminfo`` by name, bytes; empty if there is no such file."""
+    with suppress(OSError):
+        sizes = re.findall(r"^(\w+):\s*(\d+) kB$", _MEMINFO.read_text(encoding="utf-8"), re.MULTILINE)
+        return {name: 1024 * int(size) for name, size in sizes}
+    return {}
+
+
+def available_memory(device: torch.device | str = "cpu") -> int | None:
+    """Return the bytes that can still be allocated on a device; None if unknown.
+
+    On the CPU: free, reclaimable and swap memory, at most the container's limit.
+    """
+    if torch.device(device).type == "cuda":
+        free: int = torch.cuda.mem_get_info(device)[0]
+        return free
+    sizes = _system_memory()
+    limits = [sizes["MemAvailable"] + sizes["SwapFree"]] if sizes else []
+    with suppress(OSError, ValueError):
+        limits.append(int(_CONTAINER_LIMIT.read_text(encoding="utf-8")))
+    return min(limits, default=None)
+
+
+def check_memory(place: str, what: str, wanted: int, device: torch.device | str = "cpu") -> None:
+    """Raise a ConfigError if less memory is available than the ``wanted`` bytes; ``place`` is the config's key."""
+    available = available_memory(device)
+    if available is not None and wanted > available:
+        raise ConfigError(
+            f"{place}: {what} take {format_size(wanted)} of memory at least, and {format_size(available)} are available"
+        )
+
+
+def format_megabytes(size: float | None) -> str:
+    """Return a size in MB as text; None: unknown."""
+    return "unknown" if size is None else f"{size:,.0f} MB"
+
+
+def format_size(size: int) -> str:
+    """Return a number of bytes in GB, or in MB if it is less than 0.1 GB."""
+    return f"{size / 1e9:,.1f} GB" if size >= 1e8 else f"{size / 1e6:,.1f} MB"

@@ -8,14 +8,28 @@ A package declares them in its ``pyproject.toml``, ours as much as anyone's::
 
 from __future__ import annotations
 
+import importlib.util
+import re
+import shlex
+import sys
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, requires
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from embodichain.utils import logger
+
+DISTRIBUTION = "embodichain-mujoco"
+
+_PACKAGE = Path(__file__).parent.parent
+ROOT = _PACKAGE if (_PACKAGE / "configs").is_dir() else _PACKAGE.parent
+"""The folder that paths in shipped configs begin at, such as ``configs/agents/rl/push_cube/gym_config.json``."""
+
+TASK_CONFIGS = ROOT / "configs" / "agents" / "rl"
+"""The configs of the shipped tasks, a folder each."""
 
 TASKS = "embodichain.tasks"
 """Environment id -> module that registers it when it is imported."""
@@ -83,3 +97,27 @@ def face(module: str, sources: dict[str, str]) -> Callable[[str], Any]:
         return getattr(import_module(sources[name]), name)
 
     return get
+
+
+def install_extra(extra: str) -> str:
+    """Return the command that installs an extra's requirements, by this environment's Python."""
+    try:
+        lines = [line.partition(";") for line in requires(DISTRIBUTION) or []]
+    except PackageNotFoundError:  # a checkout that is only on Python's path
+        lines = []
+    wanted = re.compile(rf"""extra == ["']{extra}["']""")
+    found = [requirement.strip() for requirement, _, marker in lines if wanted.search(marker)]
+    return install_command(*(found or [f"{DISTRIBUTION}[{extra}]"]))
+
+
+def install_command(*requirements: str) -> str:
+    """Return the command that installs packages into this environment."""
+    python = shlex.quote(sys.executable)
+    has_pip = importlib.util.find_spec("pip") is not None
+    tool = f"{python} -m pip install" if has_pip else f"uv pip install --python {python}"
+    return " ".join([tool, *map(shlex.quote, requirements)])
+
+
+def shipped_path(path: Path) -> Path:
+    """Return a path that begins with ``configs`` and is not there as the shipped one; every other as it is."""
+    return ROOT / path if path.parts[:1] == ("configs",) and not path.exists() and (ROOT / path).exists() else path

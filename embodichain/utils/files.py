@@ -1,4 +1,4 @@
-"""Reading of untrusted files, and atomic writing."""
+"""Reading of regular files, atomic writing, and the folder below which a config's paths lead."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import json
 import math
 import os
 import re
-import stat
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from pathlib import Path
-from typing import IO
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import IO, Annotated
 
+from pydantic import Field
+
+from embodichain.utils import logger
 from embodichain.utils.errors import ConfigError
-from embodichain.utils.system import open_at_once, open_privately, open_without_links, process_exists, sync_folder
+from embodichain.utils.system import process_exists
 
 
 def is_run_folder(folder: Path) -> bool:
@@ -24,40 +26,21 @@ def is_run_folder(folder: Path) -> bool:
 
 
 def read_bytes(path: str | Path) -> bytes:
-    """Return a regular file's content.
-
-    Pipes, which could block forever, and devices such as ``/dev/zero`` are refused.
-
-    Raises:
-        OSError: the file cannot be read, or is no regular file.
-    """
-    with open(path, "rb", opener=open_at_once) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "is no regular file", str(path))
-        return file.read()
+    """Return a regular file's content. Pipes, which could block forever, and devices are refused by an OSError."""
+    path = Path(path)
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "is no regular file", str(path))
+    return path.read_bytes()
 
 
 def read_text(path: str | Path) -> str:
-    """Return a regular file's content as UTF-8 text.
-
-    Raises:
-        OSError: as :func:`read_bytes`.
-        UnicodeDecodeError: the file is no UTF-8.
-    """
+    """Return a regular file's content as UTF-8 text, as :func:`read_bytes`."""
     return read_bytes(path).decode("utf-8")
 
 
 def check_replaceable(path: Path, mark: bytes) -> None:
-    """Refuse to overwrite a file that an earlier export did not write: one without the ``mark`` in its content.
-
-    Raises:
-        ConfigError: there is such a file, or it cannot be read.
-    """
-    try:
-        is_other = path.exists() and mark not in read_bytes(path)
-    except OSError as error:
-        raise ConfigError(f"--out: {path}: cannot be replaced: {error.strerror}") from error
-    if is_other:
+    """Raise a ConfigError for a file that an earlier export did not write: one without the ``mark`` in its content."""
+    if path.exists() and mark not in read_bytes(path):
         raise ConfigError(f"--out: {path}: exists and is not from an earlier export; choose another name or delete it")
 
 
@@ -71,7 +54,8 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object], *, privat
     temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_native_id()}.tmp")
     temporary.unlink(missing_ok=True)  # of an earlier process with the same id
     try:
-        with open(temporary, "xb", opener=open_privately if private else open_without_links) as file:
+        opener = partial(os.open, mode=0o600 if private else 0o666)
+        with open(temporary, "xb", opener=opener) as file:  # "x" follows no link
             write(file)
             file.flush()
             os.fsync(file.fileno())
@@ -79,7 +63,12 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object], *, privat
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    if hasattr(os, "O_DIRECTORY"):
+        descriptor = os.open(path.parent, os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def remove_unfinished(folder: Path) -> None:
@@ -87,8 +76,7 @@ def remove_unfinished(folder: Path) -> None:
     for file in folder.glob("*.tmp"):
         owner = re.search(r"\.(\d+)-\d+\.tmp$", file.name)
         if owner is None or int(owner[1]) == os.getpid() or not process_exists(int(owner[1])):
-            with suppress(PermissionError):  # on Windows, which cannot tell whether it exists, but keeps its open files
-                file.unlink(missing_ok=True)
+            file.unlink(missing_ok=True)
 
 
 def json_text(data: object, indent: int | None = None) -> str:
@@ -108,3 +96,42 @@ def write_json(path: Path, data: object, indent: int | None = None, *, private: 
     """Write plain data as :func:`json_text` with a final newline; see :func:`write_atomically`."""
     text = json_text(data, indent) + "\n"
     write_atomically(path, lambda file: file.write(text.encode()), private=private)
+
+
+FileName = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^/\\\x00-\x1f]+$")]
+"""Part of a file's name: without slashes."""
+
+SavePath = Annotated[str, Field(min_length=1, max_length=1000, pattern=r"^[^\x00-\x1f]+$")]
+"""A folder that a config names; see :meth:`OutputFolder.place`."""
+
+
+class OutputFolder:
+    """The folder ``root`` below which all paths of a config are written; the user may allow others."""
+
+    def __init__(self, root: Path, allowed: Sequence[str | Path] = ()) -> None:
+        self.root = root
+        self._allowed = [Path(folder).resolve() for folder in allowed]
+        self._warned: set[str] = set()
+
+    def place(self, name: str) -> Path:
+        """Return the folder that a config's ``save_path`` means.
+
+        A relative one is below the root; a leading ``outputs/`` is dropped, since older configs name a place in the
+        working directory by it. One that leads out of the root is honoured inside the allowed folders, and elsewhere
+        becomes the folder of its last name below the root, with a warning.
+        """
+        path = PurePosixPath(name)
+        parts = path.parts[1:] if path.parts[:1] == ("outputs",) else path.parts
+        if not path.is_absolute() and ".." not in parts:
+            return self.root.joinpath(*parts)
+        resolved = Path(name).resolve()
+        if any(resolved.is_relative_to(folder) for folder in self._allowed):
+            return resolved
+        inside = self.root / path.name if path.name != ".." else self.root
+        if name not in self._warned:
+            self._warned.add(name)
+            logger.log_warning(
+                f"save_path '{name}' leads out of the run's folder: {inside} is used instead. To have it there, allow "
+                f"that folder on the command line: --allow-write {resolved}"
+            )
+        return inside

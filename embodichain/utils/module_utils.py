@@ -1,22 +1,101 @@
-"""Finding functions and classes by name, and their parameters."""
+"""Functions and classes by name, and whose code a config may name.
+
+Allowed are modules below the prefixes of ``--allow-import`` and ``EMBODICHAIN_ALLOW_IMPORT``, and those in the folders
+that ``embodichain trust`` remembers. There the code's location counts, never that of the config that names it.
+"""
 
 from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.util
 import inspect
 import os
 import shlex
 import sys
+import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from embodichain.utils.errors import ConfigError, nearest, placed, unknown_name
-from embodichain.utils.trust import are_trusted, can_be_trusted, trust_command, trusted_folders
+from embodichain.utils.errors import ConfigError, nearest, unknown_name
+from embodichain.utils.files import is_run_folder, write_json
+from embodichain.utils.utility import load_json
+
+# Runs come from other people, and installed packages have functions that no config should be able to call.
+_NEVER = frozenset({"outputs", "site-packages", "dist-packages"})
+_PACKAGE = Path(__file__).resolve().parents[1]
+_INSTALLED = [*(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")), _PACKAGE]
+_MAIN = {"__main__", "__mp_main__"}  # names of a script, in its own process and in child processes
+
+
+# --- Trusted folders ---
+
+
+def _list_of_folders() -> Path:
+    base = os.environ.get("XDG_CONFIG_HOME", "")
+    return Path(base if os.path.isabs(base) else os.path.expanduser("~/.config"), "embodichain", "trusted.json")
+
+
+def trusted_folders() -> list[Path]:
+    """Return the trusted folders, in the order in which they were trusted."""
+    path = _list_of_folders()
+    return [Path(folder) for folder in load_json(path)["folders"]] if path.is_absolute() and path.exists() else []
+
+
+def trust(folder: Path) -> Path:
+    """Remember a folder, without links in its path; return it. A ConfigError if it is none, or contains the home."""
+    if not folder.is_dir():
+        raise ConfigError(f"{folder}: is no folder")
+    folder = folder.resolve()
+    if _is_too_wide(folder):
+        raise ConfigError(f"{folder}: is too wide, every download would be trusted: name the folder of the package")
+    _write(dict.fromkeys([*trusted_folders(), folder]))
+    return folder
+
+
+def distrust(folder: Path) -> Path:
+    """Forget a folder, which need not exist any more; return it. A ConfigError if it is not trusted."""
+    folders, folder = trusted_folders(), folder.resolve()
+    if folder not in folders:
+        raise ConfigError(f"{folder}: is not trusted. Trusted: {', '.join(map(str, folders)) or 'nothing'}")
+    _write(each for each in folders if each != folder)
+    return folder
+
+
+def trust_command(folder: Path) -> str:
+    """Return the command that trusts a folder."""
+    here = Path.cwd().resolve()
+    inside = folder != here and folder.is_relative_to(here)
+    return f"embodichain trust {shlex.quote(str(folder.relative_to(here) if inside else folder))}"
+
+
+def _write(folders: Iterable[Path]) -> None:
+    path = _list_of_folders()
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_json(path, {"folders": [str(folder) for folder in folders]}, indent=2, private=True)
+
+
+def _are_trusted(files: Sequence[Path], folders: Sequence[Path]) -> bool:
+    """Return whether there are files and all lie in the folders, links followed; none of a run or installed package."""
+    return bool(files) and all(any(_covers(folder, file.resolve()) for folder in folders) for file in files)
+
+
+def _covers(folder: Path, path: Path) -> bool:
+    """Return whether trusting a folder trusts the code at a path; both are without links."""
+    if not path.is_relative_to(folder) or any(map(path.is_relative_to, _INSTALLED)):
+        return False
+    between = [each for each in path.parents if each != folder and each.is_relative_to(folder)]
+    return _NEVER.isdisjoint(path.relative_to(folder).parts) and not any(map(is_run_folder, between))
+
+
+def _is_too_wide(folder: Path) -> bool:
+    return folder == Path(folder.anchor) or Path(os.path.expanduser("~")).resolve().is_relative_to(folder)
+
+
+# --- Imports ---
 
 
 def import_allowed_modules(
@@ -32,84 +111,61 @@ def import_allowed_modules(
         beside: the config's folder.
 
     Raises:
-        ConfigError: a module is not allowed, and none is imported; a module is missing; or the prefixes are one text.
+        ConfigError: a module is not allowed, and none is imported; or a module is missing.
     """
     if isinstance(allowed_prefixes, str):  # its letters would be prefixes
         raise ConfigError(f"allowed_imports: must be a list such as ['my_task'], got {allowed_prefixes!r}")
-    with placed(f"{place}: "):
-        roots = {module: _root_of(module, beside, is_below(module, allowed_prefixes)) for module in modules}
-    others = {module: root for module, root in roots.items() if not is_below(module, allowed_prefixes)}
-    folders = trusted_folders() if others else []
-    refused = {m: root for m, root in others.items() if root is None or not are_trusted(_code_of(m, root), folders)}
+    # Other people may write above the config's folder; a config inside a package is another matter.
+    near = [Path.cwd(), beside.absolute(), *([beside.absolute().parent] if (beside / "__init__.py").exists() else [])]
+    folders = trusted_folders()
+    near += [root for folder in folders for root in (folder, folder.parent)]
+    roots: list[str] = []
+    refused: dict[str, list[Path]] = {}
+    for module in modules:
+        is_allowed = is_below(module, allowed_prefixes)
+        # No file there replaces an installed module.
+        is_installed = bool(_files(module.partition(".")[0], sys.path))
+        paths = [sys.path] if is_installed else [[str(root)] for root in near]
+        code = [(path, files) for path in paths if (files := _files(module, path))]
+        allowed = [path for path, files in code if is_allowed or _are_trusted(files, folders)]
+        if allowed:
+            roots += allowed[0]
+        elif not is_allowed:
+            refused[module] = code[0][1] if code else []
     if refused:
         names, verb = ", ".join(f"'{module}'" for module in refused), "is" if len(refused) == 1 else "are"
         raise ConfigError(
             f"{place}: {names} {verb} not allowed to be imported (allowed: {', '.join(allowed_prefixes) or 'nothing'})."
             f" A config file alone does not choose what code runs: {_how_to_allow(refused)}"
         )
-    with folders_on_path([str(root) for root in roots.values() if root is not None]):
+    with folders_on_path(roots):
         for module in modules:
             try:
                 importlib.import_module(module)
             except ModuleNotFoundError as error:
-                places = " and ".join(dict.fromkeys([os.getcwd(), str(beside.absolute())]))
+                places_text = " and ".join(dict.fromkeys([os.getcwd(), str(beside.absolute())]))
                 raise ConfigError(
-                    f"{place}: cannot import '{module}': {error} (looked for on Python's path and in {places})"
+                    f"{place}: cannot import '{module}': {error} (looked for on Python's path and in {places_text})"
                 ) from error
 
 
-def _root_of(module: str, beside: Path, is_allowed: bool) -> Path | None:
-    """Return the folder to import a module from: on Python's path, whose modules cannot be replaced, or another one.
-
-    Args:
-        beside: the config's folder.
-        is_allowed: whether the module may be imported wherever it lies.
-
-    Raises:
-        ConfigError: two trusted folders have it.
-    """
-    top, trusted = module.partition(".")[0], trusted_folders()
-    if found := import_folders([top]):
-        return Path(found[0])
-    # Other people may write above the config's folder; a config inside a package is another matter.
-    here = [Path.cwd(), beside.absolute(), *([beside.absolute().parent] if (beside / "__init__.py").exists() else [])]
-    theirs = [root for root in here if _code_of(top, root)]
-    ours = [root for folder in trusted for root in (folder, folder.parent) if _code_of(top, root)]
-    ours = list(dict.fromkeys(root for root in ours if are_trusted(_code_of(module, root), trusted)))
-    if near := [root for root in theirs if is_allowed or root in ours]:
-        return near[0]
-    if len(ours) > 1:
-        places = ", ".join(str(_code_of(top, root)[0].parent) for root in ours)
-        raise ConfigError(f"'{top}' is in several trusted folders: {places}. Start the command beside one")
-    return next(iter([*ours, *theirs]), None)
-
-
-def _code_of(module: str, root: Path) -> list[Path]:
-    """Return the files that an import of a module from a folder runs; of a package without any, its folder."""
-    *packages, last = module.split(".")
-    files, place = [], root
-    for name in packages:
-        place /= name
-        files.append(place / "__init__.py" if (place / "__init__.py").exists() else place)
-    own = (place / last / "__init__.py", place / f"{last}.py", place / last)  # in the order of Python's import
-    found = [path for path in own if path.exists()]
-    return [*files, found[0]] if found else []
+def _files(module: str, path: Sequence[str]) -> list[Path]:
+    """Return the files that an import of a module from a path runs, empty if it is not there; none of them runs."""
+    files = []
+    for name in module.split("."):
+        spec = PathFinder.find_spec(name, path)
+        if spec is None:
+            return []
+        path = list(spec.submodule_search_locations or [])
+        files.append(Path(spec.origin or path[0]))  # a package without a file is a folder
+    return files
 
 
 def import_folders(modules: Sequence[str]) -> list[str]:
-    """Return the folders on Python's path that have these modules, and those of imported ones."""
-    folders: list[str] = []
-    for module in modules:
-        top = module.partition(".")[0]
-        try:
-            spec = sys.modules[top].__spec__ if top in sys.modules else importlib.util.find_spec(top)
-        except ValueError:  # a name that cannot be one
-            continue
-        if spec is not None and spec.submodule_search_locations:
-            folders += [str(Path(path).parent) for path in spec.submodule_search_locations]
-        elif spec is not None and spec.origin is not None:
-            folders.append(str(Path(spec.origin).parent))
-    return list(dict.fromkeys(folders))
+    """Return the folders that these imported modules were found in."""
+    tops = [sys.modules.get(module.partition(".")[0]) for module in modules]
+    places = [place for top in tops for place in getattr(top, "__path__", [getattr(top, "__file__", None)])]
+    return list(dict.fromkeys(str(Path(place).parent) for place in places if place is not None))
 
 
 @contextmanager
@@ -124,13 +180,34 @@ def folders_on_path(folders: Sequence[str]) -> Iterator[None]:
             sys.path.remove(folder)
 
 
-def _how_to_allow(modules: Mapping[str, Path | None]) -> str:
-    """Return what to type to allow modules, which lie in these folders: once, or in each command."""
-    tops = {root / module.partition(".")[0]: root for module, root in modules.items() if root is not None}
-    folders = dict.fromkeys(path if path.is_dir() else root for path, root in tops.items())
-    once = [f"trust its folder once by '{trust_command(folder)}', " for folder in folders if can_be_trusted(folder)]
+def _how_to_allow(modules: Mapping[str, Sequence[Path]]) -> str:
+    """Return what to type to allow modules with their files: once, or in each command."""
+    tops = [files[0].resolve() for files in modules.values() if files]
+    folders = dict.fromkeys(top if top.is_dir() else top.parent for top in tops)
+    advised = [folder for folder in folders if _covers(Path(folder.anchor), folder / "x") and not _is_too_wide(folder)]
+    once = [f"trust its folder once by '{trust_command(folder)}', " for folder in advised]
     variable = f"EMBODICHAIN_ALLOW_IMPORT={shlex.quote(','.join(modules))}"
     return f"{''.join(once)}pass {_allowing(modules)}, or set {variable}"
+
+
+def _allowing(prefixes: Iterable[str]) -> str:
+    return " ".join(f"--allow-import {shlex.quote(prefix)}" for prefix in prefixes)
+
+
+def is_below(module: str, prefixes: Sequence[str]) -> bool:
+    """Return whether a module is one of the given ones, or lies below one."""
+    return any(module == prefix or module.startswith(f"{prefix}.") for prefix in prefixes)
+
+
+def is_trusted(module: str) -> bool:
+    """Return whether the code of an imported module, and of the packages that it is in, lies in trusted folders."""
+    names = module.split(".")
+    modules = [sys.modules.get(".".join(names[: depth + 1])) for depth in range(len(names))]
+    files = [getattr(each, "__file__", None) for each in modules]
+    return files[-1] is not None and _are_trusted([Path(file) for file in files if file], trusted_folders())
+
+
+# --- Options of commands ---
 
 
 def import_options(modules: Sequence[str]) -> str:
@@ -138,13 +215,14 @@ def import_options(modules: Sequence[str]) -> str:
     return _allowing(module for module in modules if not is_trusted(module))
 
 
-def _allowing(prefixes: Iterable[str]) -> str:
-    return " ".join(f"--allow-import {shlex.quote(prefix)}" for prefix in prefixes)
-
-
 def imports_allowed_by_environment() -> list[str]:
     """Return the prefixes in the environment variable ``EMBODICHAIN_ALLOW_IMPORT``, which are comma-separated."""
     return [prefix for prefix in os.environ.get("EMBODICHAIN_ALLOW_IMPORT", "").split(",") if prefix]
+
+
+def allowed_imports(args: argparse.Namespace) -> list[str]:
+    """Return the prefixes that the command line and the environment allow."""
+    return [*args.allow_import, *imports_allowed_by_environment()]
 
 
 def add_allow_import(parser: argparse.ArgumentParser, what: str = "the config") -> None:
@@ -171,29 +249,17 @@ def add_import(parser: argparse.ArgumentParser) -> None:
 
 
 def import_named_modules(args: argparse.Namespace) -> None:
-    """Import the modules that the command line names.
-
-    Raises:
-        ConfigError: one is not allowed or not there.
-    """
+    """Import the modules that the command line names."""
     import_allowed_modules(args.modules, allowed_imports(args), "--import")
 
 
-def allowed_imports(args: argparse.Namespace) -> list[str]:
-    """Return the prefixes that the command line and the environment allow."""
-    return [*args.allow_import, *imports_allowed_by_environment()]
-
-
-_MAIN = {"__main__", "__mp_main__"}  # names of a script, in its own process and in child processes
+# --- Names ---
 
 
 def check_free(registered: Mapping[str, type], name: str, new: type, kind: str) -> None:
-    """Check that no other class is registered by a name.
+    """Raise a ConfigError if another class is registered by a name.
 
     The same class may register again: from a module or cell that runs again, or a script imported by name as well.
-
-    Raises:
-        ConfigError: one is.
     """
     old = registered.get(name, new)
     is_same_module = old.__module__ == new.__module__ or bool(_MAIN & {old.__module__, new.__module__})
@@ -202,34 +268,18 @@ def check_free(registered: Mapping[str, type], name: str, new: type, kind: str) 
         raise ConfigError(f"{kind} '{name}' is registered already, by {found}: choose another name, or override=True")
 
 
-def is_below(module: str, prefixes: Sequence[str]) -> bool:
-    """Return whether a module is one of the given ones, or lies below one."""
-    return any(module == prefix or module.startswith(f"{prefix}.") for prefix in prefixes)
-
-
-def is_trusted(module: str) -> bool:
-    """Return whether the code of an imported module, and of the packages that it is in, lies in trusted folders."""
-    names = module.split(".")
-    modules = [sys.modules.get(".".join(names[: depth + 1])) for depth in range(len(names))]
-    files = [getattr(each, "__file__", None) for each in modules]
-    return files[-1] is not None and are_trusted([Path(file) for file in files if file], trusted_folders())
-
-
 def check_admitted(name: str, admitted: Sequence[str], place: str) -> None:
-    """Check that a config may name something by a dotted path in an imported module.
+    """Raise a ConfigError unless a config may name something by a dotted path, in an allowed and imported module.
 
     Args:
         name: ``pkg.module.name``.
         admitted: allowed modules and prefixes of modules.
-
-    Raises:
-        ConfigError: the module is not allowed or not imported.
     """
     module = name.rpartition(".")[0]
-    if module in sys.modules and (is_below(module, admitted) or is_trusted(module)):
+    is_named = is_below(module, admitted)
+    if module in sys.modules and (is_named or is_trusted(module)):
         return
-    root = next(map(Path, import_folders([module])), None)
-    allow = "" if is_below(module, admitted) else _how_to_allow({module: root})
+    allow = "" if is_named else _how_to_allow({module: _files(module, sys.path)})
     if module not in sys.modules:
         first = "list it in trainer.import_modules, pass --import, or import it in Python"
         message = f"{place}: module '{module}' of '{name}' must be imported first: {first}"
@@ -241,7 +291,7 @@ def check_admitted(name: str, admitted: Sequence[str], place: str) -> None:
 
 
 def find_admitted(name: str, modules: Sequence[str], allowed_imports: Sequence[str], place: str) -> Any:
-    """Find a function or class that a config names, in allowed modules.
+    """Find a function or class that a config names, in allowed modules; a ConfigError without one.
 
     Names that a module only imports count if its ``__all__`` lists them, or if they are from another allowed module.
 
@@ -249,9 +299,6 @@ def find_admitted(name: str, modules: Sequence[str], allowed_imports: Sequence[s
         name: a plain name, looked up in ``modules`` in their order, or a dotted path ``pkg.module.name``.
         modules: importable module names; they are imported.
         allowed_imports: prefixes of further modules, for dotted paths. These are not imported.
-
-    Raises:
-        ConfigError: the name is unknown or not allowed.
     """
     admitted = [*modules, *allowed_imports]
     module, _, attribute = name.rpartition(".")

@@ -10,14 +10,19 @@ import random
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping
 from enum import Enum
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
+from safetensors import torch as safetensors_torch
 from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.utils import logger
+from embodichain.utils.errors import ConfigError
+from embodichain.utils.files import read_bytes, write_atomically
 
 _KIND = "__kind__"  # marks a dictionary that encodes another type
 
@@ -240,3 +245,29 @@ def load_generators_state(state: Mapping[str, Any]) -> None:
         torch.cuda.set_rng_state(generator, device)
     np.random.set_state(state["numpy"])  # noqa: NPY002
     random.setstate(state["python"])
+
+
+def write_safetensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Write tensors by name into a file, atomically.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    # Copies: tensors that share their memory are refused.
+    own = {name: value.detach().cpu().clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}
+    write_atomically(path, lambda file: file.write(safetensors_torch.save(own)))
+
+
+def read_safetensors(path: Path) -> dict[str, torch.Tensor]:
+    """Return the tensors in a file by name.
+
+    Raises:
+        ConfigError: the file cannot be read or is invalid.
+    """
+    try:
+        return safetensors_torch.load(read_bytes(path))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except (SafetensorError, KeyError, RuntimeError, ValueError) as error:
+        reason = str(error).removeprefix("Error while deserializing: ")
+        raise ConfigError(f"{path}: is no safetensors file: {reason}") from error

@@ -1,6 +1,6 @@
-"""Differences between Linux, macOS and Windows: processors, memory, locks, links, signals, processes.
+"""The operating system: processors, memory, locks, signals, processes; values unknown on a system are None.
 
-The only module that calls system-specific functions; values unknown on a system are None.
+This module imports nothing that loads OpenMP.
 """
 
 from __future__ import annotations
@@ -10,38 +10,29 @@ import multiprocessing
 import os
 import signal
 import socket
-import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
-from importlib import import_module
+from collections.abc import Iterator, MutableMapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
-_LOCKED_BYTE = 2**30  # beyond the text of a locked file, since others cannot read a byte that Windows has locked
+try:
+    import fcntl
+    import resource
+except ImportError:  # Windows
+    fcntl = resource = None  # type: ignore[assignment]
+
 _PROC = Path("/proc")  # on Linux
-
-
-def _optional(name: str) -> ModuleType | None:
-    """Return a module of the standard library, None on systems that lack it."""
-    try:
-        return import_module(name)
-    except ImportError:
-        return None
-
-
-_resource: Any = _optional("resource")
-_fcntl: Any = _optional("fcntl")
-_msvcrt: Any = _optional("msvcrt")
+_PARENT = "EMBODICHAIN_PARENT"
+_SAFE_PATH = "PYTHONSAFEPATH"
+_ROOT = str(Path(__file__).resolve().parents[2])
+_PERIOD = 0.5  # s between checks of the parent process
 
 
 def count_processors() -> int:
     """Return the number of processors that this process may use; where that is unknown, the machine's."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def let_others_run() -> None:
@@ -59,36 +50,25 @@ def load_average() -> float | None:
 
 def peak_memory() -> int | None:
     """Return the most memory that this process has had so far, bytes."""
-    if _resource is None:
+    if resource is None:
         return None
-    peak: int = _resource.getrusage(_resource.RUSAGE_SELF).ru_maxrss
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
 
 
-def total_memory() -> int | None:
-    """Return the machine's memory, bytes."""
-    if not hasattr(os, "sysconf"):
-        return None
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except ValueError:  # a name that this system does not know
-        return None
+def limit_openmp_spinning(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Let torch's idle threads sleep after some 0.1 ms, unless ``OMP_WAIT_POLICY`` is set already.
 
+    OpenMP reads these variables once, when it is loaded: call this before torch is imported. Our own entry points do;
+    `import embodichain` leaves the process of a user's script as it is.
 
-def config_folder() -> Path | None:
-    """Return the folder for this user's settings, which need not exist; None for a user without a home."""
-    try:
-        home = Path.home()
-    except RuntimeError:
-        return None
-    if sys.platform == "win32":
-        place = Path(os.environ.get("APPDATA") or home / "AppData" / "Roaming")
-    elif sys.platform == "darwin":
-        place = home / "Library" / "Application Support"
-    else:
-        place = Path(os.environ.get("XDG_CONFIG_HOME", ""))
-        place = place if place.is_absolute() else home / ".config"  # as its specification says
-    return place / "embodichain"
+    By default idle threads spin for milliseconds, and an update is several times slower as soon as another process
+    needs a core. Waking a sleeping thread takes longer than a small operation; 2000 spins bridge the gap between two
+    operations at little cost.
+    """
+    if "OMP_WAIT_POLICY" not in environment:
+        environment["OMP_WAIT_POLICY"] = "PASSIVE"  # for OpenMPs other than GNU's, which torch's wheels have
+        environment.setdefault("GOMP_SPINCOUNT", "2000")
 
 
 def lock_file(descriptor: int) -> None:
@@ -96,47 +76,30 @@ def lock_file(descriptor: int) -> None:
 
     Raises:
         BlockingIOError: another process has locked it, or another descriptor of this one.
-        OSError: the file system has no locks.
+        OSError: the file system, or the operating system, has no such locks.
     """
-    if _fcntl is not None:
-        _fcntl.flock(descriptor, _fcntl.LOCK_EX | _fcntl.LOCK_NB)
-        return
-    os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
-    try:
-        _msvcrt.locking(descriptor, _msvcrt.LK_NBLCK, 1)
-    except PermissionError as error:
-        raise BlockingIOError(errno.EWOULDBLOCK, "locked") from error
-
-
-def open_at_once(path: str, flags: int) -> int:
-    """Open a file for ``open(..., opener=open_at_once)``, without waiting for a pipe's other end."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    if fcntl is None:
+        raise OSError(errno.ENOSYS, "no locks")
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def open_without_links(path: str, flags: int) -> int:
     """Open a file for ``open(..., opener=open_without_links)``: a link in its place is an OSError."""
-    if not hasattr(os, "O_NOFOLLOW") and os.path.islink(path):
-        raise OSError(errno.ELOOP, "is a link", path)
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
-def open_privately(path: str, flags: int) -> int:
-    """Open a file as :func:`open_without_links`, a new one for this user alone (on Windows the folder decides that)."""
-    descriptor = open_without_links(path, flags)
-    if hasattr(os, "fchmod"):
-        os.fchmod(descriptor, 0o600)
-    return descriptor
+def stop_signals() -> tuple[signal.Signals, ...]:
+    """Return the signals by which people and schedulers end a program: Ctrl-C, ``kill``, a closed terminal."""
+    names = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
+    return tuple(getattr(signal, name) for name in names if hasattr(signal, name))
 
 
-def sync_folder(folder: Path) -> None:
-    """Flush the names in a folder to disk, where folders can be opened."""
-    if not hasattr(os, "O_DIRECTORY"):
-        return
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def loopback_interface() -> str | None:
+    """Return the name of the network interface that reaches this machine alone: ``lo``, or ``lo0`` on macOS."""
+    return next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None)
+
+
+# --- Processes ---
 
 
 def process_exists(pid: int) -> bool | None:
@@ -153,31 +116,10 @@ def process_exists(pid: int) -> bool | None:
 
 
 def process_start(pid: int) -> str:
-    """Return when a running process was started, in the system's own words; "" if unknown."""
+    """Return when a running process was started, in clock ticks since the machine's start; "" if unknown."""
     with suppress(OSError):  # no Linux
         return (_PROC / str(pid) / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
-    try:
-        return subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True).stdout.strip()
-    except OSError:
-        return ""
-
-
-def stop_signals() -> tuple[signal.Signals, ...]:
-    """Return the signals by which people and schedulers end a program: Ctrl-C, ``kill``, a closed terminal."""
-    names = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
-    return tuple(getattr(signal, name) for name in names if hasattr(signal, name))
-
-
-def sees_parent_end() -> bool:
-    """Return whether ``os.getppid`` changes when the parent process ends."""
-    return hasattr(os, "killpg")
-
-
-def without_ctrl_c() -> dict[str, Any]:
-    """Return the arguments of ``subprocess.Popen`` for a process that the terminal's Ctrl-C does not reach."""
-    if hasattr(os, "setsid"):
-        return {"start_new_session": True}
-    return {"creationflags": getattr(subprocess, "CREATE_NEW_PROCESS_GROUP")}  # noqa: B009 (Windows alone has it)
+    return ""
 
 
 def worker_start_method(preload: Sequence[str]) -> str:
@@ -192,6 +134,42 @@ def worker_start_method(preload: Sequence[str]) -> str:
     return "forkserver"
 
 
-def loopback_interface() -> str | None:
-    """Return the name of the network interface that reaches this machine alone: ``lo``, or ``lo0`` on macOS."""
-    return next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None)
+def child_variables() -> dict[str, str]:
+    """Return the environment variables of a child process: it ends with this one, and has the same package.
+
+    A file ``pickle.py`` or ``logging.py`` in the working directory does not run in place of Python's.
+    """
+    paths = [*([] if "site-packages" in _ROOT else [_ROOT]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {_PARENT: str(os.getpid()), _SAFE_PATH: "1", "PYTHONPATH": os.pathsep.join(paths)}
+
+
+@contextmanager
+def starting_workers() -> Iterator[None]:
+    """Let the processes of ``multiprocessing`` that are started in the block run no file of the working directory."""
+    before = os.environ.get(_SAFE_PATH)
+    os.environ[_SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(_SAFE_PATH)
+        if before is not None:
+            os.environ[_SAFE_PATH] = before
+
+
+def end_with_parent() -> None:
+    """Send this process SIGTERM when its parent process is gone, for instance after SIGKILL.
+
+    Only if the parent is a process of ours (see :func:`child_variables`) or torchrun: a training started by a shell
+    survives it. Not on Windows, where a process does not notice it.
+    """
+    named = os.environ.pop(_PARENT, None)  # not for children of this process
+    if (named is None and "TORCHELASTIC_RUN_ID" not in os.environ) or not hasattr(os, "killpg"):
+        return
+    parent = os.getppid() if named is None else int(named)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_PERIOD)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()

@@ -14,8 +14,8 @@ from pydantic import AfterValidator, Discriminator, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
 from embodichain.utils.configclass import is_required
+from embodichain.utils.doors import install_extra
 from embodichain.utils.errors import raise_problems, unknown_key, unknown_name
-from embodichain.utils.extras import install_extra
 
 T = TypeVar("T")
 

@@ -12,13 +12,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
 
 import imageio_ffmpeg
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
-
-from embodichain.utils.system import without_ctrl_c
 
 VIDEO_SUFFIXES = (".mp4", ".mov", ".mkv", ".avi")
 """Suffixes of the files that :class:`VideoWriter` writes."""
@@ -59,13 +56,12 @@ class VideoWriter:
         path.parent.mkdir(parents=True, exist_ok=True)
         images = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{fps:g}", "-i", "-"]
         video = ["-an", "-vcodec", "libx264", "-pix_fmt", "yuv420p", "-crf", "15"]
-        # Ctrl-C does not reach it, so that close can finish the file.
         self._encoder = subprocess.Popen(
-            [_ffmpeg(), "-y", "-v", "error", *images, *video, str(path)],
+            [imageio_ffmpeg.get_ffmpeg_exe(), "-y", "-v", "error", *images, *video, str(path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            **without_ctrl_c(),
+            start_new_session=True,  # Ctrl-C does not reach it, so that close can finish the file
         )
         self._queue: queue.Queue[np.ndarray | None] = queue.Queue(maxsize=128)
         self._thread = threading.Thread(target=self._run, name="video", daemon=True)
@@ -80,13 +76,11 @@ class VideoWriter:
         self._queue.put(None)
         self._thread.join()
         _, complaints = self._encoder.communicate()
-        code = self._encoder.returncode
-        if code != 0:
+        if self._encoder.returncode:
             with suppress(OSError):
                 self.path.unlink()  # without its end it cannot be played
-            text = complaints.decode(errors="replace").strip()
-            ended = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-            raise OSError(text.splitlines()[-1] if text else f"ffmpeg {ended}")
+            lines = complaints.decode(errors="replace").strip().splitlines()
+            raise OSError(lines[-1] if lines else f"ffmpeg ended with code {self._encoder.returncode}")
 
     def _run(self) -> None:
         assert self._encoder.stdin is not None
@@ -99,28 +93,13 @@ class VideoWriter:
                 image = self._queue.get()
 
 
-def _ffmpeg() -> str:
-    try:
-        return str(imageio_ffmpeg.get_ffmpeg_exe())
-    except RuntimeError as error:
-        raise OSError(f"no ffmpeg: {error}") from error
-
-
 def as_gif(path: Path) -> bytes:
-    """Return a video's first seconds as an animated GIF, small enough for a log.
-
-    Raises:
-        OSError: the file cannot be read, or there is no ffmpeg.
-    """
+    """Return a video's first seconds as an animated GIF, small enough for a log."""
     # The palette of the whole GIF is chosen from its own frames: the standard one has bands in a sky.
     small = f"fps={_GIF_FPS},scale={_GIF_WIDTH}:-2,split[a][b];[a]palettegen[p];[b][p]paletteuse=dither=none"
     limits = ["-t", str(_GIF_SECONDS), "-i", f"file:{path}", "-filter_complex", small]
-    command = [_ffmpeg(), "-nostdin", "-v", "error", *limits, "-f", "gif", "-"]
-    done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL)
-    if done.returncode:
-        complaints = done.stderr.decode(errors="replace").strip().splitlines()
-        raise OSError(complaints[-1] if complaints else f"ffmpeg ended with code {done.returncode}")
-    return done.stdout
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-nostdin", "-v", "error", *limits, "-f", "gif", "-"]
+    return subprocess.run(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, check=True).stdout
 
 
 class VideoReader:
@@ -144,7 +123,7 @@ class VideoReader:
         # PPM says the size before each image, so that one of another size is noticed before it is read.
         to_images = ["-an", "-f", "image2pipe", "-c:v", "ppm", "-pix_fmt", "rgb24", "-"]
         self._decoder = subprocess.Popen(
-            [_ffmpeg(), "-nostdin", "-v", "error", "-i", f"file:{path}", *to_images],
+            [imageio_ffmpeg.get_ffmpeg_exe(), "-nostdin", "-v", "error", "-i", f"file:{path}", *to_images],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self._complaints,
@@ -154,9 +133,7 @@ class VideoReader:
     def __enter__(self) -> VideoReader:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def read(self, count: int) -> np.ndarray:
@@ -182,10 +159,10 @@ class VideoReader:
         stream = self._decoder.stdout
         assert stream is not None
         height, width, _ = self._shape
-        while first := stream.readline(_LONGEST_LINE):
-            header = [first, stream.readline(_LONGEST_LINE), stream.readline(_LONGEST_LINE)]
-            if header != [b"P6\n", f"{width} {height}\n".encode(), b"255\n"]:
-                size = header[1].decode(errors="replace").strip().replace(" ", "x")
+        while lines := stream.readline(_LONGEST_LINE):
+            lines += stream.readline(_LONGEST_LINE) + stream.readline(_LONGEST_LINE)
+            if lines != f"P6\n{width} {height}\n255\n".encode():
+                size = lines.split(b"\n")[1].decode(errors="replace").replace(" ", "x")
                 raise ValueError(f"{self.path} has images of {size}, not {width}x{height}")
             image = stream.read(height * width * 3)
             if len(image) < height * width * 3:
@@ -194,8 +171,7 @@ class VideoReader:
             yield np.frombuffer(image, np.uint8).reshape(self._shape)
         if self._decoder.wait():
             self._complaints.seek(0)
-            text = self._complaints.read(1000).decode(errors="replace").strip()
-            raise ValueError(f"{self.path} cannot be decoded: {text.splitlines()[-1] if text else 'ffmpeg failed'}")
+            raise ValueError(f"{self.path} cannot be decoded: {self._complaints.read(1000).decode(errors='replace')}")
 
 
 def draw_caption(image: np.ndarray, text: str) -> np.ndarray:

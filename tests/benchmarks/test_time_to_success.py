@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import time_to_success
-from embodichain.utils.threads import torch_threads
+from embodichain.utils.device import torch_threads
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs/agents/rl"
 

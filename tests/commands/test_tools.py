@@ -14,7 +14,7 @@ from embodichain.ext.doctor.machine import give_advice
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
 from embodichain.utils import ConfigError
-from embodichain.utils.machine import describe_machine
+from embodichain.utils.device import describe_machine
 from tests.agents.rl.fakes import CART_POLE_ENV, tiny_config, write_config
 
 

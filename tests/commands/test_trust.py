@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import stat
 import sys
@@ -206,13 +205,12 @@ def test_folder_that_cannot_be_trusted_is_an_error(
     assert listed(capsys) == ["no folder is trusted"]
 
 
-@pytest.mark.parametrize("text", ["[]", "{", '{"folders": [1]}', '{"folders": "/"}'])
 def test_damaged_list_is_an_error_of_one_line(
-    text: str, project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "settings/embodichain/trusted.json"
     file.parent.mkdir(parents=True)
-    file.write_text(text)
+    file.write_text("{")
     for command in (["trust"], ["trust", "."], ["validate", str(project / "train_config.json")]):
         assert str(file) in error_of(*command, capsys=capsys)
 
@@ -330,22 +328,6 @@ def test_function_that_a_trusted_module_only_imports_is_not_named(
         config["trainer"]["gym_config"]["env"]["rewards"]["calm"] = {"func": name}
         line = error_of("validate", write_config(project, config, "changed.json"), capsys=capsys)
         assert f"env.rewards.calm.func: unknown function '{name}'" in line or f"'{name}' is in a module that is" in line
-
-
-def test_two_trusted_folders_with_one_name_are_told_apart_by_the_config_or_not_at_all(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    other = tmp_path / "other"
-    write_package(other)
-    for folder in (project, other):
-        assert main(["trust", str(folder)]) == 0
-    config = json.dumps(load_json(project / "train_config.json"))
-    Path("mine.json").write_text(config)
-    line = error_of("validate", "mine.json", capsys=capsys)
-    assert f"'{PACKAGE}' is in several trusted folders: {project / PACKAGE}" in line
-    monkeypatch.chdir(other)
-    assert main(["validate", str(tmp_path / "elsewhere/mine.json")]) == 0
-    assert Path(str(sys.modules[PACKAGE].__file__)).parent == other / PACKAGE
 
 
 def test_module_that_cannot_be_looked_at_is_not_trusted(

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import io
+import os
 import re
+import subprocess
 import sys
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
+from rich.console import Console
 
-from embodichain.utils import ConfigError
-from embodichain.utils.border import keep_tracebacks_in, run_command
+from embodichain.utils import ConfigError, logger
+from embodichain.utils.border import discard_unwritten_output, keep_tracebacks_in, printing_may_fail, run_command
 from embodichain.utils.errors import CommandFailedError
 
 WRITTEN = re.compile(r"; traceback in (.*), or --traceback$")
@@ -94,3 +98,86 @@ def test_messages_for_the_user_have_no_traceback(
 def test_exit_in_users_code_is_a_failure(code: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(lambda: sys.exit(code), prints_traceback=False) == 1
     assert f"error: SystemExit: {code} in {__file__}" in capsys.readouterr().err
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def broken_stream(kind: str) -> TextIO:
+    if kind == "pipe":
+        reader, writer = os.pipe()
+        os.close(reader)
+        return os.fdopen(writer, "w", encoding="utf-8")
+    file = open("/dev/full", "w", encoding="utf-8")  # noqa: SIM115 (closed by the test)
+    if kind == "closed":
+        file.close()
+    return file
+
+
+@pytest.mark.parametrize("kind", ["full", "pipe", "closed"])
+def test_what_cannot_be_written_raises_nothing_whoever_writes_it(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = [broken_stream(kind) for _ in range(2)]
+    for name, stream in zip(("stdout", "stderr"), streams, strict=True):
+        monkeypatch.setattr(sys, name, stream)
+    with printing_may_fail():
+        print("figures", flush=True)
+        logger.log_warning("a warning")
+        sys.stderr.write("UserWarning: another\n")
+        Console(stderr=True, force_terminal=True).print("[bold]a panel")
+        sys.stderr.flush()
+    assert sys.stdout is streams[0]
+    discard_unwritten_output()
+    for stream in streams:
+        stream.close()  # there is nothing left that could fail
+
+
+def test_letters_that_the_encoding_lacks_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    with printing_may_fail():
+        print("outputs/w\xfcrfel", flush=True)
+    assert written.getvalue() == b"outputs/w\\xfcrfel\n"
+
+
+def test_inner_use_changes_nothing_and_another_stream_that_was_put_there_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second = io.StringIO(), io.StringIO()
+    monkeypatch.setattr(sys, "stdout", first)
+    with printing_may_fail():
+        outer = sys.stdout
+        with printing_may_fail():
+            assert sys.stdout is outer
+            print("one")
+        sys.stdout = second
+    assert sys.stdout is second
+    assert first.getvalue() == "one\n"
+
+
+def test_stream_that_is_not_there_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    with printing_may_fail():
+        print("nowhere")
+    discard_unwritten_output()
+
+
+IMPORTS = "from embodichain.utils.border import discard_unwritten_output, printing_may_fail"
+
+
+def run(script: str, redirection: str) -> subprocess.CompletedProcess[str]:
+    command = [
+        "bash",
+        "-c",
+        f'"$0" -c "$1" {redirection}',
+        sys.executable,
+        f"{IMPORTS}\n{script}",
+    ]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""}
+    return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+
+def test_program_ends_with_0_though_its_output_is_lost() -> None:
+    script = "with printing_may_fail(): print('x')\ndiscard_unwritten_output()"
+    assert run(script, "> /dev/full").returncode == 0
+    # The interpreter's own last attempt fails without it.
+    assert run("with printing_may_fail(): print('x')", "> /dev/full").returncode == 120

@@ -84,15 +84,6 @@ def test_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
         VideoWriter(tmp_path / "file" / "video.mp4", WIDTH, HEIGHT, fps=10)
 
 
-def test_missing_ffmpeg_is_an_os_error_like_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> str:
-        raise RuntimeError("No ffmpeg exe could be found.")
-
-    monkeypatch.setattr(imageio_ffmpeg, "get_ffmpeg_exe", fail)
-    with pytest.raises(OSError, match=r"no ffmpeg: No ffmpeg exe"):
-        VideoWriter(tmp_path / "video.mp4", WIDTH, HEIGHT, fps=10)
-
-
 def write_pictures(path: Path, values: list[int]) -> Path:
     writer = VideoWriter(path, WIDTH, HEIGHT, fps=10)
     for value in values:
@@ -121,7 +112,7 @@ def test_pictures_of_another_size_are_refused_at_the_first(tmp_path: Path) -> No
 
 def test_file_that_is_no_video_is_refused_in_ffmpegs_words(tmp_path: Path) -> None:
     (tmp_path / "video.mp4").write_bytes(b"no video" * 100)
-    with pytest.raises(ValueError, match=r"video\.mp4 cannot be decoded: .*Invalid data"):
+    with pytest.raises(ValueError, match=r"video\.mp4 cannot be decoded"):
         read_video(tmp_path / "video.mp4", HEIGHT, WIDTH)
 
 

@@ -33,7 +33,7 @@ from embodichain.lab.gym.env_sources import TaskCfg, find_source
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.sim.rendering.live_scene import LiveScene
 from embodichain.utils.configclass import replace
-from embodichain.utils.threads import torch_threads
+from embodichain.utils.device import torch_threads
 
 
 def for_rank(run: RunConfig, placement: Placement, num_threads: int, device: torch.device) -> RunConfig:

@@ -13,8 +13,8 @@ from embodichain.agents.rl.models.policy import allocate_for
 from embodichain.agents.rl.run_config import RunConfig, chunk_problems
 from embodichain.agents.rl.task_env import TaskEnv, scene_cfg
 from embodichain.utils import logger
+from embodichain.utils.device import check_memory
 from embodichain.utils.errors import raise_problems
-from embodichain.utils.machine import check_memory
 from embodichain.utils.observations import IMAGE_DIMS, entry_spaces, zero_entries
 
 

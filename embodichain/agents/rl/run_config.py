@@ -48,8 +48,7 @@ from embodichain.utils.configclass import replace, to_dict
 from embodichain.utils.device import resolve_device
 from embodichain.utils.errors import closest, collected, placed, raise_problems
 from embodichain.utils.module_utils import import_allowed_modules
-from embodichain.utils.plain_data import as_json, check_plain
-from embodichain.utils.utility import load_config_file
+from embodichain.utils.utility import as_json, check_plain, load_config_file
 from embodichain.utils.validation import parse
 
 

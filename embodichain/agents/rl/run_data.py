@@ -15,7 +15,7 @@ from embodichain.agents.rl.checkpoint.run_access import check_links
 from embodichain.agents.rl.metrics.metrics_file import read_rows
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.files import read_text
-from embodichain.utils.plain_data import check_plain
+from embodichain.utils.utility import check_plain
 
 _STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 _Share = Annotated[float, Field(ge=0.0, le=1.0)]

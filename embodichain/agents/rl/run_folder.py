@@ -29,10 +29,10 @@ from embodichain.agents.rl.run_data import read_summary
 from embodichain.agents.rl.trainer.evaluation import AT_END, RecordsVideos
 from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.utils import ConfigError, logger
+from embodichain.utils.border import format_finite
+from embodichain.utils.device import describe_machine, format_megabytes
 from embodichain.utils.doors import REPORTS, load_all
 from embodichain.utils.files import remove_unfinished, write_json
-from embodichain.utils.machine import describe_machine, format_megabytes
-from embodichain.utils.printing import format_finite
 from embodichain.utils.system import peak_memory
 
 _LEAST_WIDTH = 15  # characters of the first column of a printed summary

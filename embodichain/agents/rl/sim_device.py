@@ -11,8 +11,8 @@ from embodichain.lab.gym.envs import EmbodiedEnvCfg
 from embodichain.lab.sim.backend import has_warp, parse_sim_device
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.device import resolve_device
+from embodichain.utils.doors import install_extra
 from embodichain.utils.errors import collected
-from embodichain.utils.extras import install_extra
 
 
 def choose_sim_device(trainer: TrainerCfg, cfg: EmbodiedEnvCfg, problems: list[str]) -> str:

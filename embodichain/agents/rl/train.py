@@ -8,8 +8,8 @@ torchrun --nproc_per_node=2 -m embodichain.agents.rl.train --config train_config
 
 from __future__ import annotations
 
-from embodichain.utils.interrupts import end_quietly_when_interrupted
-from embodichain.utils.openmp import limit_openmp_spinning
+from embodichain.utils.border import end_quietly_when_interrupted
+from embodichain.utils.system import limit_openmp_spinning
 
 if __name__ == "__main__":
     end_quietly_when_interrupted()
@@ -40,10 +40,14 @@ from embodichain.agents.rl.run import load_training, run_training
 from embodichain.agents.rl.run_folder import print_summary
 from embodichain.agents.rl.train_source import TrainSource
 from embodichain.utils import ConfigError, logger
-from embodichain.utils.border import OPTION, run_command
+from embodichain.utils.border import (
+    OPTION,
+    discard_unwritten_output,
+    printing_may_fail,
+    run_command,
+)
 from embodichain.utils.module_utils import imports_allowed_by_environment
-from embodichain.utils.parent import end_with_parent
-from embodichain.utils.printing import discard_unwritten_output, open_closed_descriptors, printing_may_fail
+from embodichain.utils.system import end_with_parent
 
 __all__ = ["main", "parse_args", "train", "train_as_command", "train_from_config"]
 
@@ -138,7 +142,6 @@ def train_as_command(args: argparse.Namespace, show: Callable[[dict[str, Any]], 
     Args:
         show: prints the summary; None: ``print_summary``.
     """
-    open_closed_descriptors()
     end_with_parent()
     with printing_may_fail():
         summary = train_from_config(

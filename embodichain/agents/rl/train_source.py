@@ -13,8 +13,7 @@ from embodichain.lab.gym.registry import find_env_spec
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import to_dict
 from embodichain.utils.errors import placed
-from embodichain.utils.plain_data import as_json, check_plain
-from embodichain.utils.utility import load_config_file
+from embodichain.utils.utility import as_json, check_plain, load_config_file
 
 TrainSource = str | Path | Mapping[str, Any] | TrainCfg
 """A training config: the path of its file or folder, or a shipped one's name; such a file's content; or typed."""

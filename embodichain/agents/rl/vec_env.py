@@ -14,7 +14,7 @@ from tensordict import TensorDict
 
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import placed
-from embodichain.utils.mirror import MirrorMap
+from embodichain.utils.observations import MirrorMap
 
 Step = Callable[[torch.Tensor], tuple[TensorDict, torch.Tensor, torch.Tensor, torch.Tensor, dict[str, Any]]]
 """``VecEnv.step`` or ``StepsChunks.step_chunk``."""

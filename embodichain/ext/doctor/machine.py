@@ -6,7 +6,7 @@ from typing import Any
 
 from embodichain.lab.sim.rendering.renderer import choose_ray_tracing
 from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
-from embodichain.utils.machine import describe_machine
+from embodichain.utils.device import describe_machine
 
 _SMALL_DISK, _SMALL_MEMORY = 2.0, 2.0  # GB
 

@@ -14,7 +14,7 @@ from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.models import ActorCritic, SoftActorCritic
 from embodichain.ext.doctor import action_value_checks, actor_checks, soft_actor_checks, update_checks, value_checks
 from embodichain.ext.doctor.probes import CheckFailedError, CheckSkippedError, Patient
-from embodichain.utils.threads import torch_threads
+from embodichain.utils.device import torch_threads
 
 # Later checks need earlier ones; the checks of the critic build on one another like the rungs of a ladder.
 _SOUND = ("losses_are_finite", "parameters_change", "first_ratio_is_one")

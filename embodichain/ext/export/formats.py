@@ -22,8 +22,8 @@ from torch.jit._trace import TracerWarning
 
 from embodichain.ext.export.module import DeployedPolicy
 from embodichain.utils import ConfigError
+from embodichain.utils.doors import install_extra
 from embodichain.utils.errors import CommandFailedError
-from embodichain.utils.extras import install_extra
 
 Spec = Mapping[str, Any]
 Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]

@@ -24,9 +24,9 @@ from embodichain.tools.open_run import OpenRun, open_run
 from embodichain.tools.steps import ParityError, format_export, record_steps
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
+from embodichain.utils.device import describe_machine
 from embodichain.utils.errors import reason_of
 from embodichain.utils.files import check_replaceable, write_atomically, write_json
-from embodichain.utils.machine import describe_machine
 
 _SEED_OFFSET = 4_000_003
 _RUNNER_NAME = "policy_runner.py"

@@ -13,7 +13,7 @@ from typing_extensions import override
 from embodichain.ext.gymnasium.cfg import EnvPoolCfg
 from embodichain.ext.gymnasium.foreign_env import ForeignEnv, RawStep, check_num_envs, rendered
 from embodichain.utils import ConfigError
-from embodichain.utils.extras import install_extra
+from embodichain.utils.doors import install_extra
 
 _NO_METRICS = ("env_id", "players", "elapsed_step")
 

@@ -24,8 +24,8 @@ from embodichain.ext.gymnasium.recording import EpisodeRecorder, NoImageError
 from embodichain.ext.gymnasium.spaces import ActionAdapter, ObservationAdapter
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import replace, to_dict
+from embodichain.utils.device import check_memory
 from embodichain.utils.errors import placed
-from embodichain.utils.machine import check_memory
 from embodichain.utils.random import CounterRandom
 from embodichain.utils.video import Footage
 

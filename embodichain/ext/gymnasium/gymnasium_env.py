@@ -30,8 +30,7 @@ from embodichain.lab.sim.backend.foreign_model import draw_without_shadows, is_m
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import CommandFailedError
 from embodichain.utils.module_utils import folders_on_path
-from embodichain.utils.parent import starting_workers
-from embodichain.utils.system import stop_signals, worker_start_method
+from embodichain.utils.system import starting_workers, stop_signals, worker_start_method
 
 VectorEnv = Any
 """A ``gymnasium.vector.VectorEnv``; that type lacks lists of seeds and the attributes of its two kinds."""

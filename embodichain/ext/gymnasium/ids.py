@@ -14,7 +14,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from embodichain.lab.gym.registry import find_env_spec
 from embodichain.utils import ConfigError
-from embodichain.utils.extras import install_command
+from embodichain.utils.doors import install_command
 from embodichain.utils.module_utils import folders_on_path, import_allowed_modules, import_folders
 
 PREFIX = "gymnasium:"

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from embodichain.utils import ConfigError
-from embodichain.utils.extras import install_extra
+from embodichain.utils.doors import install_extra
 from embodichain.utils.files import read_bytes, read_text
 from embodichain.utils.video import VideoReader, VideoWriter
 

@@ -18,8 +18,8 @@ from embodichain.lab.gym.envs.managers.base import Functor, TermEnv
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import unknown_name
+from embodichain.utils.files import SavePath
 from embodichain.utils.observations import column_names, flat_input
-from embodichain.utils.output import SavePath
 from embodichain.utils.rows import row_numbers
 
 _ROBOT = ("fpath", "robot_type", "ur_type", "urdf_cfg")

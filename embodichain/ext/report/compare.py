@@ -17,7 +17,7 @@ from embodichain.ext.report.charts import Series, line_chart
 from embodichain.ext.report.page import Section, render_page
 from embodichain.ext.report.statistics import Scores, bootstrap_interval, compare_groups, interquartile_mean
 from embodichain.utils import ConfigError
-from embodichain.utils.plain_data import leaves_by_path
+from embodichain.utils.utility import leaves_by_path
 
 # Of runs in one group. MayChange says another thing: a run may be continued with more iterations or other evaluations,
 # and then is not comparable.

@@ -21,11 +21,11 @@ from embodichain.agents.rl.run_data import RunData, read_run
 from embodichain.agents.rl.trainer.evaluation import wilson_interval
 from embodichain.ext.report.charts import Chart, Series, line_chart, number
 from embodichain.utils import ConfigError
+from embodichain.utils.border import format_finite
 from embodichain.utils.configclass import MISSING
+from embodichain.utils.device import format_megabytes
 from embodichain.utils.files import write_atomically
-from embodichain.utils.machine import format_megabytes
 from embodichain.utils.module_utils import import_options
-from embodichain.utils.printing import format_finite
 
 REPORT = "report.html"
 _LARGEST_VIDEO = 8_000_000  # bytes that are put into the page; a larger one is linked

@@ -22,9 +22,9 @@ from embodichain.agents.rl.run_data import read_run
 from embodichain.ext.report.compare import final_score
 from embodichain.ext.report.statistics import interquartile_mean
 from embodichain.utils import ConfigError
-from embodichain.utils.extras import install_extra
-from embodichain.utils.parent import child_variables
-from embodichain.utils.printing import printing_may_fail
+from embodichain.utils.border import printing_may_fail
+from embodichain.utils.doors import install_extra
+from embodichain.utils.system import child_variables
 
 _MOST_TRIALS = 20  # unless said otherwise, or all settings are lists
 _OWN = {

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from embodichain.utils import ConfigError
-from embodichain.utils.extras import install_extra
+from embodichain.utils.doors import install_extra
 
 
 def download(repo: str, revision: str | None, patterns: Sequence[str], place: str) -> Path:

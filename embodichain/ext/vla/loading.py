@@ -30,7 +30,7 @@ from embodichain.ext.vla.weights import load_weights
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.files import read_bytes
-from embodichain.utils.safetensors_file import read_safetensors, write_safetensors
+from embodichain.utils.state import read_safetensors, write_safetensors
 
 OUR_MODELS = "embodichain.agents.rl.models"
 """Models in this package need no entry in the allow-list."""

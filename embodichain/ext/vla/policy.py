@@ -37,7 +37,7 @@ from embodichain.ext.vla.loading import (
 from embodichain.ext.vla.smolvla import SmolVLA
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import field
-from embodichain.utils.extras import install_extra
+from embodichain.utils.doors import install_extra
 from embodichain.utils.module_utils import check_admitted
 from embodichain.utils.observations import entry_spaces
 

@@ -33,7 +33,7 @@ from embodichain.ext.vla.smolvla_config import (
 from embodichain.ext.vla.smolvla_layers import attend, fitted_pixels, rest_of_layer, rotated, waves
 from embodichain.ext.vla.statistics import denormalized, fitted, normalized, shift_of
 from embodichain.utils import ConfigError
-from embodichain.utils.extras import install_extra
+from embodichain.utils.doors import install_extra
 from embodichain.utils.validation import from_dict
 
 

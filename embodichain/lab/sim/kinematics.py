@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from embodichain.lab.sim.math import pad_batch
-from embodichain.utils.constants import constant
+from embodichain.utils.device import constant
 
 _LARGEST_STEP = 0.5  # of a joint in one iteration of the inverse, rad or m
 _DAMPING = 0.02  # lambda of J J^T + lambda^2 I

@@ -17,7 +17,7 @@ from embodichain.agents.rl.run_folder import RunFolder
 from embodichain.agents.rl.task_env import with_scene
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
-from embodichain.utils import ConfigError, machine
+from embodichain.utils import ConfigError, device
 from embodichain.utils.configclass import replace
 from tests.agents.rl.fakes import tiny_config, write_config
 
@@ -98,9 +98,9 @@ def test_gradients_and_copy_of_a_policy_must_fit_the_memory(monkeypatch: pytest.
     env, _ = build_envs(run)
     policy, _ = build_learner(run, env, torch.device("cpu"))
     count = sum(values.numel() for values in policy.parameters())
-    monkeypatch.setattr(machine, "available_memory", lambda device: 8 * count)  # float32, twice
+    monkeypatch.setattr(device, "available_memory", lambda device: 8 * count)  # float32, twice
     build_checks.check_built_policy(run, env, policy, torch.device("cpu"))
-    monkeypatch.setattr(machine, "available_memory", lambda device: 8 * count - 1)
+    monkeypatch.setattr(device, "available_memory", lambda device: 8 * count - 1)
     with pytest.raises(
         ConfigError, match=f"^policy: gradients and the saved copy of the policy's {count:,} parameters"
     ):
@@ -108,7 +108,7 @@ def test_gradients_and_copy_of_a_policy_must_fit_the_memory(monkeypatch: pytest.
 
 
 def test_gru_must_fit_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "available_memory", lambda device: 10**12)
+    monkeypatch.setattr(device, "available_memory", lambda device: 10**12)
     run = load_run_config(write_config(Path(), tiny_config(policy=RECURRENT | {"hidden_size": 10**9})))
     env, _ = build_envs(run)
     # 3 S (6 + S + 2) parameters of 4 bytes
@@ -120,7 +120,7 @@ def test_gru_must_fit_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("role", ["actor", "critic"])
 def test_network_behind_a_gru_that_does_not_fit_the_memory_is_named(monkeypatch: pytest.MonkeyPatch, role: str) -> None:
-    monkeypatch.setattr(machine, "available_memory", lambda device: 10**9)
+    monkeypatch.setattr(device, "available_memory", lambda device: 10**9)
     network = {"type": "mlp", "network_cfg": {"hidden_sizes": [10**6, 10**6]}}
     run = load_run_config(write_config(Path(), tiny_config(policy=RECURRENT | {role: network})))
     env, _ = build_envs(run)

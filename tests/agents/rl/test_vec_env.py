@@ -4,7 +4,7 @@ import pytest
 
 from embodichain.agents.rl.vec_env import mirror_map_of
 from embodichain.utils import ConfigError
-from embodichain.utils.mirror import Mirror, MirrorMap
+from embodichain.utils.observations import Mirror, MirrorMap
 from tests.agents.rl.fakes import ScriptedEnv
 
 ONE, TWO = Mirror.of([0], [-1], "test"), Mirror.of([1, 0], [1, 1], "test")

@@ -212,8 +212,8 @@ def test_failed_training_is_named_by_its_last_line(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_trainings_end_with_the_sweep(number: int, tmp_path: Path) -> None:
     child = (
-        "import os, signal, sys, time\nfrom embodichain.utils import parent\nparent._PERIOD = 0.01\n"
-        "parent.end_with_parent()\n"
+        "import os, signal, sys, time\nfrom embodichain.utils import system\nsystem._PERIOD = 0.01\n"
+        "system.end_with_parent()\n"
         "def end(number, frame): open('saved', 'w'); sys.exit()\n"
         "signal.signal(signal.SIGTERM, end)\nopen('begun', 'w')\ntime.sleep(60)\n"
     )

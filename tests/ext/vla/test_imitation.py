@@ -27,7 +27,7 @@ from embodichain.ext.vla.lerobot.folder import LeRobotFolder
 from embodichain.ext.vla.loading import read_model_path
 from embodichain.utils import ConfigError
 from embodichain.utils.instructions import decode_instruction
-from embodichain.utils.safetensors_file import read_safetensors, write_safetensors
+from embodichain.utils.state import read_safetensors, write_safetensors
 from embodichain.utils.utility import load_json
 from tests.ext.vla.lerobot.conftest import FIXTURE, change_json
 from tests.ext.vla.test_vla_training import SHIPPED, TINY, needs_gl, write_config

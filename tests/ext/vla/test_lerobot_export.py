@@ -21,7 +21,7 @@ from embodichain.ext.vla.lerobot.writing import write_lerobot_folder
 from embodichain.ext.vla.policy import LoRACfg, add_lora, without_adapters
 from embodichain.tools.steps import ParityError
 from embodichain.utils import ConfigError
-from embodichain.utils.safetensors_file import read_safetensors
+from embodichain.utils.state import read_safetensors
 from tests.ext.vla.test_vla_training import needs_gl, write_config
 
 pytest.importorskip("transformers", reason="needs the extra vla")

@@ -17,7 +17,7 @@ from embodichain.agents.rl.algo.registry import register_algo
 from embodichain.agents.rl.buffer import EXPERT, Demonstrations, check_digest
 from embodichain.agents.rl.models import Policy, RunningNormalizer
 from embodichain.utils import ConfigError, configclass, logger
-from embodichain.utils.machine import check_memory
+from embodichain.utils.device import check_memory
 
 _WARM_UP = 0.2  # share of the training in which the learning rate rises; then it falls to 0
 

@@ -35,7 +35,7 @@ from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.models import Policy, action_log_prob
 from embodichain.agents.rl.models.distributions import gaussian_kl
 from embodichain.utils import ConfigError, configclass
-from embodichain.utils.mirror import MirrorMap
+from embodichain.utils.observations import MirrorMap
 from embodichain.utils.profiling import section
 
 

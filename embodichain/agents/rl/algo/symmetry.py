@@ -18,7 +18,7 @@ from tensordict import TensorDict
 from embodichain.agents.rl.algo.on_policy import gaussian_entry
 from embodichain.agents.rl.models import Policy
 from embodichain.utils import ConfigError, configclass
-from embodichain.utils.mirror import Mirror, MirrorMap
+from embodichain.utils.observations import Mirror, MirrorMap
 
 _LIKE_ACTIONS = ("action", "raw_action")  # raw_action: the sample before tanh, whose limits are symmetric
 

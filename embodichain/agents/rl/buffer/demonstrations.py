@@ -15,7 +15,7 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.buffer.replay import ReplayBuffer
 from embodichain.utils import ConfigError
-from embodichain.utils.machine import check_memory
+from embodichain.utils.device import check_memory
 
 EXPERT = "expert"
 """Names the task's scripted expert where a dataset's folder could stand."""

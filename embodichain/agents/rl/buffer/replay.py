@@ -15,7 +15,7 @@ from torch import Tensor
 
 from embodichain.agents.rl.buffer.batches import select_rows
 from embodichain.utils import logger
-from embodichain.utils.machine import check_memory, format_size
+from embodichain.utils.device import check_memory, format_size
 
 _OBSERVED = ("obs", "entries")
 _OF_A_STEP = ("action", "reward", "terminated")

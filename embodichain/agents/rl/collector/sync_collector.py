@@ -18,9 +18,9 @@ from embodichain.agents.rl.models import Actor, policy_input, valued
 from embodichain.agents.rl.models.policy import allocate_for, with_defaults
 from embodichain.agents.rl.vec_env import SavesState, Step, VecEnv, step_with
 from embodichain.utils import ConfigError
+from embodichain.utils.device import torch_threads
 from embodichain.utils.observations import flat_input, select_entries
 from embodichain.utils.profiling import section
-from embodichain.utils.threads import torch_threads
 
 _FLAGS = ("done", "terminated", "truncated")
 _CHECKED = 2  # steps

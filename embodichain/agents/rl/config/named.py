@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from embodichain.utils import ConfigError, logger
+from embodichain.utils.doors import ROOT, TASK_CONFIGS, shipped_path
 from embodichain.utils.errors import nearest
-from embodichain.utils.shipped import ROOT, TASK_CONFIGS, shipped_path
 from embodichain.utils.utility import CONFIG_SUFFIXES, load_config_file
 
 _MAIN = "train_config"

@@ -9,7 +9,7 @@ from typing import Any
 
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import collected, placed, raise_problems, unknown_name
-from embodichain.utils.plain_data import check_plain
+from embodichain.utils.utility import check_plain
 
 OLD_PATHS = {
     "runtime": "trainer",

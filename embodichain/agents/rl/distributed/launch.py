@@ -19,12 +19,10 @@ from torch.multiprocessing.spawn import ProcessContext, ProcessExitedException, 
 from embodichain.agents.rl.distributed.placement import RENDEZVOUS, Launch, Placement
 from embodichain.agents.rl.distributed.stop import InterruptedTraining, signals_to
 from embodichain.utils import ConfigError
-from embodichain.utils.border import OPTION, run_command
+from embodichain.utils.border import OPTION, printing_may_fail, run_command
 from embodichain.utils.errors import CommandFailedError
 from embodichain.utils.files import write_json
-from embodichain.utils.parent import starting_workers
-from embodichain.utils.printing import printing_may_fail
-from embodichain.utils.system import loopback_interface
+from embodichain.utils.system import loopback_interface, starting_workers
 
 _RECORD = "launch.json"
 _GRACE = 30.0  # s that the others have to end by themselves once one has failed

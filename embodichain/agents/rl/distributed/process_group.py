@@ -28,8 +28,8 @@ from torch.distributed.rendezvous import rendezvous
 from embodichain.agents.rl.distributed.placement import RENDEZVOUS
 from embodichain.agents.rl.distributed.tensors import checksum, gradient_buckets, packed, unpacked
 from embodichain.utils import ConfigError
+from embodichain.utils.border import discard_unwritten_output
 from embodichain.utils.errors import CommandFailedError
-from embodichain.utils.printing import discard_unwritten_output
 from embodichain.utils.system import let_others_run
 
 T = TypeVar("T")

@@ -14,8 +14,8 @@ from embodichain.agents.rl.config.trainer_cfg import LoggerCfg, TrainerCfg
 from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import MISSING
+from embodichain.utils.doors import install_extra
 from embodichain.utils.errors import UnavailableError, collected
-from embodichain.utils.extras import install_extra
 from embodichain.utils.module_utils import find_admitted
 
 _PATIENCE = 15.0  # s that W&B's server has to answer at the beginning

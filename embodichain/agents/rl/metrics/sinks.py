@@ -15,7 +15,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from embodichain.utils import logger
 from embodichain.utils.errors import reason_of
-from embodichain.utils.plain_data import leaves_by_path
+from embodichain.utils.utility import leaves_by_path
 from embodichain.utils.video import as_gif
 
 _BLOCKS = ("trainer", "policy", "algorithm")

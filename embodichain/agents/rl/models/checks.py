@@ -20,8 +20,8 @@ from embodichain.agents.rl.models.block import space_size
 from embodichain.agents.rl.models.policy import EVALUATED, Policy, action_log_prob, allocate_for
 from embodichain.agents.rl.models.recurrent import ActorCriticRecurrent
 from embodichain.utils import ConfigError, logger
+from embodichain.utils.device import keeping_modes
 from embodichain.utils.errors import unknown_name
-from embodichain.utils.modes import keeping_modes
 from embodichain.utils.module_utils import takes
 from embodichain.utils.observations import entry_spaces, zero_entries
 from embodichain.utils.state import generators_state, load_generators_state

@@ -12,8 +12,8 @@ from torch import nn
 
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import field
+from embodichain.utils.device import check_memory
 from embodichain.utils.errors import unknown_name
-from embodichain.utils.machine import check_memory
 
 Activation = Literal["elu", "gelu", "leaky_relu", "mish", "relu", "selu", "sigmoid", "silu", "softplus", "tanh"]
 

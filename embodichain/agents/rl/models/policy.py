@@ -18,7 +18,7 @@ from torch import nn
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
 from embodichain.utils import ConfigError
-from embodichain.utils.modes import keeping_modes
+from embodichain.utils.device import keeping_modes
 from embodichain.utils.observations import flat_input, select_entries
 
 EVALUATED = ("log_prob", "entropy", "value")

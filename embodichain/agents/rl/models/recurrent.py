@@ -25,8 +25,8 @@ from embodichain.agents.rl.models.distributions import LOG_STD_RANGE
 from embodichain.agents.rl.models.mlp import MLPCfg, build_mlp_from_cfg
 from embodichain.agents.rl.models.squash import LinearScale
 from embodichain.utils import configclass
+from embodichain.utils.device import check_memory
 from embodichain.utils.errors import placed
-from embodichain.utils.machine import check_memory
 
 
 @configclass

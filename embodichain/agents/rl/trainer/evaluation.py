@@ -16,9 +16,8 @@ from embodichain.agents.rl.distributed import ProcessGroup, get_process_group
 from embodichain.agents.rl.distributed.stop import stopping_together
 from embodichain.agents.rl.models import Policy, policy_input
 from embodichain.agents.rl.vec_env import VecEnv, knows_success, step_with
-from embodichain.utils.modes import keeping_modes
+from embodichain.utils.device import keeping_modes, torch_threads
 from embodichain.utils.state import generators_state, load_generators_state
-from embodichain.utils.threads import torch_threads
 from embodichain.utils.video import Footage
 
 EVAL_SEED_OFFSET = 1_000_003

@@ -12,7 +12,7 @@ from embodichain.agents.rl.models import Policy, get_registered_policy_names, lo
 from embodichain.agents.rl.models.registry import PolicyBlock, get_policy_cfg_class
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import placed
-from embodichain.utils.plain_data import leaves_by_path
+from embodichain.utils.utility import leaves_by_path
 from embodichain.utils.validation import from_dict
 
 _PLACE = "policy.init_from: "

@@ -25,7 +25,7 @@ from embodichain.utils.configclass import to_dict
 from embodichain.utils.errors import placed, raise_problems
 from embodichain.utils.files import write_json
 from embodichain.utils.module_utils import imports_allowed_by_environment
-from embodichain.utils.plain_data import as_json
+from embodichain.utils.utility import as_json
 from embodichain.utils.validation import from_dict
 
 

@@ -11,7 +11,7 @@ import torch
 from embodichain.agents.rl.models import ActorCritic, Policy
 from embodichain.agents.rl.models.mlp_by_rows import RowThreads, RunByRows, columns_and_mlp
 from embodichain.utils import logger
-from embodichain.utils.threads import torch_threads
+from embodichain.utils.device import torch_threads
 
 WORK_OF_A_THREAD = 32e6
 """Floating-point operations of a matrix product that repay a thread's being woken, measured on two cores."""

@@ -38,11 +38,11 @@ from embodichain.agents.rl.trainer.threads import (
 )
 from embodichain.agents.rl.trainer.viewer import Viewer
 from embodichain.agents.rl.vec_env import VecEnv, knows_success
+from embodichain.utils.border import printing_may_fail
+from embodichain.utils.device import torch_threads
 from embodichain.utils.errors import CommandFailedError
-from embodichain.utils.printing import printing_may_fail
 from embodichain.utils.profiling import section
 from embodichain.utils.state import freeze, generators_state, load_generators_state, thaw
-from embodichain.utils.threads import torch_threads
 
 NEVER = f"{10**9} it"
 WARM_UP_STEPS = 16  # of each environment, from which an input normaliser gets its first statistics

@@ -29,7 +29,7 @@ from embodichain.ext.vla.statistics import Normalization, divisor, shift_of
 from embodichain.ext.vla.weights import load_weights
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import unknown_name
-from embodichain.utils.safetensors_file import read_safetensors
+from embodichain.utils.state import read_safetensors
 
 WEIGHTS = "model.safetensors"
 _INITIAL = ("critic.", "log_std", "state_", "action_mean", "action_std")  # which LeRobot's weights have not

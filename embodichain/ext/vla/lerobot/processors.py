@@ -16,7 +16,7 @@ from embodichain.ext.vla.statistics import ENDS, EPSILON, Normalization, half_wi
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import field
 from embodichain.utils.errors import unknown_name
-from embodichain.utils.safetensors_file import read_safetensors
+from embodichain.utils.state import read_safetensors
 from embodichain.utils.validation import from_dict
 
 PREPROCESSOR, POSTPROCESSOR = "policy_preprocessor.json", "policy_postprocessor.json"

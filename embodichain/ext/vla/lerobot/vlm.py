@@ -14,7 +14,7 @@ from embodichain.ext.vla.hub import download
 from embodichain.ext.vla.lerobot.files import find_file, read_object
 from embodichain.ext.vla.lerobot.processors import Processors
 from embodichain.utils import ConfigError
-from embodichain.utils.extras import install_extra
+from embodichain.utils.doors import install_extra
 
 _CONFIG = "config.json"
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")

@@ -21,7 +21,7 @@ from embodichain.ext.vla.lerobot.processors import (
 from embodichain.ext.vla.smolvla import SmolVLA
 from embodichain.ext.vla.statistics import ENDS, EPSILON, Normalization
 from embodichain.utils.files import write_atomically, write_json
-from embodichain.utils.safetensors_file import write_safetensors
+from embodichain.utils.state import write_safetensors
 
 
 def write_lerobot_folder(

@@ -19,7 +19,7 @@ from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.objects import Robot
 from embodichain.utils import logger
 from embodichain.utils.configclass import replace
-from embodichain.utils.machine import check_memory
+from embodichain.utils.device import check_memory
 from embodichain.utils.observations import flatten_dict_observation, nested_observation
 from embodichain.utils.profiling import section
 from embodichain.utils.random import CounterRandom

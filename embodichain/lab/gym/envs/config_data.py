@@ -10,7 +10,7 @@ from embodichain.lab.gym.envs.managers.cfg import FunctorCfg
 from embodichain.lab.gym.registry import find_env_id
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import to_dict
-from embodichain.utils.plain_data import as_json
+from embodichain.utils.utility import as_json
 
 SCENE_KEYS = (
     *(

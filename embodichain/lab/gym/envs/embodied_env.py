@@ -33,8 +33,8 @@ from embodichain.lab.gym.envs.managers.record import recorders_in
 from embodichain.lab.gym.envs.mirror_map import EnvSymmetryCfg, build_mirror_map
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
-from embodichain.utils.mirror import MirrorMap
-from embodichain.utils.output import OutputFolder
+from embodichain.utils.files import OutputFolder
+from embodichain.utils.observations import MirrorMap
 from embodichain.utils.profiling import section
 from embodichain.utils.state import is_all_saved
 from embodichain.utils.video import Footage

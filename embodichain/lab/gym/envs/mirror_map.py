@@ -9,8 +9,7 @@ from gymnasium import spaces
 
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.errors import collected, raise_problems, unknown_name
-from embodichain.utils.mirror import Mirror, MirrorMap
-from embodichain.utils.observations import entry_columns
+from embodichain.utils.observations import Mirror, MirrorMap, entry_columns
 
 
 @configclass

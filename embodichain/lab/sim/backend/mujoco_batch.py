@@ -16,7 +16,7 @@ from typing_extensions import override
 from embodichain.lab.sim.backend.base import Backend, Columns, Index, ModelPart
 from embodichain.lab.sim.backend.external_forces import ExternalForces
 from embodichain.utils import ConfigError
-from embodichain.utils.machine import check_memory
+from embodichain.utils.device import check_memory
 from embodichain.utils.state import load_attributes
 from embodichain.utils.system import count_processors
 

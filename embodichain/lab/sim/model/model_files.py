@@ -17,8 +17,8 @@ from embodichain.lab.sim.assets import asset_spec
 from embodichain.lab.sim.model.checks import MENAGERIE
 from embodichain.lab.sim.model.mujoco_warnings import collecting_warnings
 from embodichain.utils import ConfigError
+from embodichain.utils.doors import install_extra
 from embodichain.utils.errors import nearest
-from embodichain.utils.extras import install_extra
 
 MESH_FORMATS = (".obj", ".stl", ".msh")
 """Formats of meshes that can be read."""

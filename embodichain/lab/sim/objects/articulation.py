@@ -25,7 +25,7 @@ from embodichain.lab.sim.objects.base_pose import BasePose
 from embodichain.lab.sim.objects.joint_drives import JointDrives
 from embodichain.lab.sim.objects.link_physics import LinkPhysics
 from embodichain.lab.sim.objects.state_cache import StateCache, cached_per_state
-from embodichain.utils.constants import constant
+from embodichain.utils.device import constant
 from embodichain.utils.errors import unknown_name
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from embodichain.lab.sim.backend import Backend, ModelPart
 from embodichain.lab.sim.cfg import RigidObjectCfg
 from embodichain.lab.sim.model.mesh_variants import MeshVariant
-from embodichain.utils.constants import constant
+from embodichain.utils.device import constant
 
 _HIDDEN = mujoco.mjNGROUP - 1  # the group of geoms that is not drawn
 # Which sides of a shape must keep their proportion when it is scaled, by the scene's names of the shapes.

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from embodichain.lab.sim.backend import Backend
-from embodichain.utils.constants import constant
+from embodichain.utils.device import constant
 
 DriveMode = Literal["position", "velocity", "effort"]
 """The unit of a drive's target."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.model.drives import match_names
-from embodichain.utils.constants import constant
+from embodichain.utils.device import constant
 
 
 class LinkPhysics:

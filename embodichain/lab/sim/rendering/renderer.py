@@ -15,7 +15,7 @@ from embodichain.lab.sim.rendering.appearance import Appearance
 from embodichain.lab.sim.rendering.opengl import OpenGLDrawer, RenderThreads, opengl_problem
 from embodichain.lab.sim.rendering.shot import Drawer, RenderingUnavailableError, Shot
 from embodichain.utils import logger
-from embodichain.utils.extras import install_extra
+from embodichain.utils.doors import install_extra
 
 _NEAR, _FAR = 0.02, 50.0  # m
 

@@ -14,7 +14,7 @@ from embodichain.agents.rl.algo import PPO, PPOCfg
 from embodichain.agents.rl.algo.symmetry import SymmetryCfg
 from embodichain.agents.rl.collector import SyncCollector
 from embodichain.agents.rl.models import ActorCritic, ActorCriticRecurrent
-from embodichain.utils.mirror import Mirror, MirrorMap
+from embodichain.utils.observations import Mirror, MirrorMap
 from tests.agents.rl.algo.test_ppo import FixedPolicy, make_policy, make_rollout
 from tests.agents.rl.fakes import ScriptedEnv
 

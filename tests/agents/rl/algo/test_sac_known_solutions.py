@@ -16,7 +16,7 @@ from embodichain.agents.rl.algo import SAC, SACCfg
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.collector import SyncCollector
 from embodichain.agents.rl.models import MLP, SoftActorCritic, TanhSquash
-from embodichain.utils.threads import torch_threads
+from embodichain.utils.device import torch_threads
 from tests.agents.rl.algo.sick_sac import SickSAC, with_sac_bugs
 
 UNIT = spaces.Box(-1, 1, (1,))

@@ -16,7 +16,7 @@ from embodichain.agents.rl.algo.symmetry import mirror_error, mirrored, with_mir
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.models import MLP, ActorCritic, Policy
 from embodichain.utils import ConfigError
-from embodichain.utils.mirror import Mirror, MirrorMap
+from embodichain.utils.observations import Mirror, MirrorMap
 from tests.agents.rl.fakes import linear_policy
 
 FLIP = Mirror.of([1, 0], [-1, -1], "test")  # of the states and actions here

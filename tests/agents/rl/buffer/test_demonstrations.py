@@ -7,7 +7,7 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.buffer import Demonstrations, ReplayBuffer, check_share
-from embodichain.utils import ConfigError, machine
+from embodichain.utils import ConfigError, device
 
 
 def episode(first: float, num_steps: int, ends: bool, images: bool = False) -> TensorDict:
@@ -88,7 +88,7 @@ def test_description_has_episodes_steps_success_and_rewards() -> None:
 
 
 def test_demonstrations_that_do_not_fit_the_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "available_memory", lambda device: 100)
+    monkeypatch.setattr(device, "available_memory", lambda device: 100)
     with pytest.raises(ConfigError) as error:
         two_episodes().to_buffer(torch.device("cpu"))
     # A ring of 7 + 2 * 3 + 2 = 15 slots of obs, action, reward (4 bytes each), terminated, is_step (1 each), the number

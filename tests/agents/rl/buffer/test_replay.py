@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.buffer.replay import ReplayBuffer
-from embodichain.utils import ConfigError, logger, machine
+from embodichain.utils import ConfigError, device, logger
 from tests.no_sync import no_host_sync
 
 Row = Sequence[float]
@@ -249,7 +249,7 @@ def test_memory_that_is_taken_is_what_was_stated(images: bool, monkeypatch: pyte
 
 
 def test_buffer_that_does_not_fit_the_memory_is_refused_with_the_figure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "available_memory", lambda device: 3_000_000_000)
+    monkeypatch.setattr(device, "available_memory", lambda device: 3_000_000_000)
     rollout = make_rollout([[1, 2, 3]])
     message = (
         "algorithm.cfg.replay_capacity: the 1,000,000,000 transitions of the replay buffer take 18.0 GB of memory at "
@@ -264,7 +264,7 @@ def test_buffer_that_does_not_fit_the_memory_is_refused_with_the_figure(monkeypa
 
 def test_minibatch_that_does_not_fit_the_memory_is_refused_with_the_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     replay = ReplayBuffer.allocate(10, make_rollout([[1, 2, 3]]))
-    monkeypatch.setattr(machine, "available_memory", lambda device: 13_000_000)
+    monkeypatch.setattr(device, "available_memory", lambda device: 13_000_000)
     replay.check_minibatch(1_000_000)  # obs, action, reward (4 bytes each) and terminated
     with pytest.raises(ConfigError) as error:
         replay.check_minibatch(2_000_000)

@@ -9,7 +9,7 @@ import pytest
 
 from embodichain.agents.rl.config.named import find_config, find_named_file, shipped_configs
 from embodichain.utils import ConfigError
-from embodichain.utils.shipped import TASK_CONFIGS
+from embodichain.utils.doors import TASK_CONFIGS
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from torch import nn
 
 from embodichain.agents.rl.models import MLP, MLPCfg, build_mlp_from_cfg
 from embodichain.agents.rl.models.mlp import _ACTIVATIONS, Activation
-from embodichain.utils import ConfigError, machine
+from embodichain.utils import ConfigError, device
 
 
 def kinds(mlp: MLP) -> list[str]:
@@ -52,7 +52,7 @@ def test_impossible_network_settings_are_refused(bad: dict) -> None:
 
 
 def test_network_that_does_not_fit_the_memory_is_refused_with_the_figure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "available_memory", lambda device: 4 * 26)
+    monkeypatch.setattr(device, "available_memory", lambda device: 4 * 26)
     MLP(3, 2, [4])  # (3 + 1) 4 + (4 + 1) 2 = 26
     with pytest.raises(ConfigError, match=r"^network_cfg\.hidden_sizes: the 32 parameters of a network take 0\.0 MB"):
         MLP(3, 2, [5])

@@ -12,7 +12,7 @@ from embodichain.agents.rl.models.actor_critic import ActorCritic, ActorOnly
 from embodichain.agents.rl.models.block import run_networks
 from embodichain.agents.rl.models.mlp_by_rows import RunByRows
 from embodichain.agents.rl.trainer.threads import update_threads, worthwhile_threads
-from embodichain.utils.threads import torch_threads
+from embodichain.utils.device import torch_threads
 from tests.agents.rl.fakes import linear_policy
 
 

@@ -17,7 +17,7 @@ from embodichain.ext.vla.lerobot.features import find_entries
 from embodichain.ext.vla.lerobot.folder import LeRobotFolder, build_lerobot_model
 from embodichain.ext.vla.loading import read_model_path
 from embodichain.utils import ConfigError
-from embodichain.utils.safetensors_file import read_safetensors, write_safetensors
+from embodichain.utils.state import read_safetensors, write_safetensors
 from tests.ext.vla.lerobot.conftest import ENTRIES, FIXTURE, Change, change_json
 
 CLASS = "embodichain.agents.rl.models.SmolVLA"

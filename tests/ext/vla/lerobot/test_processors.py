@@ -12,7 +12,7 @@ from embodichain.ext.vla.lerobot.config import read_config
 from embodichain.ext.vla.lerobot.processors import Processors, read_processors
 from embodichain.ext.vla.statistics import denormalized, normalized
 from embodichain.utils import ConfigError
-from embodichain.utils.safetensors_file import write_safetensors
+from embodichain.utils.state import write_safetensors
 from tests.ext.vla.lerobot.conftest import Change, change_json
 
 BEFORE, AFTER = "policy_preprocessor", "policy_postprocessor"

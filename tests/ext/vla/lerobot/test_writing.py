@@ -16,7 +16,7 @@ from embodichain.ext.vla.lerobot.folder import (
 )
 from embodichain.ext.vla.lerobot.writing import write_lerobot_folder, write_statistics
 from embodichain.ext.vla.loading import read_model_path
-from embodichain.utils.safetensors_file import read_safetensors, write_safetensors
+from embodichain.utils.state import read_safetensors, write_safetensors
 from tests.ext.vla.lerobot.conftest import ENTRIES, FIXTURE, change_json
 
 SHAPES = {"image/top": (12, 16, 3), "image/hand": (64, 48, 3)}

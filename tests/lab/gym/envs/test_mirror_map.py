@@ -11,8 +11,7 @@ from torch import Tensor
 
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.utils import ConfigError
-from embodichain.utils.mirror import MirrorMap
-from embodichain.utils.observations import flatten_dict_observation
+from embodichain.utils.observations import MirrorMap, flatten_dict_observation
 from embodichain.utils.utility import load_config_file
 from tests.lab.scenes import cart_cfg, env_of
 

@@ -12,7 +12,7 @@ from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.sim.objects import Terrain
 from embodichain.utils import ConfigError
-from embodichain.utils.snapshots import Snapshot
+from embodichain.utils.rows import Snapshot
 from embodichain.utils.state import freeze, thaw
 from tests.lab.scenes import actions_for, state
 from tests.lab.terrain_scenes import STAIRS, ball_data, ball_env

@@ -13,7 +13,7 @@ from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.sim.sensors import Camera, StereoCamera
 from embodichain.utils import ConfigError
-from embodichain.utils.shipped import TASK_CONFIGS
+from embodichain.utils.doors import TASK_CONFIGS
 from embodichain.utils.utility import load_json
 
 E3 = [[-0.5, -0.5, 2], [0.5, 0.5, 2]]

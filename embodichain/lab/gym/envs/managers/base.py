@@ -20,9 +20,9 @@ from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, CommandCfg, Fun
 from embodichain.lab.sim import SimulationManager
 from embodichain.lab.sim.objects import Robot, StateCache
 from embodichain.utils import ConfigError
-from embodichain.utils.output import OutputFolder
+from embodichain.utils.files import OutputFolder
 from embodichain.utils.random import CounterRandom
-from embodichain.utils.snapshots import Snapshot
+from embodichain.utils.rows import Snapshot
 from embodichain.utils.state import attributes, declared_state, load_attributes, load_declared_state
 
 __all__ = ["ActionTerm", "CommandMap", "CommandTerm", "Functor", "Manager", "Term", "TermEnv"]

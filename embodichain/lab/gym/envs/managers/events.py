@@ -18,7 +18,7 @@ from embodichain.lab.sim import SimulationManager
 from embodichain.lab.sim.math import pose_from_row, row_from_pose
 from embodichain.lab.sim.objects import Marker, Robot
 from embodichain.utils import ConfigError
-from embodichain.utils.constants import constant
+from embodichain.utils.device import constant
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.validation import from_dict
 

@@ -21,7 +21,7 @@ from embodichain.lab.gym.envs.managers.state_values import (
     height_above_ground,
     is_moving,
 )
-from embodichain.utils.constants import constant
+from embodichain.utils.device import constant
 
 __all__ = [
     "base_ang_vel",

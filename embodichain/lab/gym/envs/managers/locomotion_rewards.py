@@ -26,7 +26,7 @@ from embodichain.lab.gym.envs.managers.cfg import (
 )
 from embodichain.lab.gym.envs.managers.state_values import gait_clock, height_above_ground, is_moving
 from embodichain.lab.sim.model.drives import match_names
-from embodichain.utils.constants import constant
+from embodichain.utils.device import constant
 
 __all__ = [
     "action_rate_l2",

@@ -21,8 +21,7 @@ from embodichain.lab.gym.envs.managers.measurements import Recipe, recipe_of
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.observations import nested_observation
-from embodichain.utils.rows import changing_rows
-from embodichain.utils.snapshots import Snapshot
+from embodichain.utils.rows import Snapshot, changing_rows
 
 
 class ObservationManager(Manager):

@@ -22,7 +22,7 @@ from embodichain.lab.sim.rendering.renderer import CameraPose, Renderer
 from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import reason_of
-from embodichain.utils.output import FileName, SavePath
+from embodichain.utils.files import FileName, SavePath
 from embodichain.utils.rows import row_numbers
 from embodichain.utils.video import Footage, VideoWriter, draw_caption
 

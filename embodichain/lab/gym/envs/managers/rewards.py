@@ -18,7 +18,7 @@ from embodichain.lab.gym.envs.managers.base import Functor, Manager, Term, TermE
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, JointIds, RewardCfg, RigidEntity
 from embodichain.lab.gym.envs.managers.checks import build_terms, leaving_unchanged, wrong_return
 from embodichain.lab.gym.envs.managers.state_values import offset_to_target, range_to_target
-from embodichain.utils.constants import constant
+from embodichain.utils.device import constant
 
 __all__ = [
     "action_smoothness_penalty",

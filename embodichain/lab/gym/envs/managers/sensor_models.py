@@ -19,7 +19,7 @@ from embodichain.lab.gym.envs.managers.base import Functor, TermEnv
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, ObservationCfg
 from embodichain.lab.gym.envs.managers.measurements import Recipe, deployed_as
 from embodichain.utils import ConfigError
-from embodichain.utils.constants import constant
+from embodichain.utils.device import constant
 from embodichain.utils.random import CounterRandom
 
 __all__ = ["observation_delay", "observation_history", "observation_noise"]

@@ -10,7 +10,7 @@ from torch import Tensor
 from embodichain.lab.gym.envs.managers.base import TermEnv
 from embodichain.lab.sim.objects import cached_per_state
 from embodichain.utils import ConfigError
-from embodichain.utils.constants import constant
+from embodichain.utils.device import constant
 from embodichain.utils.errors import unknown_name
 
 

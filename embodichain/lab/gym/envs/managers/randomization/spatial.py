@@ -24,7 +24,7 @@ from embodichain.lab.gym.envs.managers.cfg import (
 from embodichain.lab.gym.envs.managers.randomization.physics import draw, draw_pose, euler_degrees, named_joints
 from embodichain.lab.sim.math import matrix_from_quat, pose_from_pos_matrix, pose_from_row
 from embodichain.utils import ConfigError
-from embodichain.utils.constants import constant
+from embodichain.utils.device import constant
 
 __all__ = [
     "planner_grid_cell_sampler",

@@ -20,7 +20,7 @@ from embodichain.lab.sim.cfg import RigidBodyAttributesCfg, RigidObjectCfg
 from embodichain.lab.sim.objects import cached_per_state
 from embodichain.lab.sim.shapes import CubeCfg
 from embodichain.utils import ConfigError
-from embodichain.utils.constants import constant
+from embodichain.utils.device import constant
 from embodichain.utils.instructions import encode_instructions
 
 _COLOURS = {"red": (0.85, 0.12, 0.1, 1.0), "green": (0.1, 0.65, 0.15, 1.0), "blue": (0.1, 0.2, 0.85, 1.0)}

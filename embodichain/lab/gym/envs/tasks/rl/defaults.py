@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from embodichain.lab.gym.config.env_config import ConfigFile
-from embodichain.utils.shipped import TASK_CONFIGS
+from embodichain.utils.doors import TASK_CONFIGS
 
 
 def default_cfg(name: str) -> ConfigFile:

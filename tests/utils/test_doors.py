@@ -6,14 +6,14 @@ from importlib.metadata import PackageNotFoundError
 
 import pytest
 
-from embodichain.utils import extras
-from embodichain.utils.extras import install_command, install_extra
+from embodichain.utils import doors
+from embodichain.utils.doors import install_command, install_extra
 
 
 @pytest.fixture(autouse=True)
 def own_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = ["torch>=2.6", 'viser<2,>=1.1; extra == "viewer"', "a>=1; extra == 'two'", 'b; extra == "two"']
-    monkeypatch.setattr(extras, "requires", lambda name: lines)
+    monkeypatch.setattr(doors, "requires", lambda name: lines)
     monkeypatch.setattr(sys, "executable", "/my env/bin/python")
 
 
@@ -26,7 +26,7 @@ def test_without_metadata_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) ->
     def missing(name: str) -> None:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(extras, "requires", missing)
+    monkeypatch.setattr(doors, "requires", missing)
     assert install_extra("viewer") == "'/my env/bin/python' -m pip install 'embodichain-mujoco[viewer]'"
 
 
