@@ -6,8 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from embodichain.lab.sim.model.terrain import make_heights
-from embodichain.lab.sim.terrain_cfg import TerrainCfg
+from embodichain.lab.sim.model.terrain import TerrainCfg, make_heights
 from embodichain.utils.validation import from_dict
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/locomotion.md").read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.sim import SimulationManager, SimulationManagerCfg
 from embodichain.lab.sim.cfg import ArticulationCfg, JointDrivePropertiesCfg, MarkerCfg, RigidObjectCfg, RobotCfg
-from embodichain.lab.sim.terrain_cfg import TerrainCfg
+from embodichain.lab.sim.model.terrain import TerrainCfg
 from embodichain.utils.configclass import replace
 
 HOME = [0.0, -1.57, 1.57, -1.57, -1.57, 0.0]

@@ -26,7 +26,7 @@ from embodichain.ext.gymnasium.ids import entry_folders, find_spec, with_python
 from embodichain.ext.gymnasium.info import columns_of, numbers_of
 from embodichain.ext.gymnasium.isolation import ForeignGenerators
 from embodichain.ext.gymnasium.spaces import has_images
-from embodichain.lab.sim.backend.foreign_model import draw_without_shadows, is_model
+from embodichain.lab.sim.backend.choice import draw_without_shadows, is_model
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import CommandFailedError
 from embodichain.utils.module_utils import folders_on_path

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -20,9 +20,8 @@ from embodichain.lab.sim.cfg import (
     RobotCfg,
     SimulationManagerCfg,
 )
-from embodichain.lab.sim.entities import SceneEntities, find_entity
-from embodichain.lab.sim.model.scene import SceneBuilder
-from embodichain.lab.sim.model.scene_file import compile_scene_file
+from embodichain.lab.sim.model.scene import SceneBuilder, compile_scene_file
+from embodichain.lab.sim.model.terrain import TerrainCfg
 from embodichain.lab.sim.objects import (
     Articulation,
     Light,
@@ -34,11 +33,10 @@ from embodichain.lab.sim.objects import (
     StateCache,
     Terrain,
 )
-from embodichain.lab.sim.objects.base_pose import BasePose
-from embodichain.lab.sim.objects.rigid_object_group import member_cfgs
-from embodichain.lab.sim.rendering.appearance import Appearance
+from embodichain.lab.sim.objects.articulation import BasePose
+from embodichain.lab.sim.objects.rigid_object import member_cfgs
 from embodichain.lab.sim.rendering.renderer import make_drawer
-from embodichain.lab.sim.rendering.shot import Drawer
+from embodichain.lab.sim.rendering.shot import Appearance, Drawer
 from embodichain.lab.sim.sensors import (
     Camera,
     CameraCfg,
@@ -48,8 +46,7 @@ from embodichain.lab.sim.sensors import (
     StereoCameraCfg,
 )
 from embodichain.lab.sim.shapes import MeshCfg
-from embodichain.lab.sim.terrain_cfg import TerrainCfg
-from embodichain.utils import ConfigError
+from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.profiling import section
 from embodichain.utils.state import DeclaresState, declared_state, load_declared_state
@@ -60,7 +57,7 @@ SensorCfg = CameraCfg | ContactSensorCfg
 EntityCfg = RigidObjectCfg | ArticulationCfg | RobotCfg | MarkerCfg | LightCfg | RigidObjectGroupCfg | SensorCfg
 
 
-class SimulationManager(SceneEntities):
+class SimulationManager:
     """Owns the scene and the backend. Entities are added first; :meth:`build` then compiles them, once.
 
     Example::
@@ -70,12 +67,23 @@ class SimulationManager(SceneEntities):
         sim.build()
         sim.update(substeps=10)
         sim.get_rigid_object("ball").get_local_pose()
+
+    Attributes:
+        rigid_objects, articulations, robots, sensors, contact_sensors: entities by uid; ``sensors`` are the cameras.
     """
 
     _latest: ClassVar[SimulationManager | None] = None
 
     def __init__(self, cfg: SimulationManagerCfg) -> None:
-        super().__init__()
+        self.rigid_objects: dict[str, RigidObject] = {}
+        self.articulations: dict[str, Articulation] = {}
+        self.robots: dict[str, Robot] = {}
+        self.sensors: dict[str, Camera] = {}
+        self.contact_sensors: dict[str, ContactSensor] = {}
+        self._markers: dict[str, Marker] = {}
+        self._groups: dict[str, RigidObjectGroup] = {}
+        self._lights: dict[str, Light] = {}
+        self._bodies: dict[str, SceneBody] = {}
         SimulationManager._latest = self
         self.cfg = cfg
         self.num_envs = cfg.num_envs
@@ -350,6 +358,78 @@ class SimulationManager(SceneEntities):
         # The engine's sensor has the force of the body on the others.
         return -self.backend.read("sensordata")[:, self._contact_columns[name]]
 
+    def uids_by_kind(self) -> dict[str, frozenset[str]]:
+        """Return the names of the entities of each kind."""
+        return {
+            "rigid object": frozenset(self.rigid_objects),
+            "rigid object group": frozenset(self._groups),
+            "articulation": frozenset(self.articulations),
+            "robot": frozenset(self.robots),
+            "articulation or robot": frozenset(self.articulations | self.robots),
+            "light": frozenset(self._lights),
+        }
+
+    def _warn_of_softened(self, softened: Mapping[str, str], physics_dt: float) -> None:
+        """Log the drives that are less stiff than configured; effort drives are left out.
+
+        Args:
+            softened: a text for each drive, by its name.
+        """
+        by_effort = {
+            name for one in (*self.articulations.values(), *self.robots.values()) for name in one.drives.by_effort()
+        }
+        if texts := [text for name, text in softened.items() if name not in by_effort]:
+            logger.log_warning(f"drives too stiff for physics_dt {physics_dt}, softened: {'; '.join(texts)}")
+
+    def get_rigid_object(self, uid: str) -> RigidObject:
+        """Return a rigid body; KeyError names the known ones."""
+        return find_entity(self.rigid_objects, "rigid object", uid)
+
+    def get_articulation(self, uid: str) -> Articulation:
+        """Return an articulation; KeyError names the known ones."""
+        return find_entity(self.articulations, "articulation", uid)
+
+    def get_robot(self, uid: str) -> Robot:
+        """Return a robot; KeyError names the known ones."""
+        return find_entity(self.robots, "robot", uid)
+
+    def get_articulation_or_robot(self, uid: str) -> Articulation:
+        """Return an articulation or a robot; KeyError names the known ones."""
+        return find_entity({**self.articulations, **self.robots}, "articulation or robot", uid)
+
+    def get_asset(self, uid: str) -> RigidObject | Articulation | Marker | SceneBody:
+        """Return a rigid body, articulation, robot, marker or body of a file; KeyError names the known ones."""
+        assets: dict[str, RigidObject | Articulation | Marker | SceneBody] = {
+            **self.rigid_objects,
+            **self._markers,
+            **self._bodies,
+        }
+        return find_entity(assets | self.articulations | self.robots, "entity", uid)
+
+    def get_marker(self, uid: str) -> Marker:
+        """Return a marker; KeyError names the known ones."""
+        return find_entity(self._markers, "marker", uid)
+
+    def get_body(self, uid: str) -> SceneBody:
+        """Return a body of the scene's file; KeyError names the known ones."""
+        return find_entity(self._bodies, "body", uid)
+
+    def get_rigid_object_group(self, uid: str) -> RigidObjectGroup:
+        """Return a group of rigid bodies; KeyError names the known ones."""
+        return find_entity(self._groups, "rigid object group", uid)
+
+    def get_light(self, uid: str) -> Light:
+        """Return a light; KeyError names the known ones."""
+        return find_entity(self._lights, "light", uid)
+
+    def get_sensor(self, uid: str) -> Camera:
+        """Return a camera; KeyError names the known ones."""
+        return find_entity(self.sensors, "sensor", uid)
+
+    def get_contact_sensor(self, uid: str) -> ContactSensor:
+        """Return a contact sensor; KeyError names the known ones."""
+        return find_entity(self.contact_sensors, "contact sensor", uid)
+
     def hold_images(self, is_held: bool) -> None:
         """Let cameras return their last images without rendering, or render again when they are read."""
         for sensor in self.sensors.values():
@@ -391,3 +471,10 @@ def _built(value: T | None) -> T:
     if value is None:
         raise RuntimeError("the scene is not built yet: call SimulationManager.build()")
     return value
+
+
+def find_entity(entities: Mapping[str, T], kind: str, uid: str) -> T:
+    """Return one of the entities; KeyError names the known ones."""
+    if uid not in entities:
+        raise KeyError(unknown_name(kind, uid, entities))
+    return entities[uid]

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from embodichain.lab.gym.envs.config_data import SCENE_KEYS
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
 from embodichain.lab.gym.envs.scene_env import SceneEnv
-from embodichain.lab.sim.model.scene_file import scene_path
+from embodichain.lab.sim.model.scene import scene_path
 from embodichain.lab.sim.sensors.cfg import CameraCfg
 from embodichain.utils.errors import collected
 

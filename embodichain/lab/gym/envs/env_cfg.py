@@ -23,8 +23,8 @@ from embodichain.lab.gym.envs.managers.record import record_camera_data, record_
 from embodichain.lab.gym.envs.mirror_map import EnvSymmetryCfg
 from embodichain.lab.sim import SimulationManagerCfg
 from embodichain.lab.sim.cfg import ArticulationCfg, LightsCfg, RigidObjectCfg, RigidObjectGroupCfg, RobotCfg
+from embodichain.lab.sim.model.terrain import TerrainCfg
 from embodichain.lab.sim.sensors import SensorCfg
-from embodichain.lab.sim.terrain_cfg import TerrainCfg
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import unknown_name

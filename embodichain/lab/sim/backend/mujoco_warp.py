@@ -18,9 +18,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.sim.backend.base import Backend, Columns, Index
-from embodichain.lab.sim.backend.warp_capacity import Capacity, probe
-from embodichain.lab.sim.backend.warp_graphs import Graphs
-from embodichain.lab.sim.backend.warp_model import CONSTANTS, FixedGeoms, WarpModel
+from embodichain.lab.sim.backend.warp_model import CONSTANTS, Capacity, FixedGeoms, Graphs, WarpModel, probe
 from embodichain.utils import ConfigError
 from embodichain.utils.rows import ChosenRows
 

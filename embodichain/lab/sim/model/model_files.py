@@ -6,6 +6,9 @@ list of the joints they drive (the scene adds its own drives), and its first key
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
@@ -14,8 +17,8 @@ import mujoco
 import numpy as np
 
 from embodichain.lab.sim.assets import asset_spec
+from embodichain.lab.sim.cfg import RigidObjectCfg
 from embodichain.lab.sim.model.checks import MENAGERIE
-from embodichain.lab.sim.model.mujoco_warnings import collecting_warnings
 from embodichain.utils import ConfigError
 from embodichain.utils.doors import install_extra
 from embodichain.utils.errors import nearest
@@ -296,3 +299,50 @@ def _hide_collisions(spec: mujoco.MjSpec) -> None:
     if len(touching) < len(list(spec.geoms)):
         for geom in touching:
             geom.group = 3
+
+
+@contextmanager
+def collecting_warnings(lines: list[str]) -> Iterator[None]:
+    """Add the warnings in the block to ``lines``, each in one line and once, instead of printing them."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    lines += dict.fromkeys(line for each in caught if (line := " ".join(str(each.message).split())) not in lines)
+
+
+@dataclass(frozen=True)
+class MeshVariant:
+    """The mass properties of a mesh as a body's.
+
+    Attributes:
+        mass: kg.
+        inertia: [3] about the principal axes, kg m^2.
+        pos: [3] centre of mass in the body's frame, m.
+        quat: [4] orientation of the principal axes, wxyz.
+    """
+
+    mass: float
+    inertia: np.ndarray
+    pos: np.ndarray
+    quat: np.ndarray
+
+
+def measure_mesh(cfg: RigidObjectCfg, path: Path) -> MeshVariant:
+    """Return the mass properties of a mesh as this body's; ConfigError where it cannot be read."""
+    spec = mujoco.MjSpec()
+    spec.add_mesh(name="mesh", file=str(path.expanduser().resolve()))
+    body = spec.worldbody.add_body()
+    set_mass(body.add_geom(type=mujoco.mjtGeom.mjGEOM_MESH, meshname="mesh"), cfg)
+    try:
+        model = spec.compile()
+    except ValueError as error:
+        raise ConfigError(f"rigid object '{cfg.uid}': cannot use the mesh '{path}': {error}") from error
+    return MeshVariant(float(model.body_mass[1]), model.body_inertia[1], model.body_ipos[1], model.body_iquat[1])
+
+
+def set_mass(geom: mujoco.MjsGeom, cfg: RigidObjectCfg) -> None:
+    """Set a geom's mass, or its density where the config has no mass."""
+    if cfg.attrs.mass > 0:
+        geom.mass = cfg.attrs.mass
+    else:
+        geom.density = cfg.attrs.density

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from embodichain.lab.sim.model.terrain import TerrainHeights
-from embodichain.lab.sim.objects.base_pose import BasePose
+from embodichain.lab.sim.objects.articulation import BasePose
 from embodichain.utils.random import CounterRandom
 
 

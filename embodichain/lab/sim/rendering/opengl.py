@@ -16,9 +16,8 @@ import numpy as np
 import torch
 
 from embodichain.lab.sim.backend import Backend
-from embodichain.lab.sim.rendering.appearance import Appearance
 from embodichain.lab.sim.rendering.gl import gl_help
-from embodichain.lab.sim.rendering.shot import RenderingUnavailableError, Shot
+from embodichain.lab.sim.rendering.shot import Appearance, RenderingUnavailableError, Shot
 
 _SHADOW, _REFLECTION = int(mujoco.mjtRndFlag.mjRND_SHADOW), int(mujoco.mjtRndFlag.mjRND_REFLECTION)
 # Edge of the shadow map, pixels; on a processor its pixels cost as much as the image's.

@@ -11,9 +11,8 @@ import torch
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.backend.choice import has_warp, import_for_warp
 from embodichain.lab.sim.math import look_at
-from embodichain.lab.sim.rendering.appearance import Appearance
 from embodichain.lab.sim.rendering.opengl import OpenGLDrawer, RenderThreads, opengl_problem
-from embodichain.lab.sim.rendering.shot import Drawer, RenderingUnavailableError, Shot
+from embodichain.lab.sim.rendering.shot import Appearance, Drawer, RenderingUnavailableError, Shot
 from embodichain.utils import logger
 from embodichain.utils.doors import install_extra
 

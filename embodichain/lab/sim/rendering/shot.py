@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import mujoco
 import numpy as np
@@ -13,7 +14,8 @@ from torch import Tensor
 
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.math import pose_from_pos_matrix
-from embodichain.utils.errors import UnavailableError
+from embodichain.utils import ConfigError
+from embodichain.utils.errors import UnavailableError, unknown_name
 
 
 class RenderingUnavailableError(UnavailableError):
@@ -87,3 +89,103 @@ class Drawer(Protocol):
     def close(self) -> None:
         """Free contexts and threads."""
         ...
+
+
+class Appearance:
+    """Fields of the model for rendering that differ between environments: colours, materials, lights.
+
+    The physics model does not have them, so they cost no step time.
+
+    Attributes:
+        version: [N] int64, increases with each change of an environment's appearance.
+    """
+
+    def __init__(self, model: mujoco.MjModel, num_envs: int) -> None:
+        """Start with the appearance of ``model``, the one for rendering, in every environment."""
+        self._model = model
+        self._fields: dict[str, np.ndarray] = {}
+        self._geoms_of: dict[tuple[str, tuple[str, ...] | None], list[int]] = {}
+        self.version = np.zeros(num_envs, dtype=np.int64)
+
+    def read(self, name: str) -> np.ndarray:
+        """Return a field in every environment, [N, ...]; not to be written into.
+
+        Args:
+            name: name of the model's array (``geom_rgba``, ``light_pos``, ...), or ``headlight_ambient`` and the like.
+        """
+        if name in self._fields:
+            return self._fields[name]
+        shared = _array(self._model, name)
+        return np.broadcast_to(shared, (len(self.version), *shared.shape))
+
+    def write(self, name: str, rows: int | list[int] | None, values: Tensor, env_ids: Tensor | None = None) -> None:
+        """Write entries of a field.
+
+        Args:
+            name: name as in :meth:`read`.
+            rows: entries, or None for the whole field.
+            values: values broadcastable to [n, ...] for one entry, and to [n, rows, ...] for several.
+        """
+        if name not in self._fields:
+            self._fields[name] = np.array(self.read(name))
+        which = np.arange(len(self.version)) if env_ids is None else env_ids.cpu().numpy()
+        array = values.cpu().numpy()
+        if rows is None:
+            self._fields[name][which] = array
+        elif isinstance(rows, int):
+            self._fields[name][which, rows] = array
+        else:
+            self._fields[name][which[:, None], rows] = array
+        self.version[which] += 1
+
+    def set_color(
+        self, uid: str, rgba: Tensor, env_ids: Tensor | None = None, links: Sequence[str] | None = None
+    ) -> None:
+        """Set the colour of an entity.
+
+        Args:
+            uid: entity's uid, or ``ground``.
+            rgba: colour broadcastable to [n, 4], 0 to 1.
+            links: names or regular expressions of its links; None: all.
+
+        Raises:
+            ConfigError: no link is named so.
+        """
+        self.write("geom_rgba", self._geoms(uid, links), rgba[:, None], env_ids)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the fields that differ between environments, for a checkpoint."""
+        return dict(self._fields)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the result of :meth:`state_dict`."""
+        self._fields = dict(state)
+        self.version += 1
+
+    def load(self, env_id: int, model: mujoco.MjModel) -> None:
+        """Write the appearance of one environment into a copy of the model."""
+        for name, values in self._fields.items():
+            _array(model, name)[:] = values[env_id]
+
+    def _geoms(self, uid: str, links: Sequence[str] | None) -> list[int]:
+        """Return the geoms of an entity's matching links; ConfigError where a pattern matches none."""
+        key = (uid, None if links is None else tuple(links))
+        if key not in self._geoms_of:
+            bodies = [self._model.body(int(body)).name for body in self._model.geom_bodyid]
+            owners = ["ground" if name == "world" else name.partition("/")[0] for name in bodies]
+            own = {geom: name.rpartition("/")[2] for geom, name in enumerate(bodies) if owners[geom] == uid}
+            for pattern in links or []:
+                if not any(re.fullmatch(pattern, link) for link in own.values()):
+                    raise ConfigError(f"'{uid}': link_names: {unknown_name('link', pattern, set(own.values()))}")
+            self._geoms_of[key] = [
+                geom
+                for geom, link in own.items()
+                if links is None or any(re.fullmatch(pattern, link) for pattern in links)
+            ]
+        return self._geoms_of[key]
+
+
+def _array(model: mujoco.MjModel, name: str) -> np.ndarray:
+    part, _, field = name.partition("_")
+    array: np.ndarray = getattr(model.vis.headlight, field) if part == "headlight" else getattr(model, name)
+    return array

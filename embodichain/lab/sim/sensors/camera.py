@@ -20,8 +20,7 @@ from embodichain.lab.sim.math import (
     pose_from_pos_quat,
     row_from_pose,
 )
-from embodichain.lab.sim.rendering.appearance import Appearance
-from embodichain.lab.sim.rendering.shot import Drawer, Mount, RenderingUnavailableError, Shot
+from embodichain.lab.sim.rendering.shot import Appearance, Drawer, Mount, RenderingUnavailableError, Shot
 from embodichain.lab.sim.sensors.cfg import CameraCfg, StereoCameraCfg
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace

@@ -17,7 +17,7 @@ from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.sim import SimulationManager, SimulationManagerCfg
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.backend import choice as choice_module
-from embodichain.lab.sim.backend.warp_capacity import Capacity, probe
+from embodichain.lab.sim.backend.warp_model import Capacity, probe
 from embodichain.lab.sim.cfg import RigidObjectCfg
 from embodichain.lab.sim.shapes import MeshCfg
 from embodichain.utils import ConfigError

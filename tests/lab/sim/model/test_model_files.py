@@ -14,8 +14,7 @@ import pytest
 from embodichain.lab.sim.assets import asset_spec
 from embodichain.lab.sim.cfg import ArticulationCfg, RobotCfg, SimulationManagerCfg
 from embodichain.lab.sim.model.model_files import ModelFile, load_model
-from embodichain.lab.sim.model.scene import SceneBuilder
-from embodichain.lab.sim.model.scene_file import scene_path
+from embodichain.lab.sim.model.scene import SceneBuilder, scene_path
 from embodichain.utils import ConfigError
 
 TETRAHEDRON = "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"

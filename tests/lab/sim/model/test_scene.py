@@ -12,19 +12,24 @@ import pytest
 from embodichain.lab.sim import SimulationManagerCfg
 from embodichain.lab.sim.cfg import (
     ArticulationCfg,
+    ConstraintSolverCfg,
     JointDrivePropertiesCfg,
     MarkerCfg,
     RigidBodyAttributesCfg,
     RigidObjectCfg,
     RobotCfg,
+    SimulationManagerCfg,
     SolverCfg,
     URDFCfg,
     URDFComponentCfg,
 )
-from embodichain.lab.sim.model.scene import CompiledScene, SceneBuilder
+from embodichain.lab.sim.model.initial_state import mimics, write_keyframe
+from embodichain.lab.sim.model.scene import CompiledScene, SceneBuilder, compile_scene_file, scene_path
 from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg, PlaneCfg, ShapeCfg, SphereCfg
 from embodichain.utils import ConfigError
-from tests.lab.scenes import HOME, ur10
+from embodichain.utils.validation import from_dict
+from tests.lab.scene_files import RAIL, rail_file
+from tests.lab.scenes import HOME, simulate, ur10
 
 TETRAHEDRON = "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"
 GRIPPER = URDFCfg(components=[URDFComponentCfg(component_type="hand", urdf_path="DH_PGI_140_80/DH_PGI_140_80.urdf")])
@@ -350,3 +355,169 @@ def test_scene_without_such_things_warns_of_nothing(capsys: pytest.CaptureFixtur
 def test_mistake_is_a_config_error_that_says_where_and_what_there_is(entities: list[Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         compiled(*entities)
+
+
+LOOSE = JointDrivePropertiesCfg(stiffness=0.0, damping=0.0)
+
+# b = 0.5 + 2 (a - 0.1) and c = 1 - b + b^2, from zero positions 0.1, 0.2 and 0; the file says so in the other order.
+CHAIN = """
+<mujoco><compiler angle="radian"/><worldbody>
+  <body><joint name="a" ref="0.1"/><geom size="0.1"/></body>
+  <body><joint name="b" ref="0.2"/><geom size="0.1"/></body>
+  <body><joint name="c"/><geom size="0.1"/></body>
+  <body><joint name="d" range="0.3 1" limited="true"/><geom size="0.1"/></body>
+</worldbody><equality>
+  <joint joint1="c" joint2="b" polycoef="1 -1 1 0 0"/><joint joint1="b" joint2="a" polycoef="0.5 2 0 0 0"/>
+</equality><keyframe><key/></keyframe></mujoco>"""
+
+
+def test_joints_that_mimic_follow_leaders_first_and_others_stand_at_zero_or_the_next_limit() -> None:
+    model = mujoco.MjModel.from_xml_string(CHAIN)
+    assert [(follower, leader) for follower, leader, _ in mimics(model)] == [(1, 0), (2, 1)]
+    write_keyframe(model, {"a": 0.4})
+    # b = 0.2 + 0.5 + 2 * 0.3 = 1.3; b moved by 1.1, so c = 1 - 1.1 + 1.21; d: the limit next to 0
+    np.testing.assert_allclose(model.key_qpos[0], [0.4, 1.3, 1.11, 0.3])
+
+
+def test_bodies_in_each_other_are_named_with_the_depth_in_one_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    simulate(
+        RigidObjectCfg("cube", shape=CubeCfg(), init_pos=(2.0, 0.0, 0.045)),
+        RigidObjectCfg("ball", shape=SphereCfg(radius=0.05), init_pos=(2.0, 0.0, 0.125)),
+        RigidObjectCfg("resting", shape=CubeCfg(), init_pos=(3.0, 0.0, 0.05)),
+    )
+    # The cube's lower face is 5 mm below the ground; the ball's lowest point, at 0.075, 20 mm below its upper face.
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert "initial poses are in collision: " in message
+    assert "'ball' and 'cube' by 20.0 mm" in message
+    assert "'ground' and 'cube' by 5.0 mm" in message
+    assert "resting" not in message
+
+
+def test_link_of_a_robot_in_a_cabinet_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    simulate(
+        ur10(),
+        ArticulationCfg("cabinet", fpath="drawer_cabinet", init_pos=(-0.4, -0.16, 0.1), drive_pros=LOOSE),
+    )
+    assert "arm/" in (message := capsys.readouterr().err)
+    assert "cabinet/" in message
+
+
+def test_the_physics_model_has_what_the_file_has_and_nothing_else(tmp_path: Path) -> None:
+    model = compile_scene_file(rail_file(tmp_path)).model
+    own = mujoco.MjModel.from_xml_string(RAIL)
+
+    assert (model.nbody, model.ngeom, model.nlight, model.ncam) == (own.nbody, own.ngeom, own.nlight, own.ncam)
+    assert model.opt.timestep == 0.005
+    assert model.opt.gravity.tolist() == [0, 0, -2]
+    assert model.opt.integrator == own.opt.integrator
+
+
+def test_a_file_without_keyframes_begins_in_its_reference_pose(tmp_path: Path) -> None:
+    text = RAIL.replace('axis="1 0 0"', 'axis="1 0 0" ref="0.3"')
+
+    model = compile_scene_file(rail_file(tmp_path, text)).model
+
+    assert model.nkey == 1
+    assert model.key_qpos[0].tolist() == [0.3, 0.0]
+
+
+def test_a_file_begins_in_its_first_keyframe(tmp_path: Path) -> None:
+    text = RAIL.replace("</mujoco>", '<keyframe><key qpos="1 2"/><key qpos="3 4"/></keyframe></mujoco>')
+
+    model = compile_scene_file(rail_file(tmp_path, text)).model
+
+    assert model.key_qpos.tolist() == [[1, 2], [3, 4]]
+
+
+def test_the_model_for_rendering_has_a_camera_and_room_for_large_images(tmp_path: Path) -> None:
+    scene = compile_scene_file(rail_file(tmp_path))
+
+    assert (scene.visual_model.ncam, scene.model.ncam) == (1, 0)
+    assert (scene.visual_model.vis.global_.offwidth, scene.visual_model.vis.global_.offheight) == (1920, 1080)
+
+
+def test_gymnasiums_scenes_are_found_by_name_and_compile_without_warnings() -> None:
+    assert scene_path("gymnasium/half_cheetah.xml").name == "half_cheetah.xml"
+    # The file has the deprecated total mass of 14 kg, of which MuJoCo warns: a user can do nothing about it.
+    assert np.isclose(compile_scene_file("gymnasium/half_cheetah.xml").model.body_mass.sum(), 14.0)
+
+
+def test_a_warning_about_a_users_file_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    text = RAIL.replace("<mujoco>", '<mujoco><compiler settotalmass="3"/>')
+
+    compile_scene_file(rail_file(tmp_path, text))
+
+    assert "rail.xml': " in caplog.text
+    assert "settotalmass" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "gymnasium/half_cheeta.xml",
+            "in gymnasium. Did you mean 'gymnasium/half_cheetah.xml'",
+        ),
+        ("gone.xml", "no such file: .*gone.xml"),
+    ],
+)
+def test_a_scene_that_is_not_there_is_an_error_of_one_line(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
+        scene_path(name)
+
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["<mujoco><worldbody><body><joint/></body></worldbody></mujoco>", "<mujoco", ""])
+def test_a_file_that_mujoco_refuses_is_an_error_of_one_line(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError, match=r"^scene '.*rail.xml': ") as error:
+        compile_scene_file(rail_file(tmp_path, text))
+
+    assert "\n" not in str(error.value)
+
+
+def model_with(solver: ConstraintSolverCfg, *robots: RobotCfg) -> mujoco.MjModel:
+    """The physics model of a scene with these settings."""
+    builder = SceneBuilder(SimulationManagerCfg(physics_dt=0.005, solver=solver))
+    for robot in robots:
+        builder.add_articulation(robot)
+    return builder.compile().model
+
+
+def test_solver_settings_reach_the_model_and_the_default_is_the_engines() -> None:
+    model = model_with(ConstraintSolverCfg("elliptic", iterations=10, ls_iterations=20, tolerance=1e-6))
+    assert model.opt.cone == mujoco.mjtCone.mjCONE_ELLIPTIC
+    assert (model.opt.iterations, model.opt.ls_iterations, model.opt.tolerance) == (10, 20, 1e-6)
+    assert model_with(ConstraintSolverCfg(warm_start=False)).opt.disableflags == mujoco.mjtDisableBit.mjDSBL_WARMSTART
+    assert model_with(ConstraintSolverCfg(islands=False)).opt.disableflags == mujoco.mjtDisableBit.mjDSBL_ISLAND
+    default, engine = model_with(ConstraintSolverCfg()).opt, mujoco.MjSpec().compile().opt
+    for name in ("cone", "iterations", "ls_iterations", "tolerance", "disableflags"):
+        assert getattr(default, name) == getattr(engine, name)
+
+
+def test_without_a_warm_start_and_islands_feet_push_as_hard() -> None:
+    drives = JointDrivePropertiesCfg(stiffness=40.0, damping=1.0)
+    robot = RobotCfg("r", robot_type="Go2", fix_base=False, drive_pros=drives, collision_links=[".*_foot"])
+    forces = []
+    for usual in (True, False):
+        model = model_with(ConstraintSolverCfg(warm_start=usual, islands=usual), robot)
+        data = mujoco.MjData(model)
+        mujoco.mj_resetDataKeyframe(model, data, 0)
+        mujoco.mj_step(model, data, 100)
+        forces.append(data.efc_force.copy())
+    np.testing.assert_allclose(forces[0], forces[1], rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"cone": "eliptic"}, r"sim_cfg\.solver\.cone: .* 'pyramidal' or 'elliptic', got 'eliptic'"),
+        ({"iterations": 0}, r"sim_cfg\.solver\.iterations: .* greater than or equal to 1, got 0"),
+        ({"tolerance": -1.0}, r"sim_cfg\.solver\.tolerance: .* greater than or equal to 0, got -1"),
+        ({"warmstart": False}, r"sim_cfg\.solver\.warmstart: unknown key\. Did you mean 'warm_start'\?"),
+    ],
+)
+def test_mistake_names_its_place(given: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        from_dict(SimulationManagerCfg, {"solver": given}, "sim_cfg")

@@ -8,8 +8,11 @@ import mujoco
 import numpy as np
 import pytest
 
-from embodichain.lab.sim.model.terrain import make_heights
+from embodichain.lab.sim.cfg import EmissionLightCfg
+from embodichain.lab.sim.model.terrain import TerrainCfg, add_surroundings, ambient_of, kinds_of_columns, make_heights
+from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
+from embodichain.utils.validation import from_dict
 from tests.lab.scenes import simulate
 from tests.lab.terrain_scenes import terrain_cfg
 
@@ -114,3 +117,55 @@ def test_relief_of_millimetres_is_not_stretched() -> None:
     data = model.hfield_data.reshape(surface.heights.shape) * model.hfield_size[0, 2] + model.geom("ground").pos[2]
     assert 0 < np.abs(surface.heights).max() <= 0.002
     np.testing.assert_allclose(data, surface.heights, atol=1e-6)
+
+
+def test_ground_leaves_the_friction_to_the_object() -> None:
+    spec = mujoco.MjSpec()
+    add_surroundings(spec)
+    assert spec.geom("ground").friction[0] == 0.0
+
+
+def test_ambient_light_of_full_intensity_is_that_of_every_scene() -> None:
+    spec = mujoco.MjSpec()
+    add_surroundings(spec)
+    assert ambient_of(EmissionLightCfg()) == pytest.approx(list(spec.visual.headlight.ambient))
+    assert ambient_of(EmissionLightCfg(intensity=0.0)) == [0.0, 0.0, 0.0]
+
+
+FLAT, ROUGH = {"kind": "flat"}, {"kind": "rough"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_levels": 0}, r"terrain\.num_levels: Input should be greater than 0, got 0"),
+        ({"kinds": []}, r"terrain\.kinds: List should have at least 1 item after validation, not 0, got \[\]"),
+        ({"kinds": [{"kind": "lava"}]}, r"terrain\.kinds\[0\]\.kind: .*'lava'.* flat, rough, slope, stairs, steps"),
+        ({"kinds": [FLAT | {"share": 0.0}]}, r"terrain: kinds: at least one share must be above 0"),
+        ({"kinds": [FLAT, ROUGH, ROUGH]}, r"terrain: kinds\[1\]: share 1\.0 of num_columns 2 is less than a column"),
+        ({"platform": 4.0}, r"terrain: platform 4\.0 m must be smaller than cell_size 4\.0 m"),
+        ({"resolution": 0.3}, r"terrain: cell_size 4\.0 m must be a multiple of resolution 0\.3 m, at least 2"),
+        ({"max_init_level": 3}, r"terrain: max_init_level 3 must be below num_levels 3"),
+        ({"resolution": 0.001}, r"terrain: 3 x 2 cells of 4,000 x 4,000 vertices are more than 16,777,216"),
+        (
+            {"kinds": [ROUGH | {"amplitude": [0.1, -0.1]}]},
+            r"terrain\.kinds\[0\]\.amplitude\[1\]: .* greater than or equal",
+        ),
+        ({"kinds": [ROUGH | {"amplitud": 1.0}]}, r"terrain\.kinds\[0\]\.amplitud: .*[Dd]id you mean 'amplitude'"),
+    ],
+)
+def test_bad_values_are_one_line_each(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as raised:
+        terrain_cfg(**changes)
+    assert "\n" not in str(raised.value)
+
+
+def test_terrain_without_settings_has_a_column_of_each_kind() -> None:
+    cfg = from_dict(TerrainCfg, {}, "terrain")
+    # Eight columns for seven equal shares.
+    assert kinds_of_columns(cfg) == [0, 1, 2, 3, 3, 4, 5, 6]
+
+
+def test_columns_are_divided_by_the_shares() -> None:
+    kinds = [{"kind": "flat", "share": 1.0}, {"kind": "rough", "share": 0.0}, {"kind": "slope", "share": 3.0}]
+    assert kinds_of_columns(terrain_cfg(kinds=kinds, num_columns=8)) == [0, 0, 2, 2, 2, 2, 2, 2]

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from embodichain.lab.sim import SimulationManager, SimulationManagerCfg
-from embodichain.lab.sim.rendering.visible_shapes import body_shapes, geom_looks, texture_colours
+from embodichain.lab.sim.rendering.live_scene import body_shapes, geom_looks, texture_colours
 from embodichain.lab.sim.sensors import CameraCfg, ExtrinsicsCfg
 from tests.lab.scenes import simulate
 from tests.lab.sim.rendering.test_live_scene import Node, scene_of

@@ -25,7 +25,7 @@ from embodichain.lab.gym.envs.managers.cfg import (
 from embodichain.lab.gym.envs.managers.randomization.physics import draw, draw_number
 from embodichain.lab.sim.cfg import EmissionLightCfg, VisualMaterialCfg
 from embodichain.lab.sim.math import matrix_from_euler, matrix_from_quat, pose_from_pos_matrix
-from embodichain.lab.sim.model.surroundings import ambient_of
+from embodichain.lab.sim.model.terrain import ambient_of
 from embodichain.utils import logger
 from embodichain.utils.rows import row_numbers
 
