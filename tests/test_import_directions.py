@@ -53,11 +53,6 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
     ("envs", ["lab.gym.envs"], ["root", "lab", "utils", "registry", "sim*", "managers"]),
     ("gym config", ["lab.gym.config"], ["root", "lab", "utils", "registry", "sim*", "managers", "envs", "gym utils"]),
     ("gym utils", ["lab.gym.utils"], ["root", "lab", "utils", "registry", "sim*", "managers", "envs", "gym config"]),
-    (
-        "wrappers",
-        ["lab.gym.wrappers"],
-        ["root", "lab", "utils", "registry", "gym utils", "managers", "envs"],
-    ),
     # The learner, which knows the environments by the VecEnv protocol alone.
     ("rl", ["=agents", "=agents.rl", "agents.rl.vec_env"], ["root", "utils"]),
     ("rl distributed", ["agents.rl.distributed"], ["root", "utils", "rl"]),
@@ -88,7 +83,7 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
         "build",
         ["agents.rl"],
         [
-            *("root", "utils", "lab", "registry", "sim*", "managers", "envs", "tasks", "gym *", "wrappers"),
+            *("root", "utils", "lab", "registry", "sim*", "managers", "envs", "tasks", "gym *"),
             *("rl", "rl *"),
         ],
     ),

@@ -72,7 +72,7 @@ def test_entry_points_set_the_variables_before_torch_is_imported(code: str) -> N
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("module", ["embodichain", "embodichain.lab.gym.wrappers", "embodichain.agents.rl.train"])
+@pytest.mark.parametrize("module", ["embodichain", "embodichain.agents.rl.train"])
 def test_importing_the_package_sets_nothing(module: str) -> None:
     code = f"import {module}, torch"
     assert at_import_of_torch(code) == dict.fromkeys(NAMES)

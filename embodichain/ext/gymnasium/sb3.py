@@ -11,7 +11,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 
 from embodichain.lab.gym.envs.base_env import BaseEnv
-from embodichain.lab.gym.wrappers.arrays import to_action, to_array
+from embodichain.lab.gym.utils.arrays import to_action, to_array
 from embodichain.utils.observations import flatten_dict_observation
 
 

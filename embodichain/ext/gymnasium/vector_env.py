@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from embodichain.lab.gym.envs.base_env import BaseEnv
 from embodichain.lab.gym.registry import make
-from embodichain.lab.gym.wrappers.arrays import to_action, to_array, to_arrays
+from embodichain.lab.gym.utils.arrays import to_action, to_array, to_arrays
 from embodichain.utils.observations import flatten_dict_observation
 
 

@@ -26,7 +26,7 @@ from embodichain.ext.lerobot.recorder import colour_cameras, image_of, state_of
 from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.tasks.rl import build_env
-from embodichain.lab.gym.wrappers.arrays import to_action, to_array
+from embodichain.lab.gym.utils.arrays import to_action, to_array
 from embodichain.tools.view import SceneCamera
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace

@@ -19,7 +19,7 @@ from embodichain.lab.gym.envs.managers.cfg import (
     RewardCfg,
     TerminationCfg,
 )
-from embodichain.lab.gym.envs.managers.record import record_camera_data, record_trajectory
+from embodichain.lab.gym.envs.managers.record import record_camera_data
 from embodichain.lab.gym.envs.mirror_map import EnvSymmetryCfg
 from embodichain.lab.sim import SimulationManagerCfg
 from embodichain.lab.sim.cfg import ArticulationCfg, LightsCfg, RigidObjectCfg, RigidObjectGroupCfg, RobotCfg
@@ -137,12 +137,11 @@ class EmbodiedEnvCfg(EnvCfg):
         return replace(self, num_envs=num_envs, first_env_id=first_env_id, sim_cfg=sim_cfg)
 
     def without_records(self) -> EmbodiedEnvCfg:
-        """Return the config without writers of files: videos, trajectories, datasets."""
-        recorders = (record_camera_data, record_trajectory)
+        """Return the config without writers of files: videos, datasets."""
         events = {
             name: event
             for name, event in self.events.items()
-            if not (isinstance(event.func, type) and issubclass(event.func, recorders))
+            if not (isinstance(event.func, type) and issubclass(event.func, record_camera_data))
         }
         return replace(self, dataset={}, events=events)
 

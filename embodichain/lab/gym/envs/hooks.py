@@ -12,6 +12,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.lab.gym.envs.env_cfg import EnvCfg
+from embodichain.lab.gym.envs.managers.base import kind_of
 from embodichain.lab.sim import SimulationManager
 from embodichain.lab.sim.objects import StateCache
 from embodichain.utils import ConfigError, logger
@@ -23,31 +24,20 @@ TaskState = tuple[Tensor, Tensor, dict[str, Tensor]]
 
 def checked_task_state(value: object, num_envs: int, task: type) -> TaskState:
     """Return the value of a task's ``compute_task_state``; ConfigError if it has another type or shape."""
-    if not (isinstance(value, tuple) and len(value) == 3):
-        raise _error(task, num_envs, _what(value))
-    success, fail, metrics = value
-    for name, flags in (("success", success), ("fail", fail)):
-        if not (isinstance(flags, Tensor) and flags.dtype == torch.bool and flags.shape == (num_envs,)):
-            raise _error(task, num_envs, f"{_what(flags)} as {name}")
-    if not isinstance(metrics, dict):
-        raise _error(task, num_envs, f"{_what(metrics)} as metrics")
-    for name, values in metrics.items():
-        if not (isinstance(values, Tensor) and values.shape == (num_envs,)):
-            raise _error(task, num_envs, f"{_what(values)} as the metric '{name}'")
-    return success, fail, metrics
-
-
-def _error(task: type, num_envs: int, got: str) -> ConfigError:
-    return ConfigError(
-        f"{task.__qualname__}.compute_task_state must return (success, fail, metrics): two bool tensors [N] = "
-        f"[{num_envs}] and a dict of tensors [N]. Got {got}"
+    got = kind_of(value)
+    if isinstance(value, tuple) and len(value) == 3 and isinstance(value[2], dict):
+        success, fail, metrics = value
+        for name, each in (("success", success), ("fail", fail), *metrics.items()):
+            is_right = isinstance(each, Tensor) and each.shape == (num_envs,)
+            if not is_right or ((each is success or each is fail) and each.dtype != torch.bool):
+                got = f"{kind_of(each)} as {name}"
+                break
+        else:
+            return success, fail, metrics
+    wanted = f"two bool tensors [N] = [{num_envs}] and a dict of tensors [N]"
+    raise ConfigError(
+        f"{task.__qualname__}.compute_task_state must return (success, fail, metrics): {wanted}. Got {got}"
     )
-
-
-def _what(value: object) -> str:
-    if isinstance(value, Tensor):
-        return f"a tensor {list(value.shape)} of {value.dtype}"
-    return f"a tuple of {len(value)}" if isinstance(value, tuple) else type(value).__name__
 
 
 class TaskHooks(gym.Env[Any, Any]):

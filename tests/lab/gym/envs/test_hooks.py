@@ -29,14 +29,11 @@ def test_what_a_task_returns_is_passed_on() -> None:
     ("value", "got"),
     [
         (None, "NoneType"),
-        ((YES, YES), "a tuple of 2"),
-        ((YES.float(), YES, {}), "a tensor [2] of torch.float32 as success"),
-        ((YES, YES[:1], {}), "a tensor [1] of torch.bool as fail"),
-        ((YES, False, {}), "bool as fail"),
-        ((YES, YES, None), "NoneType as metrics"),
-        ((YES, YES, {"a": torch.zeros(2), "b": torch.zeros(())}), "a tensor [] of torch.float32 as the metric 'b'"),
-        ((YES, YES, {"a": torch.zeros(2, 1)}), "a tensor [2, 1] of torch.float32 as the metric 'a'"),
-        ((YES, YES, {"a": 3}), "int as the metric 'a'"),
+        ((YES, YES), "tuple"),
+        ((YES.float(), YES, {}), "a tensor [2] as success"),
+        ((YES, YES[:1], {}), "a tensor [1] as fail"),
+        ((YES, YES, {"a": torch.zeros(2), "b": torch.zeros(())}), "a tensor [] as b"),
+        ((YES, YES, {"a": 3}), "int as a"),
     ],
 )
 def test_anything_else_is_named(value: Any, got: str) -> None:

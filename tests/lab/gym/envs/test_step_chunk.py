@@ -13,7 +13,6 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.agents.rl.vec_env import StepsChunks
-from embodichain.lab.gym.envs.managers.record import Trajectory, record_trajectory
 from embodichain.lab.sim.sensors import Camera
 from tests.ext.lerobot.test_recorder import CAMERA, make, read
 from tests.lab.gym.envs.test_base_env import NEVER, Scripted, leaves, scripted
@@ -210,14 +209,3 @@ def test_datasets_have_every_control_step(tmp_path: Path, sensors: list[Any]) ->
         ours, theirs = (read(tmp_path / name / f"data/chunk-000/file-00{i}.parquet") for name in ("chunks", "steps"))
         assert ours == theirs
         assert len(ours["action"]) == 3
-
-
-def test_trajectories_have_the_steps_that_were_made(tmp_path: Path) -> None:
-    term = {"func": "record_trajectory", "mode": "interval", "interval_step": 1, "params": {"save_path": "t"}}
-    env = Scripted(cart_cfg(2, {"events": {"record": term}}))
-    env.write_into(tmp_path)
-    env.success_at = (2, NEVER)
-    env.reset(seed=1)
-    env.step_chunk(torch.ones(2, 4, 1))
-    assert any(isinstance(functor, record_trajectory) for functor in env.event_manager.functors)
-    assert Trajectory.load(tmp_path / "t/env0_episode0.npz").action.shape == (2, 1)

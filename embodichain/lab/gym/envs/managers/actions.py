@@ -15,8 +15,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap, TermEnv
-from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, Interval, JointIds
-from embodichain.lab.gym.envs.managers.sensor_models import Delay, draw_delay, push, read
+from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, Delay, Interval, JointIds
+from embodichain.lab.gym.envs.managers.sensor_models import draw_delay, push, read
 from embodichain.lab.sim.math import matrix_from_euler, matrix_from_quat, pad_batch
 from embodichain.lab.sim.objects.joint_drives import DriveMode
 from embodichain.utils import ConfigError

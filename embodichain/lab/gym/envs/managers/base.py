@@ -390,11 +390,6 @@ class _Actions(Protocol):
     def total_action_dim(self) -> int: ...
 
 
-class _Events(Protocol):
-    @property
-    def steps(self) -> int: ...
-
-
 class _Commands(Protocol):
     def get_command(self, name: str) -> Tensor: ...
 
@@ -450,10 +445,6 @@ class TermEnv(Protocol):
     @property
     def command_manager(self) -> _Commands:
         """The :class:`~embodichain.lab.gym.envs.managers.CommandManager`."""
-
-    @property
-    def event_manager(self) -> _Events:
-        """The :class:`~embodichain.lab.gym.envs.managers.EventManager`."""
 
     def choose(self, mask: Tensor) -> AbstractContextManager[Tensor]:
         """Change only the rows of a mask [N] bool inside the block; yields the ``env_ids`` to compute with."""

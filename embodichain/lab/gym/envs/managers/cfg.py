@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt
+from pydantic import AfterValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
 from pydantic_core import PydanticCustomError
 
 from embodichain.utils import configclass
-from embodichain.utils.configclass import MISSING
 
 __all__ = [
     "GROUND_UID",
@@ -51,25 +51,26 @@ PositiveShare = Annotated[float, Field(gt=0.0, le=1.0)]
 Vec3 = tuple[float, float, float]
 
 
+def _range_error(problem: str) -> PydanticCustomError:
+    return PydanticCustomError("range", "{problem}", {"problem": problem})
+
+
 def _check_range(bounds: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
     low, high = bounds
     if len(low) != len(high) or any(a > b for a, b in zip(low, high, strict=True)):
-        problem = "must be [lowest, highest] of equal length, with no lowest value above its highest"
-        raise PydanticCustomError("range", "{problem}", {"problem": problem})
+        raise _range_error("must be [lowest, highest] of equal length, with no lowest value above its highest")
     return bounds
 
 
 def _check_bounds(bounds: tuple[Number, Number]) -> tuple[Number, Number]:
     if bounds[0] > bounds[1]:
-        problem = "must be [lowest, highest], with the lowest not above the highest"
-        raise PydanticCustomError("range", "{problem}", {"problem": problem})
+        raise _range_error("must be [lowest, highest], with the lowest not above the highest")
     return bounds
 
 
 def _check_interval(bounds: tuple[float, float]) -> tuple[float, float]:
     if bounds[0] >= bounds[1]:
-        problem = "must be [lowest, highest], with the lowest below the highest"
-        raise PydanticCustomError("range", "{problem}", {"problem": problem})
+        raise _range_error("must be [lowest, highest], with the lowest below the highest")
     return bounds
 
 
@@ -85,6 +86,8 @@ PositiveRange = Annotated[tuple[PositiveFloat, PositiveFloat], AfterValidator(_c
 """``[lowest, highest]`` of one number above 0."""
 StepRange = Annotated[tuple[PositiveInt, PositiveInt], AfterValidator(_check_bounds)]
 """``[lowest, highest]`` of a number of steps, 1 or more."""
+Delay = Annotated[tuple[NonNegativeInt, NonNegativeInt], AfterValidator(_check_bounds)]
+"""``[lowest, highest]`` number of control steps, 0 or more."""
 Interval = Annotated[tuple[float, float], AfterValidator(_check_interval)]
 """``[lowest, highest]`` of one number, not the same."""
 
@@ -107,48 +110,6 @@ class SceneEntityCfg:
 
 
 @configclass
-class RigidEntityCfg(SceneEntityCfg):
-    """A rigid object, by name."""
-
-    kind: ClassVar[str] = "rigid object"
-
-
-@configclass
-class GroupEntityCfg(SceneEntityCfg):
-    """A group of rigid objects, by name."""
-
-    kind: ClassVar[str] = "rigid object group"
-
-
-@configclass
-class RobotEntityCfg(SceneEntityCfg):
-    """A robot, by name."""
-
-    kind: ClassVar[str] = "robot"
-
-
-@configclass
-class ArticulationEntityCfg(SceneEntityCfg):
-    """An articulation that is no robot, by name."""
-
-    kind: ClassVar[str] = "articulation"
-
-
-@configclass
-class JointedEntityCfg(SceneEntityCfg):
-    """An articulation or a robot, by name."""
-
-    kind: ClassVar[str] = "articulation or robot"
-
-
-@configclass
-class LightEntityCfg(SceneEntityCfg):
-    """A light, by name."""
-
-    kind: ClassVar[str] = "light"
-
-
-@configclass
 class CameraEntityCfg(SceneEntityCfg):
     """A camera, by name."""
 
@@ -159,31 +120,30 @@ class CameraUid(str):
     __slots__ = ()
 
 
-def _turned_into(cls: type[SceneEntityCfg]) -> AfterValidator:
-    """Return the validator that makes an entity of any kind one that must be of the class's kind."""
+def _of_kind(kind: str) -> AfterValidator:
+    """Return the validator that turns an entity into one that must be of a kind."""
 
-    def turned(cfg: SceneEntityCfg) -> SceneEntityCfg:
-        uid: Any = cfg.uid
-        if uid is MISSING:  # reported as such
-            return cfg
-        return cls(cfg.uid, cfg.control_parts, cfg.joint_names, cfg.link_names)
+    def marked(cfg: SceneEntityCfg) -> SceneEntityCfg:
+        entity = copy(cfg)
+        vars(entity)["kind"] = kind
+        return entity
 
-    return AfterValidator(turned)
+    return AfterValidator(marked)
 
 
-RigidEntity = Annotated[SceneEntityCfg, _turned_into(RigidEntityCfg)]
+RigidEntity = Annotated[SceneEntityCfg, _of_kind("rigid object")]
 """A parameter that must name a rigid object, which :mod:`~embodichain.lab.gym.envs.managers.checks` checks."""
-GroupEntity = Annotated[SceneEntityCfg, _turned_into(GroupEntityCfg)]
+GroupEntity = Annotated[SceneEntityCfg, _of_kind("rigid object group")]
 """The same for a group of rigid objects."""
-RobotEntity = Annotated[SceneEntityCfg, _turned_into(RobotEntityCfg)]
+RobotEntity = Annotated[SceneEntityCfg, _of_kind("robot")]
 """The same for a robot."""
-ArticulationEntity = Annotated[SceneEntityCfg, _turned_into(ArticulationEntityCfg)]
+ArticulationEntity = Annotated[SceneEntityCfg, _of_kind("articulation")]
 """The same for an articulation that is no robot."""
-JointedEntity = Annotated[SceneEntityCfg, _turned_into(JointedEntityCfg)]
+JointedEntity = Annotated[SceneEntityCfg, _of_kind("articulation or robot")]
 """The same for an articulation or a robot."""
-LightEntity = Annotated[SceneEntityCfg, _turned_into(LightEntityCfg)]
+LightEntity = Annotated[SceneEntityCfg, _of_kind("light")]
 """The same for a light."""
-CameraEntity = Annotated[SceneEntityCfg, _turned_into(CameraEntityCfg)]
+CameraEntity = Annotated[SceneEntityCfg, AfterValidator(lambda cfg: CameraEntityCfg(**vars(cfg)))]
 """The same for a camera."""
 CameraName = Annotated[str, AfterValidator(CameraUid)]
 """The same for a parameter that is a name."""

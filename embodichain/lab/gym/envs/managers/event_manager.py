@@ -163,14 +163,9 @@ class EventManager(Manager):
         if term.name not in self._begun:
             self._begun.append(term.name)
 
-    @property
-    def steps(self) -> int:
-        """Control steps counted for the interval events."""
-        return self._steps
-
-    def restart(self, steps: int = 0) -> None:
-        """Set the interval events' count of steps, as the random streams start again."""
-        self._steps = steps
+    def restart(self) -> None:
+        """Count the steps for the interval events from 0 again, as the random streams start again."""
+        self._steps = 0
 
     def close(self) -> None:
         """Close the events."""

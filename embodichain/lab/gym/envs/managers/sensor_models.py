@@ -7,16 +7,15 @@ computes histories itself; noise and delays are the real sensors' own there. Sha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-from pydantic import AfterValidator, NonNegativeInt, PositiveFloat, PositiveInt
-from pydantic_core import PydanticCustomError
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers.base import Functor, TermEnv
-from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, ObservationCfg
+from embodichain.lab.gym.envs.managers.cfg import Delay, FunctorCfg, ObservationCfg
 from embodichain.lab.gym.envs.managers.measurements import Recipe, deployed_as
 from embodichain.utils import ConfigError
 from embodichain.utils.device import constant
@@ -119,17 +118,6 @@ class observation_history(Functor):  # noqa: N801 (named like a function, as con
         lags = torch.minimum(lags, self._count[:, None])
         self._count = self._count + 1
         return read(self._frames, lags).flatten(1)
-
-
-def _check_delay(delay: tuple[int, int]) -> tuple[int, int]:
-    if delay[0] > delay[1]:
-        problem = "must be [lowest, highest] in control steps, with the lowest not above the highest"
-        raise PydanticCustomError("range", "{problem}", {"problem": problem})
-    return delay
-
-
-Delay = Annotated[tuple[NonNegativeInt, NonNegativeInt], AfterValidator(_check_delay)]
-"""``[lowest, highest]`` number of control steps."""
 
 
 def draw_delay(random: CounterRandom, env_ids: Tensor, delay: Delay) -> Tensor:
