@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any, TypeVar
 
 import gymnasium as gym
@@ -19,19 +18,15 @@ T = TypeVar("T", bound=type)
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """A registered environment.
-
-    Attributes:
-        env_id: task's name.
-        cls: the class, built as ``cls(cfg)``.
-        max_episode_steps: time limit where the config gives none; None: no limit.
-        default_cfg: maker of the default config; None: there is none.
-    """
+    """A registered environment."""
 
     env_id: str
     cls: type
+    """Built as ``cls(cfg)``."""
     max_episode_steps: int | None
+    """Time limit where the config gives none; None: no limit."""
     default_cfg: Callable[[], Any] | None = None
+    """Maker of the default config; None: there is none."""
 
 
 _REGISTRY: dict[str, EnvSpec] = {}
@@ -46,9 +41,7 @@ def register_env(
     """Register the decorated environment class with our registry and with Gymnasium.
 
     Args:
-        env_id: the name by which configs ask for it.
         max_episode_steps: time limit where the config gives none.
-        override: replace one of the same name.
         default_cfg: makes the config for ``gym.make(env_id)``, where none is given; a ``ConfigFile`` also completes an
             environment's config inside a training config.
 
@@ -82,11 +75,7 @@ def get_registered_env_ids() -> list[str]:
 
 
 def get_env_spec(env_id: str) -> EnvSpec:
-    """Return a registered environment.
-
-    Raises:
-        ConfigError: no such name; the message lists the known ones.
-    """
+    """Return a registered environment; ConfigError with the known ones where there is none of that name."""
     spec = find_env_spec(env_id)
     if spec is None:
         unknown = unknown_name("environment id", env_id, get_registered_env_ids())
@@ -114,13 +103,8 @@ def make(env_id: str, cfg: Any = None, num_envs: int | None = None, **kwargs: An
     Args:
         cfg: task's config; None: the task's own. A missing ``max_episode_steps`` is the registered one.
         num_envs: replaces the config's.
-
-    Raises:
-        ConfigError: no such name, no config given and the task has none of its own, or a wrong number.
     """
     spec = get_env_spec(env_id)
-    if num_envs is not None and not (isinstance(num_envs, Integral) and num_envs > 0):
-        raise ConfigError(f"num_envs: must be a whole number above 0, got {num_envs!r}")
     if cfg is None:
         if spec.default_cfg is None:
             raise ConfigError(f"environment '{env_id}' has no config of its own: pass cfg=config_to_cfg(...)")

@@ -30,7 +30,7 @@ from embodichain.lab.gym.envs.managers import (
 from embodichain.lab.gym.envs.managers.base import Manager
 from embodichain.lab.gym.envs.managers.cfg import EventCfg, FunctorCfg
 from embodichain.lab.gym.envs.managers.record import recorders_in
-from embodichain.lab.gym.envs.mirror_map import EnvSymmetryCfg, build_mirror_map
+from embodichain.lab.gym.envs.mirror_map import build_mirror_map
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.files import OutputFolder
@@ -54,6 +54,7 @@ class EmbodiedEnv(BaseEnv):
     """
 
     cfg: EmbodiedEnvCfg
+    action_manager: ActionManager
     config_defaults: ClassVar[Mapping[str, Any]] = {}
     """Content of a config file that a config of this task may leave out, key by key; that of ``env``, too."""
     base_entries: ClassVar[tuple[str, ...]] = ("robot/qpos", "robot/qvel", "robot/qf")
@@ -70,17 +71,15 @@ class EmbodiedEnv(BaseEnv):
         """Return the problems of a valid config for this task, a line each."""
         return []
 
-    def __init__(self, cfg: EmbodiedEnvCfg | None = None) -> None:
-        if cfg is None:
-            name = type(self).__name__
-            raise ConfigError(
-                f"{name} needs its config: {name}(config_to_cfg(...)), or build_env(id, base_env_cfg=...)"
-            )
+    def __init__(self, cfg: EmbodiedEnvCfg) -> None:
         for name, value in cfg.extensions.items():
             setattr(self, name, value)
         self.output = OutputFolder(Path("outputs"))
         super().__init__(cfg)
-        self._mirror_map = None if cfg.symmetry is None else self._build_mirror_map(cfg.symmetry)
+        self._mirror_map: MirrorMap | None = None
+        if cfg.symmetry is not None:
+            sizes = {name: term.action_dim for name, term in self.action_manager.terms.items()}
+            self._mirror_map = build_mirror_map(cfg.symmetry, self.single_observation_space, sizes)
 
     def _setup_robot(self) -> None:
         if self.cfg.robot is None:
@@ -149,11 +148,9 @@ class EmbodiedEnv(BaseEnv):
         robot = self.robot
         if self.cfg.active_joint_ids is not None and self.cfg.control_parts is not None:
             raise ConfigError("env.active_joint_ids: not together with control_parts, which says the same")
-        if wrong := [joint for joint in ids if joint not in robot.driven_ids]:
+        if not ids or len(set(ids)) < len(ids) or not {*ids} <= {*robot.driven_ids}:
             allowed = ", ".join(f"{joint} ({robot.joint_names[joint]})" for joint in robot.driven_ids)
-            raise ConfigError(f"env.active_joint_ids: no drives for {wrong}. There are: {allowed}")
-        if not ids or len(set(ids)) < len(ids):
-            raise ConfigError(f"env.active_joint_ids: each joint once, got {ids}")
+            raise ConfigError(f"env.active_joint_ids: must be joints with drives, each once: {allowed}. Got {ids}")
         robot.add_part(_ACTIVE, ids)
         return _ACTIVE
 
@@ -291,9 +288,8 @@ class EmbodiedEnv(BaseEnv):
         drawn = [name for name, event in self.cfg.events.items() if event.mode == "startup"]
         if drawn:
             raise ConfigError(
-                f"env.events.{drawn[0]}: mode 'startup' has drawn already, for first_env_id {now[0]} and group_size "
-                f"{now[1]}: set the config's first_env_id = {first_env_id} and group_size = {group_size} before the "
-                "environment is built"
+                f"env.events.{drawn[0]}: mode 'startup' has drawn already: set first_env_id = {first_env_id} and "
+                f"group_size = {group_size} in the config, before the environment is built"
             )
         super().number_envs(first_env_id, group_size)
         self._assign_cells(self.all_env_ids)
@@ -303,16 +299,8 @@ class EmbodiedEnv(BaseEnv):
         # A dataset records the images of every control step.
         return ChunkEnv(self, draws_each_step=self.dataset_manager.is_recording).step(action)
 
-    def _build_mirror_map(self, cfg: EnvSymmetryCfg) -> MirrorMap:
-        sizes = {name: term.action_dim for name, term in self.action_manager.terms.items()}
-        return build_mirror_map(cfg, self.single_observation_space, sizes)
-
     def mirror_map(self) -> MirrorMap:
-        """Return the left-right mirror images of the flat observation and of actions, on the CPU.
-
-        Raises:
-            ConfigError: one line: the config has no ``env.symmetry``.
-        """
+        """Return the left-right mirror images of the flat observation and of actions, on the CPU."""
         if self._mirror_map is None:
             raise ConfigError(f"no mirror map: the config of {type(self).__name__} has no 'env.symmetry'")
         return self._mirror_map
@@ -336,17 +324,11 @@ class EmbodiedEnv(BaseEnv):
         self.output = OutputFolder(folder, allowed)
 
     def config_data(self) -> dict[str, Any]:
-        """Return the content of a config file from which this environment can be built again.
-
-        Events that were added later are not in it.
-
-        Raises:
-            ConfigError: the class is not registered, or the config has values that no file can hold.
-        """
+        """Return the content of a config file from which this environment, without added events, can be built again."""
         return config_data(self.cfg, type(self))
 
     def terms_data(self, terms: Mapping[str, FunctorCfg]) -> dict[str, Any]:
-        """Return the content of a block of terms in a config file; raises as :meth:`config_data`."""
+        """Return the content of a block of terms in a config file."""
         return terms_data(terms)
 
     def add_events(self, cfgs: Mapping[str, EventCfg]) -> None:
@@ -355,9 +337,6 @@ class EmbodiedEnv(BaseEnv):
         Args:
             cfgs: events by new names; ``func`` is the function or class itself, or the name of a shipped
                 one. ``startup`` events happen at once.
-
-        Raises:
-            ConfigError: all errors, a line each; also for an event that prepares the scene before it is compiled.
         """
         self.event_manager.add(cfgs)
         self._has_begun = False

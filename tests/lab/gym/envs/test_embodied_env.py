@@ -66,11 +66,8 @@ def test_actions_move_the_chosen_parts_or_joints(chosen: dict[str, Any], joints:
     [
         ({"control_parts": ["amr"]}, r"env\.control_parts: unknown control part 'amr'\. Did you mean 'arm'"),
         ({"control_parts": []}, "env.control_parts: at least one is needed"),
-        (
-            {"active_joint_ids": [2]},
-            r"env\.active_joint_ids: no drives for \[2\]\. There are: 0 \(slider_to_cart\), 1 \(",
-        ),
-        ({"active_joint_ids": [0, 0]}, "each joint once"),
+        ({"active_joint_ids": [2]}, r"active_joint_ids: must be joints with drives, .*: 0 \(slider_to_cart\), 1 \("),
+        ({"active_joint_ids": [0, 0]}, "each once"),
         ({"active_joint_ids": [0], "control_parts": ["arm"]}, "not together with control_parts"),
     ],
 )

@@ -58,22 +58,17 @@ class DeltaQposTerm(ActionTerm):
 
     @override
     def configure(self, scale: PositiveFloat = 1.0, part_name: str | None = None) -> None:
-        self._scale = scale
+        self.scale = scale
         self.choose_joints(part_name)
         self._low, self._high = _position_limits(self)
 
-    @property
-    def scale(self) -> float:
-        """Largest change in a control step, rad or m."""
-        return self._scale
-
     @override
     def command_map(self) -> CommandMap:
-        return self.joint_command("change of joint position, rad or m", self._scale)
+        return self.joint_command("change of joint position, rad or m", self.scale)
 
     @override
     def process_action(self, action: Tensor) -> dict[str, Tensor]:
-        target = torch.add(self.present_qpos(), action, alpha=self._scale)
+        target = torch.add(self.present_qpos(), action, alpha=self.scale)
         return {"qpos": torch.clamp(target, self._low, self._high)}
 
 
@@ -393,15 +388,9 @@ class _EefShiftTerm(ActionTerm):
         if self.part is None:
             raise ConfigError(f"params.part_name: {type(self).__name__} needs a control part with a tool")
         if not all(a < b for a, b in zip(low, high, strict=True)):
-            names = f"{', '.join(self.axes[:-1])} and {self.axes[-1]}"
-            raise ConfigError(f"params.low: must be below 'high' in {names}, got {list(low)} and {list(high)}")
-        self._scale = scale
+            raise ConfigError(f"params.low: must be below 'high', got {list(low)} and {list(high)}")
+        self.scale = scale
         self._low, self._high = (torch.tensor(ends, device=self.env.device) for ends in (low, high))
-
-    @property
-    def scale(self) -> float:
-        """Largest shift in a control step, m."""
-        return self._scale
 
     @property
     @override
@@ -410,7 +399,7 @@ class _EefShiftTerm(ActionTerm):
 
     @override
     def command_map(self) -> CommandMap:
-        factor = torch.full((self.action_dim,), self._scale)
+        factor = torch.full((self.action_dim,), self.scale)
         endless = torch.full_like(factor, float("inf"))
         return CommandMap(
             "change of the tool's target: m", list(self.axes), torch.zeros_like(factor), factor, -endless, endless
@@ -421,7 +410,7 @@ class _EefShiftTerm(ActionTerm):
         robot, size = self.env.robot, self.action_dim
         assert self.part is not None
         target = self._target.clone()
-        target[:, :size, 3] = torch.clamp(target[:, :size, 3] + self._scale * action, self._low, self._high)
+        target[:, :size, 3] = torch.clamp(target[:, :size, 3] + self.scale * action, self._low, self._high)
         self._target = target
         seed = robot.get_qpos_target(self.part)
         success, qpos = robot.compute_ik(target, seed, self.part, iterations=_SHIFT_IK_ITERATIONS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from pydantic import NonNegativeInt
@@ -19,7 +19,6 @@ from embodichain.lab.sim.math import pose_from_row, row_from_pose
 from embodichain.lab.sim.objects import Marker, Robot
 from embodichain.utils import ConfigError
 from embodichain.utils.device import constant
-from embodichain.utils.errors import unknown_name
 from embodichain.utils.validation import from_dict
 
 __all__ = [
@@ -121,14 +120,10 @@ def prepare_extra_attr(env: TermEnv, env_ids: Tensor, attrs: list[dict[str, Any]
     Args:
         attrs: the attributes.
     """
-    for i, attr in enumerate(attrs):
-        place = f"prepare_extra_attr: attrs[{i}]"
-        missing = {"name"} - attr.keys()
-        if missing or not ({"entity_cfg", "entity_uids"} & attr.keys()):
-            raise ConfigError(f"{place}: needs 'name', and 'entity_cfg' or 'entity_uids', got {sorted(attr)}")
+    for attr in attrs:
         uids = [attr["entity_cfg"]["uid"]] if "entity_cfg" in attr else _resolve_uids(env, attr["entity_uids"])
         for uid in uids:
-            value = _extra_value(env.sim.get_asset(uid), attr, place)
+            value = _extra_value(env.sim.get_asset(uid), attr)
             _store(env, env_ids, _dictionary(env, _EXTRA).setdefault(uid, {}), attr["name"], value)
 
 
@@ -153,8 +148,7 @@ def register_entity_attrs(
     for name in attrs:
         value = extra[name] if name in extra else _own_attribute(asset, name)
         if value is None:
-            known = [*extra, *(n.removeprefix("get_") for n in dir(getattr(asset, "physics", None)) if n[:4] == "get_")]
-            raise ConfigError(f"register_entity_attrs: {unknown_name(f'attribute of {entity_cfg.uid!r}', name, known)}")
+            raise ConfigError(f"register_entity_attrs: '{entity_cfg.uid}' has no attribute '{name}'")
         key = f"{entity_cfg.uid}_{name}" if prefix else name
         _store(env, env_ids, _dictionary(env, registration), key, value)
 
@@ -184,7 +178,7 @@ def register_entity_pose(
     name, pose = _pose_of(env, entity_cfg)
     notes = {f"{name}_pose": pose}
     inverse = _inverse(pose)
-    for other in _relatives(env, compute_relative):
+    for other in _resolve_uids(env, compute_relative):
         if other != entity_cfg.uid:
             asset = env.sim.get_asset(other)
             assert not isinstance(asset, Marker)
@@ -221,10 +215,8 @@ def register_info_to_env(
     """
     if sim_update:
         env.sim.update(100, env_ids)
-    for i, entry in enumerate(registry):
-        if "entity_cfg" not in entry:
-            raise ConfigError(f"register_info_to_env: registry[{i}].entity_cfg: required, but missing")
-        entity = from_dict(SceneEntityCfg, entry["entity_cfg"], f"register_info_to_env: registry[{i}].entity_cfg")
+    for entry in registry:
+        entity = from_dict(SceneEntityCfg, entry["entity_cfg"], "register_info_to_env: entity_cfg")
         if "attrs" in entry:
             register_entity_attrs(env, env_ids, entity, registration, entry["attrs"], entry.get("prefix", True))
         if "pose_register_params" in entry:
@@ -247,38 +239,25 @@ def _store(env: TermEnv, env_ids: Tensor, notes: dict[str, Any], key: str, value
     notes[key] = value
 
 
-def _resolve_uids(env: TermEnv, uids: str | Sequence[str]) -> list[str]:
-    match uids:
-        case "all_objects":
-            return [*sorted(env.sim.rigid_objects), *sorted(env.sim.articulations)]
-        case "all_robots":
-            return sorted(env.sim.robots)
-        case str():
-            return [uids]
+def _resolve_uids(env: TermEnv, uids: bool | str | Sequence[str]) -> list[str]:
+    """Return the entities by name: all or none, those of a kind, or some."""
+    objects, robots = [*sorted(env.sim.rigid_objects), *sorted(env.sim.articulations)], sorted(env.sim.robots)
+    if isinstance(uids, bool):
+        return objects + robots if uids else []
+    if isinstance(uids, str):
+        return {"all_objects": objects, "all_robots": robots}.get(uids, [uids])
     return list(uids)
 
 
-def _relatives(env: TermEnv, which: bool | Sequence[str]) -> list[str]:
-    if isinstance(which, bool):
-        return _resolve_uids(env, "all_objects") + _resolve_uids(env, "all_robots") if which else []
-    return _resolve_uids(env, which)
-
-
-def _extra_value(asset: object, attr: Mapping[str, Any], place: str) -> Any:
-    mode: Literal["static", "callable"] = attr.get("mode", "static")
-    if mode == "static":
-        if "value" not in attr:
-            raise ConfigError(f"{place}.value: required, but missing")
+def _extra_value(asset: object, attr: Mapping[str, Any]) -> Any:
+    if attr.get("mode", "static") == "static":
         return attr["value"]
-    if mode != "callable":
-        raise ConfigError(f"{place}.mode: must be 'static' or 'callable', got {mode!r}")
-    name = attr.get("func_name", "")
+    name = attr["func_name"]
     for owner in (asset, getattr(asset, "physics", None)):
         method = getattr(owner, name, None)
-        if name and not name.startswith("_") and callable(method):
+        if callable(method) and not name.startswith("_"):
             return method(**attr.get("func_kwargs", {}))
-    known = [n for owner in (asset, getattr(asset, "physics", None)) for n in dir(owner) if n.startswith("get_")]
-    raise ConfigError(f"{place}.func_name: {unknown_name('method', name, known)}")
+    raise ConfigError(f"prepare_extra_attr: func_name: {type(asset).__name__} has no method '{name}'")
 
 
 def _own_attribute(asset: object, name: str) -> Any:

@@ -293,8 +293,3 @@ def test_task_of_the_other_library_is_built_by_its_name_and_runs() -> None:
     env.reset()
     ends = [env.step(torch.zeros(2, 1))[2].tolist() for _ in range(2)]
     assert ends == [[False, False], [True, True]]  # 3 - 1 steps
-
-
-def test_task_without_a_config_says_what_is_needed() -> None:
-    with pytest.raises(ConfigError, match=r"^_Balance needs its config: _Balance\(config_to_cfg\(\.\.\.\)\), or build"):
-        _Balance()

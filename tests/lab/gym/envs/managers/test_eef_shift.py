@@ -90,10 +90,3 @@ def test_tool_moves_in_space_by_scale_times_the_action_and_keeps_its_orientation
     expected = torch.tensor([[0.045, 0.09, 0.0], [0.0, -0.09, -0.09]])
     torch.testing.assert_close(after[:, :3, 3] - before[:, :3, 3], expected, atol=3e-3, rtol=0)
     torch.testing.assert_close(after[:, :3, :3], before[:, :3, :3], atol=0.01, rtol=0)
-
-
-def test_bounds_in_space_without_room_are_refused() -> None:
-    with pytest.raises(
-        ConfigError, match=r"params\.low: must be below 'high' in x, y and z, got \[-0\.9, -0\.5, 0\.3\]"
-    ):
-        make_in_space(low=[-0.9, -0.5, 0.3])

@@ -171,7 +171,7 @@ def test_rows_are_right_where_environments_are_chosen_by_mask() -> None:
         (modify("observation_noise"), "params.bound: give either bound .* or std .*, got neither"),
         (modify("observation_noise", bound=1.0, std=1.0), "params.bound: give either .*, got bound=1.0, std=1.0"),
         (modify("observation_noise", std=-1.0), r"params\.std: .*greater than 0.*-1"),
-        (modify("observation_delay", delay=[2, 1]), r"params\.delay: must be \[lowest, highest\] in control steps"),
+        (modify("observation_delay", delay=[2, 1]), r"params\.delay: must be \[lowest, highest\]"),
         (modify("observation_delay", delay=[-1, 1]), r"params\.delay\[0\].*-1"),
         (modify("observation_delay", delay=[0.5, 1]), r"params\.delay\[0\].*0\.5"),
         (modify("observation_history", length=0), r"params\.length: .*0"),
