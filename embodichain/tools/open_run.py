@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import torch
 
 from embodichain.agents.rl.build import build_env_policy, build_task
-from embodichain.agents.rl.checkpoint.content import loading
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun
 from embodichain.agents.rl.models import Policy, load_policy_state
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config
@@ -76,8 +75,7 @@ def open_run(
     env = build_task(config.env_id, change(config.eval_env.without_records()))
     try:
         policy = build_env_policy(config, env, torch_device)
-        with loading(run.checkpoint):
-            load_policy_state(policy, run.content["policy"], str(run.checkpoint))
+        load_policy_state(policy, run.content["policy"], str(run.checkpoint))
         policy.eval()
         yield OpenRun(config, env, policy, torch_device)
     finally:

@@ -11,13 +11,7 @@ import numpy as np
 import torch
 
 from embodichain.agents.rl.build import build_task
-from embodichain.agents.rl.checkpoint.saved_run import (
-    SavedRun,
-    check_is_no_config,
-    find_run,
-    find_run_folder,
-    names_run,
-)
+from embodichain.agents.rl.checkpoint.saved_run import find_run, names_run
 from embodichain.agents.rl.metrics.panel import EvaluationLog
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.run_config import load_run_config
@@ -34,7 +28,6 @@ from embodichain.tools.view import Camera, OwnCamera, SceneCamera, config_camera
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import reason_of
-from embodichain.utils.files import is_run_folder
 from embodichain.utils.video import VideoWriter
 
 _SIZE = (640, 480)
@@ -162,7 +155,7 @@ def _stage(
         change: function from the run's config to the environment's.
     """
     if played.agent is None:
-        saved = _find_run(played.target)
+        saved = find_run(played.target)
         opening = open_run(saved, 1, played.device, played.allowed_imports, played.overrides, change)
         with opening as opened:
             camera = config_camera([opened.config.eval_env, opened.config.env])
@@ -170,10 +163,9 @@ def _stage(
             yield opened.env, opened.policy, camera, path
         return
     if names_run(played.target):
-        config_file = find_run_folder(played.target) / "config.json"
         raise ConfigError(
             f"{played.target}: is a run, and --agent {played.agent} plays a config without a policy: leave --agent "
-            f"out, or name the run's config: {config_file}"
+            "out, or name the run's config.json"
         )
     config = load_run_config(played.target, evaluated(played.overrides, 1, played.device), played.allowed_imports)
     assert config.eval_env is not None
@@ -182,13 +174,6 @@ def _stage(
     with closing(env):
         camera = config_camera([config.eval_env, config.env])
         yield env, AGENTS[played.agent](env.single_action_space), camera, Path("play.mp4")
-
-
-def _find_run(target: str) -> SavedRun:
-    """Return a run as :func:`find_run`; a ConfigError that names ``--agent`` for a config."""
-    if not is_run_folder(Path(target)):
-        check_is_no_config(target, "add --agent random to play it without a policy, or ")
-    return find_run(target)
 
 
 def format_episodes(columns: Mapping[str, np.ndarray]) -> str:

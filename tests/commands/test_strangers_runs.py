@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -69,16 +68,6 @@ def test_checkpoint_alone_is_not_written_beside_through_a_link(
     assert "export: a link that leads out" in error_of(READERS[5], str(lone / path.name), capsys)
 
 
-FORGED: dict[str, dict[str, Any]] = {
-    "success_rate": {"success_rate": "all"},
-    "rate above one": {"success_rate": 7.0, "success_interval_95": [0.0, 1.0]},
-    "success_interval_95": {"success_rate": 0.5, "success_interval_95": 3},
-    "success_interval_95.0": {"success_rate": 0.5, "success_interval_95": ["a", "b"]},
-    "peak_memory_mb": {"peak_memory_mb": "much"},
-    "episodes": {"success_rate": 0.5, "success_interval_95": [0.0, 1.0], "episodes": [1]},
-}
-
-
 @pytest.mark.ext
 def test_pipe_in_a_run_is_not_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = write_run(tmp_path / "run", [0.2, 0.5])
@@ -91,57 +80,6 @@ def test_pipe_in_a_run_is_not_waited_for(tmp_path: Path, capsys: pytest.CaptureF
     assert "is no regular file" in capsys.readouterr().err
 
 
-@pytest.mark.e2e
-@pytest.mark.parametrize("key", FORGED)
-def test_forged_summary_is_passed_over_with_a_warning(
-    key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = write_run(tmp_path / "run", [0.2, 0.5])
-    (run / "machine.json").write_text('{"cores": 2}')
-    (run / "summary.json").write_text(json.dumps(FORGED[key]))
-    for command in (["report"], ["compare", "--metric", "eval/success_rate"]):
-        assert main([command[0], str(run), *command[1:]]) == 0
-        (line,) = capsys.readouterr().err.splitlines()
-        assert line.startswith(f"[WARNING] {run}/summary.json: is not a run's summary and is ignored: ")
-    assert "unfinished" in (run / "report.html").read_text()
-
-
-@pytest.mark.ext
-@pytest.mark.parametrize(
-    ("block", "value"),
-    [
-        ("algorithm", None),
-        ("algorithm", {"name": "ppo", "cfg": [1]}),
-        ("policy", [1]),
-        ("policy", {}),
-        ("gym_config", [1]),
-        ("gym_config", {"env": 3}),
-        ("trainer", {"exp_name": 3}),
-        ("trainer", {"exp_name": "a", "iterations": "x"}),
-        ("trainer", {"exp_name": "a", "num_eval_episodes": 0}),
-        ("trainer", {"exp_name": "a", "seed": [1]}),
-    ],
-)
-def test_forged_config_is_one_line(block: str, value: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = write_run(tmp_path / "run", [0.2, 0.5])
-    config = json.loads((run / "config.json").read_text())
-    (run / "config.json").write_text(json.dumps(config | {block: value}))
-    for command in ("report", "compare"):
-        assert f"{run}: is not the folder of a run: config.json: {block}" in error_of(
-            [command, "RUN"], str(run), capsys
-        )
-
-
-@pytest.mark.ext
-@pytest.mark.parametrize("text", ["[" * 100_000, '{"trainer": 1e999}', "\ud800"])
-def test_config_that_no_program_can_read_is_one_line(
-    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = write_run(tmp_path / "run", [0.2])
-    (run / "config.json").write_bytes(text.encode(errors="surrogatepass"))
-    assert "is not the folder of a run" in error_of(["report", "RUN"], str(run), capsys)
-
-
 @pytest.mark.ext
 def test_rates_that_cannot_be_are_left_out_of_a_report(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", [-3.0, 0.5, 1e300])
@@ -149,16 +87,13 @@ def test_rates_that_cannot_be_are_left_out_of_a_report(tmp_path: Path) -> None:
     assert (run / "report.html").read_text().count("50.0%") > 0
 
 
-@pytest.mark.ext
-@pytest.mark.parametrize("content", [{"config": [1]}, {"policy": 3}, {"algorithm": None}, {"iteration": "a"}])
-@pytest.mark.parametrize("command", ["eval", "export"])
+@pytest.mark.parametrize("content", [{"config": [1]}, {"policy": 3}, {"algorithm": None}])
 def test_forged_checkpoint_is_one_line(
-    content: dict[str, Any], command: str, run_folder: Path, capsys: pytest.CaptureFixture[str]
+    content: dict[str, Any], run_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (path,) = run_folder.glob("checkpoints/*_16.pt")
-    good = load_checkpoint(path)
-    del good["format_version"]
-    save_checkpoint(path, good | content)
-    assert f"{path}: is not the checkpoint of a training: {next(iter(content))}" in error_of(
-        [command, "RUN"], str(path), capsys
-    )
+    save_checkpoint(path, load_checkpoint(path) | content)
+    capsys.readouterr()
+    assert main(["resume", str(path), "trainer.iterations=9"]) in (1, 2)
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "[INFO]" not in line]
+    assert line.startswith("error: ")

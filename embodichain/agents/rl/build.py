@@ -14,7 +14,6 @@ import torch
 from embodichain.agents.rl import buffer, collector
 from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
 from embodichain.agents.rl.build_checks import check_built_policy, check_rollouts
-from embodichain.agents.rl.checkpoint.content import loading
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun
 from embodichain.agents.rl.demonstrations import load_demonstrations
 from embodichain.agents.rl.distributed import get_process_group
@@ -34,6 +33,7 @@ from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.sim.rendering.live_scene import LiveScene
 from embodichain.utils.configclass import replace
 from embodichain.utils.device import torch_threads
+from embodichain.utils.errors import placed
 
 
 def for_rank(run: RunConfig, placement: Placement, num_threads: int, device: torch.device) -> RunConfig:
@@ -223,7 +223,7 @@ def build_trainer(
         )
         provide(algorithm, run, env, folder.path, resume is not None)
         if resume is not None:
-            with loading(resume.checkpoint):
+            with placed(f"{resume.checkpoint}: "):
                 trainer.load_state_dict(resume.content)
             trainer.saver.last = resume.checkpoint
         if process_group.is_main:

@@ -17,7 +17,6 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import BaseAlgorithm
 from embodichain.agents.rl.buffer import EXPERT, Demonstrations, check_finite
-from embodichain.agents.rl.checkpoint.content import loading
 from embodichain.agents.rl.checkpoint.file import load_checkpoint, save_checkpoint
 from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.models import Policy
@@ -101,7 +100,7 @@ def load_demonstrations(
         path = folder / FILE
         if not is_resumed:
             return _record_expert(run, path, cfg.num_demonstrations or _NUM_EPISODES, policy, imitates)
-        with placed(f"{PLACE}: the expert's episodes of this run: "), loading(path):
+        with placed(f"{PLACE}: the expert's episodes of this run: "):
             data = load_checkpoint(path)
             Demonstrations.from_data(data).digest()
         return data

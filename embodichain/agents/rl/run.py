@@ -105,7 +105,6 @@ def run_training(
                     run, folder, env, eval_env, policy, algorithm, point, stop.check, allowed_writes, more_sets
                 )
                 new_folder = folder if point is None and process_group.is_main else None
-                trainer.checkpoints.on_recreated = lambda: _refill(folder, run, lock)
                 at_end.callback(trainer.viewer.close)
                 at_end.callback(trainer.log.close)
                 if cfg.profile and process_group.is_main:
@@ -148,12 +147,6 @@ def _saved_text(trainer: Trainer) -> str:
     if path is None:
         return ""
     return f"checkpoint saved: {path}; 'embodichain resume {shlex.quote(str(path.parent.parent))}' continues from there"
-
-
-def _refill(folder: RunFolder, run: RunConfig, lock: RunLock) -> None:
-    """Write the first files of a run's folder again after it was deleted."""
-    lock.take_again()
-    folder.write_config(run.resolved)
 
 
 def _save_profile(profiler: Profiler) -> None:

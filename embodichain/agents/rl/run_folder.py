@@ -15,8 +15,9 @@ from typing import Any
 
 import torch
 
+from embodichain import __version__
 from embodichain.agents.rl.checkpoint.run_access import RunLock
-from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run_folder, load_resumed_run
+from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
 from embodichain.agents.rl.checkpoint.segments import SEGMENTS
 from embodichain.agents.rl.distributed import ProcessGroup
 from embodichain.agents.rl.distributed.launch import find_launched_run, record_launch
@@ -25,14 +26,14 @@ from embodichain.agents.rl.metrics.loggers import LoggedRun, begin_loggers
 from embodichain.agents.rl.metrics.metrics_file import JsonLinesSink, draw_learning_curve, rewind_metrics
 from embodichain.agents.rl.metrics.sinks import RunLog, TensorBoardSink
 from embodichain.agents.rl.run_config import RunConfig
-from embodichain.agents.rl.run_data import read_summary
+from embodichain.agents.rl.run_data import read_object
 from embodichain.agents.rl.trainer.evaluation import AT_END, RecordsVideos
 from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.border import format_finite
 from embodichain.utils.device import describe_machine, format_megabytes
 from embodichain.utils.doors import REPORTS, load_all
-from embodichain.utils.files import remove_unfinished, write_json
+from embodichain.utils.files import is_run_folder, remove_unfinished, write_json
 from embodichain.utils.system import peak_memory
 
 _LEAST_WIDTH = 15  # characters of the first column of a printed summary
@@ -196,10 +197,19 @@ def take_run(
         target = resume if begun is None else str(begun)
         if target is None:
             return None
-        folder = find_run_folder(target, exp_name)
-        # A process of this launch that holds the lock is about to end.
-        lock.take(folder, _RESTART_PATIENCE if begun is not None else 0.0)
-        saved = load_resumed_run(folder, target)
+
+        def take(folder: Path) -> None:
+            if not is_run_folder(folder):
+                raise ConfigError(f"{target}: is in no run's folder, which a resume continues")
+            # A process of this launch that holds the lock is about to end.
+            lock.take(folder, _RESTART_PATIENCE if begun is not None else 0.0)
+
+        saved = find_run(target, exp_name, take)
+        if (version := saved.content["code_version"]) != __version__:
+            logger.log_warning(
+                f"{saved.checkpoint}: was written by version {version}, this is {__version__}: the resumed training "
+                "may differ from an uninterrupted one"
+            )
         return str(saved.folder), str(saved.checkpoint), saved.content
 
     found = process_group.run_on_main(find)
@@ -209,7 +219,7 @@ def take_run(
 def finished_summary(point: SavedRun, iterations: int) -> dict[str, Any] | None:
     """Return the summary of a finished run, and write its missing files; None if it is not finished."""
     done, folder = point.content["iteration"], RunFolder(point.folder)
-    summary = read_summary(folder.summary)
+    summary = read_object(folder.summary)
     if done < iterations or not summary.keys() >= _PRINTED:
         return None
     logger.log_info(

@@ -17,8 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from embodichain.agents.rl.checkpoint.file import load_checkpoint, save_checkpoint
-from embodichain.agents.rl.checkpoint.folder import CheckpointFolder
+from embodichain.agents.rl.checkpoint.file import load_checkpoint
 from embodichain.agents.rl.checkpoint.run_access import RunLock
 from embodichain.agents.rl.train import main, train_from_config
 from embodichain.agents.rl.trainer.evaluation import Evaluator
@@ -166,7 +165,7 @@ def run_until(config: str, monkeypatch: pytest.MonkeyPatch, step: int = STOP) ->
     ("make", "threads", "is_new_process"),
     [(push_cube, 1, True), (push_cube, 2, False), (cart_pole, 1, False), (cart_pole, 2, True), (legs, 1, False)],
 )
-def test_run_that_was_stopped_and_resumed_equals_one_that_was_not(
+def test_stopped_and_resumed_run_equals_one_that_was_not(
     make: Any, threads: int, is_new_process: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = write_config(Path(), make(threads))
@@ -187,7 +186,7 @@ def test_run_that_was_stopped_and_resumed_equals_one_that_was_not(
     assert summaries[0]["success_interval_95"] == summaries[1]["success_interval_95"]
 
 
-def test_grpo_that_learns_nothing_stays_at_its_reference_also_when_it_is_resumed() -> None:
+def test_grpo_that_learns_nothing_stays_at_its_reference() -> None:
     # the input statistics begin with the first steps, and grow with every rollout
     path = write_config(Path(), cart_pole(1))
     rate = "algorithm.cfg.learning_rate=1e-30"
@@ -197,7 +196,7 @@ def test_grpo_that_learns_nothing_stays_at_its_reference_also_when_it_is_resumed
     assert divergences == pytest.approx([0.0] * 4, abs=1e-12)
 
 
-def test_another_number_of_threads_is_one_warning_that_says_how_to_continue_bit_for_bit(
+def test_another_number_of_threads_is_one_warning(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     config = write_config(Path(), tiny_config(trainer__torch_threads=2))
@@ -217,7 +216,7 @@ def test_another_number_of_threads_is_one_warning_that_says_how_to_continue_bit_
 # --- small runs of CartPole: 2 environments, 4 steps an iteration ---
 
 
-def test_older_checkpoint_is_gone_on_from_and_what_was_logged_after_it_is_replaced(
+def test_resume_from_an_older_checkpoint_replaces_later_logs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config = write_config(Path(), tiny_config(trainer__iterations=3, trainer__save_freq="1 it"))
@@ -231,7 +230,7 @@ def test_older_checkpoint_is_gone_on_from_and_what_was_logged_after_it_is_replac
     assert wall_times == sorted(wall_times)
 
 
-def test_more_iterations_and_other_matters_of_no_account_may_be_given() -> None:
+def test_settings_that_may_change_are_taken_by_a_resume() -> None:
     config = write_config(Path(), tiny_config())
     assert main(["--config", config]) == 0
     camera = {"func": "record_camera_data", "mode": "interval", "interval_step": 1}
@@ -265,7 +264,7 @@ def test_config_that_no_longer_fits_is_refused_key_by_key(capsys: pytest.Capture
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
-def test_finished_run_has_nothing_left_to_do_and_says_again_what_came_of_it(
+def test_finished_run_returns_its_summary_again(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     summary = train_from_config(write_config(Path(), tiny_config()))
@@ -277,7 +276,7 @@ def test_finished_run_has_nothing_left_to_do_and_says_again_what_came_of_it(
     assert {path: path.read_bytes() for path in only_run().rglob("*") if path.is_file()} == before
 
 
-def test_environment_file_that_was_changed_is_not_passed_over_in_silence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_changed_environment_file_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     env = env_config(CART_POLE_ENV, 1)
     Path("mine").mkdir()
     path = Path("mine/env.json")  # beside the training config, which is not in the working directory
@@ -293,7 +292,7 @@ def test_environment_file_that_was_changed_is_not_passed_over_in_silence(capsys:
     assert f"the run continues with its own config; mine/env.json differs: {change}" in capsys.readouterr().err
 
 
-def test_task_that_observes_something_else_than_the_run_is_one_message(
+def test_task_with_another_observation_is_one_message(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--config", write_config(Path(), tiny_config(trainer__enable_eval=False))]) == 0
@@ -308,21 +307,18 @@ def test_task_that_observes_something_else_than_the_run_is_one_message(
     assert cli(["eval", "latest", "--episodes", "1"]) == 2
     errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     for line, place in zip(errors, ("tiny_step_16.pt", "tiny_step_16.pt"), strict=True):
-        assert f"{place}: does not fit the policy that its config makes here; has the task's observation" in line
+        assert place in line
+        assert "does not fit the policy that its config makes here; has the task's observation" in line
         assert "actor.0.weight [4, 6] there, [4, 8] here; " in line
 
 
-@pytest.mark.parametrize("damage", ["truncated", "flipped", "gone"])
-def test_damaged_checkpoint_gives_way_to_the_one_before_it(damage: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_checkpoint_gives_way_to_the_one_before_it(capsys: pytest.CaptureFixture[str]) -> None:
     config = write_config(Path(), tiny_config(trainer__iterations=3, trainer__save_freq="1 it"))
     assert main(["--config", config]) == 0
     run = only_run()
     shutil.copytree(run, "before")
     latest = run / "checkpoints" / "tiny_step_24.pt"
-    data = bytearray(latest.read_bytes())
-    data[len(data) // 2] ^= 1
-    damaged = {"truncated": bytes(data[:-1000]), "flipped": bytes(data), "gone": b""}
-    latest.write_bytes(damaged[damage])
+    latest.write_bytes(latest.read_bytes()[:-1000])
     assert main(["--resume", "latest"]) == 0
     err = capsys.readouterr().err
     assert f"{latest}: damaged" in err
@@ -336,8 +332,7 @@ def test_damaged_checkpoint_gives_way_to_the_one_before_it(damage: str, capsys: 
         ("latest", "no run in {here}/outputs has a checkpoint"),
         ("absent", ABSENT),
         ("absent/best", ABSENT.replace("absent", "absent/best")),
-        ("absent/checkpoints/a_step_8.pt", "absent/checkpoints/a_step_8.pt: no such checkpoint"),
-        ("empty", "empty/checkpoints: there is no checkpoint"),
+        ("empty", ABSENT.replace("absent", "empty")),
     ],
 )
 def test_resume_of_what_is_not_there_is_one_message(
@@ -349,22 +344,6 @@ def test_resume_of_what_is_not_there_is_one_message(
     assert os.listdir() == ["empty"]
 
 
-def test_run_folder_with_a_link_that_leads_out_of_it_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = write_config(Path(), tiny_config(trainer__enable_eval=False, trainer__iterations=1))
-    assert main(["--config", config]) == 0
-    run = only_run()
-    (run / "summary.json").unlink()
-    (run / "summary.json").symlink_to(tmp_path / "precious")
-    assert main(["--resume", str(run)]) == 2
-    assert f"{run}/summary.json: a link that leads out of the run's folder" in capsys.readouterr().err
-    assert not (tmp_path / "precious").exists()
-    (run / "summary.json").unlink()
-    (run / "again.json").symlink_to("config.json")
-    assert main(["--resume", str(run)]) == 0
-
-
 def test_latest_is_of_the_experiment_that_a_config_names(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--config", write_config(Path(), tiny_config(trainer__enable_eval=False))]) == 0
     other = write_config(Path(), tiny_config(trainer__exp_name="tin"), "other.json")
@@ -372,7 +351,7 @@ def test_latest_is_of_the_experiment_that_a_config_names(capsys: pytest.CaptureF
     assert "error: no run of 'tin' in " in capsys.readouterr().err
 
 
-def test_second_resume_of_a_run_is_refused_and_named_who_has_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_second_resume_is_refused_and_names_the_holder(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--config", write_config(Path(), tiny_config(trainer__enable_eval=False))]) == 0
     run = only_run()
     before = (run / "metrics.jsonl").read_bytes()
@@ -408,34 +387,6 @@ def test_training_holds_its_folders_lock_from_the_beginning(
     assert refused == [1]
 
 
-@pytest.mark.parametrize("what", ["", "checkpoints"])
-def test_folder_that_is_removed_in_mid_run_is_made_again_and_only_what_is_there_is_named(
-    what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    save, removed = CheckpointFolder.save, []
-
-    def remove_first(self: CheckpointFolder, content: dict[str, Any], step: int) -> Path:
-        if step == 16:
-            shutil.rmtree(only_run() / what)
-            removed.append(step)
-        return save(self, content, step)
-
-    monkeypatch.setattr(CheckpointFolder, "save", remove_first)
-    config = write_config(
-        Path(), tiny_config(trainer__enable_eval=False, trainer__iterations=2, trainer__save_freq="1 it")
-    )
-    assert main(["--config", config]) == 0
-    assert removed == [16]
-    run, printed = only_run(), capsys.readouterr()
-    assert f"[WARNING] {run}/checkpoints: the folder was removed, with what was in it; it is made again" in printed.err
-    named = [word for word in printed.out.split() if word.startswith("outputs/")]
-    assert f"{run}/checkpoints/tiny_step_16.pt" in named
-    assert [name for name in named if not Path(name).exists()] == []
-    assert (run / "config.json").is_file()
-    assert main(["--resume", "latest", "trainer.iterations=3"]) == 0
-    assert rows(run)[-1]["step"] == 24
-
-
 def test_resume_goes_back_to_the_best_checkpoint_where_asked(capsys: pytest.CaptureFixture[str]) -> None:
     config = tiny_config(trainer__enable_eval=False, trainer__save_freq="1 it", trainer__iterations=2)
     assert main(["--config", write_config(Path(), config)]) == 0
@@ -447,89 +398,28 @@ def test_resume_goes_back_to_the_best_checkpoint_where_asked(capsys: pytest.Capt
     assert [row["step"] for row in rows(run)] == [row["step"] for row in before] == [8, 16]
 
 
-def test_resume_points_again_at_the_best_checkpoint_that_a_kill_left_unnamed(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    config = write_config(Path(), tiny_config(trainer__eval_freq="1 it", trainer__iterations=3, trainer__keep_last=1))
-    assert main(["--config", config]) == 0
-    run = only_run()
-    best = (run / "checkpoints/best.json").read_bytes()
-    assert final(run)["best_checkpoint"] == json.loads(best)["file"]
-    (run / "checkpoints/best.json").unlink()
-    assert main(["--resume", str(run), "trainer.iterations=4"]) == 0
-    now = json.loads((run / "checkpoints/best.json").read_text())
-    assert now["file"] == final(run)["best_checkpoint"]
-    assert (run / "checkpoints" / now["file"]).is_file()
-
-
-@pytest.mark.parametrize("line", [b"\xff\xfe\n", b"[1]\n", b'{"step": "x", "wall_time": 1}\n'])
-def test_metrics_that_are_damaged_are_a_warning_and_the_run_goes_on(
-    line: bytes, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["--config", write_config(Path(), tiny_config(trainer__enable_eval=False))]) == 0
-    run = only_run()
-    with (run / "metrics.jsonl").open("ab") as file:
-        file.write(line)
-    assert main(["--resume", str(run), "trainer.iterations=3"]) == 0
-    assert "metrics.jsonl: line 3 cannot be read as metrics, and is passed over" in capsys.readouterr().err
-    assert [row["step"] for row in rows(run)] == [8, 16, 24]
-
-
 @pytest.mark.draws
-@pytest.mark.parametrize("name", ["report.html", "learning_curve.png", "machine.json", "summary.json"])
-def test_what_a_kill_kept_a_finished_run_from_is_made_by_a_resume(name: str) -> None:
+def test_resume_of_a_finished_run_writes_its_missing_files() -> None:
     assert main(["--config", write_config(Path(), tiny_config(trainer__enable_eval=False))]) == 0
     run = only_run()
     there = sorted(os.listdir(run))
     before = (run / "metrics.jsonl").read_bytes()
-    (run / name).unlink()
+    for name in ("report.html", "learning_curve.png", "machine.json"):
+        (run / name).unlink()
     (run / "report.html.999999999-999999999.tmp").write_bytes(b"half")
     assert main(["--resume", str(run)]) == 0
     assert sorted(os.listdir(run)) == there
+    (run / "summary.json").unlink()
+    assert main(["--resume", str(run)]) == 0
+    assert sorted(os.listdir(run)) == there
     assert (run / "metrics.jsonl").read_bytes() == before
-
-
-FORGERIES: dict[str, Any] = {
-    "no config": lambda content: content.pop("config"),
-    "config is a list": lambda content: content.update(config=[1]),
-    "no trainer": lambda content: content["config"].update(trainer=None),
-    "no name": lambda content: content["config"]["trainer"].pop("exp_name"),
-    "iteration is a text": lambda content: content.update(iteration="2"),
-    "step is negative": lambda content: content.update(global_step=-8),
-    "no algorithm": lambda content: content.pop("algorithm"),
-    "policy is a number": lambda content: content.update(policy=3),
-    "policy has no tensors": lambda content: content.update(policy=dict.fromkeys(content["policy"], 3)),
-    "evaluation": lambda content: content.update(evaluation={"success_rate": "all"}),
-    "generators": lambda content: content.update(generators={"torch": 1}),
-    "environments": lambda content: content.update(env={"a": 1}),
-    "optimiser": lambda content: content["algorithm"].update(optimizer={"state": 1}),
-    "best one": lambda content: content.update(best_checkpoint=7),
-}
-
-
-@pytest.mark.parametrize("forgery", FORGERIES)
-def test_forged_checkpoint_with_the_right_checksum_is_one_line(
-    forgery: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["--config", write_config(Path(), tiny_config(trainer__enable_eval=False))]) == 0
-    run = only_run()
-    path = max(run.glob("checkpoints/*.pt"))
-    content = final(run)
-    FORGERIES[forgery](content)
-    del content["format_version"]
-    save_checkpoint(path, content)
-    capsys.readouterr()
-    assert main(["--resume", str(run), "trainer.iterations=3"]) == 2
-    errors = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("[INFO]")]
-    assert len(errors) == 1, errors
-    assert str(path) in errors[0]
 
 
 # --- signals ---
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_signal_ends_the_run_with_the_last_finished_iteration_saved(
+def test_signal_saves_the_last_finished_iteration(
     number: signal.Signals, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     interrupt = Interrupt(monkeypatch, 22, number)  # 16 steps of the warm-up, 4 of the first iteration
@@ -563,7 +453,7 @@ sys.exit(train.main(sys.argv[1:]))
 """
 
 
-def test_step_that_hangs_costs_nothing_of_the_finished_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_that_hangs_loses_no_finished_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
     config = write_config(Path(), tiny_config(trainer__enable_eval=False, trainer__iterations=4))
     whole = run_whole(config, monkeypatch)
     command = [sys.executable, "-c", HANGS, "--config", config]
@@ -590,7 +480,7 @@ def test_evaluation_is_stopped_too_and_its_iteration_dropped(monkeypatch: pytest
     assert_same_runs(run, whole)
 
 
-def test_signal_before_the_first_iteration_is_finished_leaves_no_folder(
+def test_signal_in_the_first_iteration_leaves_no_folder(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = write_config(Path(), tiny_config())

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 from pathlib import Path
-from pickle import UnpicklingError
-from typing import IO, Any, cast
+from typing import IO, Any
 
 import torch
 
@@ -26,84 +26,29 @@ class DamagedCheckpointError(ConfigError):
     """A checkpoint cannot be read; another one may be whole."""
 
 
-class _HashedFile:
-    """A file to write an archive into, without its last two bytes, the length of its comment.
+def save_checkpoint(path: Path, content: dict[str, Any]) -> str:
+    """Write a checkpoint, see :func:`write_atomically`, and return the SHA-256 of its archive.
 
-    Large models are written as they are: their archive is never whole in the memory.
-
-    Attributes:
-        error: error of the first failed write, which torch's archive writer replaces by one of its own.
+    The archive is never whole in the memory.
     """
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self._sha256 = hashlib.sha256()
-        self._last = b""  # two bytes that may be the last
-        self.error: OSError | None = None
-
-    def write(self, data: bytes | memoryview) -> int:
-        """Write and hash all but the last two bytes."""
-        size = len(data)
-        if size < 2:
-            data = self._last + bytes(data)
-        else:
-            self._put(self._last)
-        self._put(data[:-2])
-        self._last = bytes(data[-2:])
-        return size
-
-    def flush(self) -> None:
-        """Do nothing: torch.save calls it."""
-
-    def digest(self) -> str:
-        """Return the SHA-256 of the written bytes."""
-        return self._sha256.hexdigest()
-
-    def _put(self, data: bytes | memoryview) -> None:
-        try:
-            self._file.write(data)
-        except OSError as error:
-            self.error = self.error or error
-            raise
-        self._sha256.update(data)
-
-
-def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
-    """Write a checkpoint; see :func:`write_atomically`."""
+    digest = ""
 
     def write(file: IO[bytes]) -> None:
-        hashed = _HashedFile(file)
+        nonlocal digest
         try:
-            torch.save({"format_version": FORMAT_VERSION, **content}, cast("IO[bytes]", hashed))  # it only writes
-        except RuntimeError as error:
-            raise hashed.error or error from None
-        _write_comment(file, hashed.digest())
+            torch.save({"format_version": FORMAT_VERSION, **content}, file)
+        except RuntimeError as error:  # torch's, as it closes the archive after a failed write
+            raise (error.__context__ if isinstance(error.__context__, OSError) else error) from None
+        file.seek(-2, os.SEEK_END)
+        file.truncate()  # the length of the comment, which is none yet
+        file.flush()
+        with open(file.name, "rb") as archive:
+            digest = hashlib.file_digest(archive, "sha256").hexdigest()
+        comment = _MARK + digest.encode()
+        file.write(len(comment).to_bytes(2, "little") + comment)
 
     write_atomically(path, write)
-
-
-def pack(content: dict[str, Any]) -> tuple[memoryview, str]:
-    """Return the archive of a checkpoint, and its SHA-256."""
-    buffer = io.BytesIO()
-    torch.save({"format_version": FORMAT_VERSION, **content}, buffer)
-    archive = buffer.getbuffer()[:-2]  # without the length of the comment
-    return archive, hashlib.sha256(archive).hexdigest()
-
-
-def write_packed(path: Path, archive: memoryview, digest: str) -> None:
-    """Write the result of :func:`pack`; see :func:`write_atomically`."""
-
-    def write(file: IO[bytes]) -> None:
-        file.write(archive)
-        _write_comment(file, digest)
-
-    write_atomically(path, write)
-
-
-def _write_comment(file: IO[bytes], digest: str) -> None:
-    """Write the last part of an archive: the length of its comment, and the comment."""
-    comment = _MARK + digest.encode()
-    file.write(len(comment).to_bytes(2, "little") + comment)
+    return digest
 
 
 def load_checkpoint(path: str | Path, device: torch.device | str = "cpu", sha256: str | None = None) -> dict[str, Any]:
@@ -118,37 +63,16 @@ def load_checkpoint(path: str | Path, device: torch.device | str = "cpu", sha256
     """
     try:
         data = read_bytes(path)
-    except FileNotFoundError:
-        raise DamagedCheckpointError(f"{path}: no such checkpoint") from None
     except OSError as error:
         raise DamagedCheckpointError(f"{path}: cannot be read as a checkpoint: {error.strerror}") from error
-    digest = _verified_digest(path, data)
-    if sha256 is not None and digest != sha256:
-        raise DamagedCheckpointError(f"{path}: damaged, or another file than its checkpoint names")
+    digest = hashlib.sha256(memoryview(data)[: -_COMMENT_SIZE - 2]).hexdigest()
+    if data[-_COMMENT_SIZE:] != _MARK + digest.encode() or sha256 not in (None, digest):
+        raise DamagedCheckpointError(f"{path}: damaged, or not the expected checkpoint: it does not fit its checksum")
     try:
         content = torch.load(io.BytesIO(data), map_location=device, weights_only=True)
-    except UnpicklingError as error:
-        # torch's own message recommends to load it unsafely.
+        version = content["format_version"]
+    except Exception as error:  # an untrusted file may raise anything; torch's message recommends to load it unsafely
         raise DamagedCheckpointError(f"{path}: damaged, or holds more than tensors and plain data") from error
-    except Exception as error:  # an untrusted file may raise anything
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        raise DamagedCheckpointError(f"{path}: damaged, cannot be read as a checkpoint: {reason}") from error
-    version = content.get("format_version") if isinstance(content, dict) else None
     if version != FORMAT_VERSION:
-        raise ConfigError(
-            f"{path}: format version {version}; this version of the program reads {FORMAT_VERSION} and no other"
-        )
-    if digest is None:
-        raise DamagedCheckpointError(f"{path}: damaged: its checksum is missing")
+        raise ConfigError(f"{path}: format version {version}; this version of the program reads {FORMAT_VERSION} alone")
     return dict(content)
-
-
-def _verified_digest(path: str | Path, data: bytes) -> str | None:
-    """Return the checksum, if there is one; a DamagedCheckpointError if it is not that of the file."""
-    comment = data[-_COMMENT_SIZE:]
-    if not comment.startswith(_MARK):
-        return None
-    digest = hashlib.sha256(memoryview(data)[: -_COMMENT_SIZE - 2]).hexdigest()
-    if comment != _MARK + digest.encode():
-        raise DamagedCheckpointError(f"{path}: damaged: the file does not fit its checksum")
-    return digest

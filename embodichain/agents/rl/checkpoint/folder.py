@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +26,10 @@ class CheckpointFolder:
 
     Attributes:
         path: the folder.
-        on_recreated: function called after :meth:`create` has created a deleted folder again.
     """
 
     def __init__(self, path: Path, exp_name: str, keep_last: int | None = None) -> None:
         self.path = path
-        self.on_recreated: Callable[[], object] = lambda: None
         self._exp_name = exp_name
         self._keep_last = keep_last
 
@@ -46,18 +43,10 @@ class CheckpointFolder:
         Raises:
             OSError: the file cannot be written; the earlier ones are unchanged.
         """
-        self.create()
         path = self.path_of(step)
         save_checkpoint(path, content)
         self.take_up(path, content)
         return path
-
-    def create(self) -> None:
-        """Create the folder again, with a warning, if it was deleted; else do nothing."""
-        if not self.path.is_dir():
-            self.path.mkdir(parents=True)
-            logger.log_warning(f"{self.path}: the folder was removed, with what was in it; it is made again")
-            self.on_recreated()
 
     def path_of(self, step: int) -> Path:
         """Return the path of the checkpoint of an environment step."""

@@ -10,6 +10,7 @@ of their files.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from embodichain.agents.rl.checkpoint.file import DamagedCheckpointError, load_checkpoint, pack, write_packed
+from embodichain.agents.rl.checkpoint.file import DamagedCheckpointError, load_checkpoint, save_checkpoint
 from embodichain.utils import ConfigError, logger
 
 SEGMENTS = "replay"
@@ -97,7 +98,7 @@ class SegmentFolder:
         Raises:
             OSError: the disk is full, or the like.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
+        self.path.mkdir(exist_ok=True)
         return {name: self._save(name, store, states[name]) for name, store in stores.items()}
 
     def load(self, stores: Mapping[str, Store], saved: Mapping[str, Any], checkpoints: Path) -> None:
@@ -146,25 +147,20 @@ class SegmentFolder:
         return {"state": dict(state), "segments": [segment.entry() for segment in segments]}
 
     def _write(self, name: str, store: Store, first: Tensor, last: Tensor) -> _Segment:
-        archive, digest = pack({"first": first, "last": last, "slots": store.read(first, last)})
-        # Named by its content: a run that was resumed from an earlier checkpoint overwrites no segment of a later one.
-        file = f"{name}_rank_{self._rank}_to_{int(last.sum())}_{digest[:16]}.pt"
-        write_packed(self.path / file, archive, digest)
+        # A name of its own: a run that was resumed from an earlier checkpoint overwrites no segment of a later one.
+        file = f"{name}_rank_{self._rank}_to_{int(last.sum())}_{uuid.uuid4().hex[:16]}.pt"
+        digest = save_checkpoint(self.path / file, {"first": first, "last": last, "slots": store.read(first, last)})
         return _Segment(file, digest, first, last)
 
     def _load(self, store: Store, entry: Mapping[str, Any], folder: Path) -> _Segment:
         path = folder / Path(entry["file"]).name
         why = "the replay buffer of the checkpoint cannot be restored"
-        if not path.exists():
-            raise ConfigError(f"{path if folder.is_dir() else folder}: missing: {why}")
         try:
             content = load_checkpoint(path, sha256=entry["sha256"])
         except DamagedCheckpointError as error:
             raise ConfigError(f"{error}: {why}") from error
-        first, last, slots = content["first"], content["last"], content["slots"]
-        if any(len(values) != _count(first, last) for values in slots.values()):
-            raise ConfigError(f"{path}: does not have the slots that it names: {why}")
-        store.write(first, last, slots)
+        first, last = content["first"], content["last"]
+        store.write(first, last, content["slots"])
         return _Segment(path.name, entry["sha256"], first, last)
 
     def _files_of(self, path: Path) -> set[str]:

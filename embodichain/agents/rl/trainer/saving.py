@@ -103,30 +103,18 @@ class Saver:
 
     def _save_stores(self, states: Mapping[str, Any], is_together: bool) -> dict[str, Any]:
         """Write the unsaved part of this rank's replay buffers; an OSError on all ranks if one of them cannot."""
-        stores, group = self._stores(), self._process_group
-        if not stores:
+        if not (stores := self._stores()):
             return {}
-        saved: dict[str, Any] = {}
-        # Rank 0 first: it notices if the folder was deleted, before the others create it for theirs.
-        problem = group.run_on_main(self._problem_of_folder) if is_together else self._problem_of_folder()
-        if not problem:
-            with self._saving:
-                try:
-                    saved = self._segments.save(stores, states)
-                except OSError as error:
-                    problem = str(error)
-        problems = group.gather_data(problem) if is_together else [problem]
-        if problem := next(filter(None, problems), ""):
-            raise OSError(problem)
+        saved, problem = {}, ""
+        with self._saving:
+            try:
+                saved = self._segments.save(stores, states)
+            except OSError as error:
+                problem = str(error)
+        problems = self._process_group.gather_data(problem) if is_together else [problem]
+        if any(problems):
+            raise OSError(next(filter(None, problems)))
         return saved
-
-    def _problem_of_folder(self) -> str:
-        """Return why the folder of checkpoints cannot be created, if it was deleted; "" if it is there."""
-        try:
-            self._folder.create()
-        except OSError as error:
-            return str(error)
-        return ""
 
     def try_to_save(self, content: dict[str, Any], is_together: bool = True) -> Path | None:
         """Save; on failure warn and return None: the disk may have space for the next one."""

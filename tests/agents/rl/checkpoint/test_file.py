@@ -19,7 +19,7 @@ from tensordict import TensorDict
 from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.checkpoint import file as checkpoint_file
-from embodichain.agents.rl.checkpoint.file import FORMAT_VERSION, load_checkpoint, pack, save_checkpoint, write_packed
+from embodichain.agents.rl.checkpoint.file import FORMAT_VERSION, load_checkpoint, save_checkpoint
 from embodichain.agents.rl.models import Policy
 from embodichain.utils import ConfigError
 from embodichain.utils.files import remove_unfinished, write_json
@@ -44,28 +44,6 @@ def test_loaded_content_is_what_was_saved(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a_step_7.pt"]  # and no temporary file
 
 
-def test_streamed_file_is_that_of_the_packed_archive(tmp_path: Path) -> None:
-    content = {"weight": torch.arange(100.0), "names": ["a", None]}
-    save_checkpoint(tmp_path / "streamed.pt", content)
-    write_packed(tmp_path / "packed.pt", *pack(content))
-    assert (tmp_path / "streamed.pt").read_bytes() == (tmp_path / "packed.pt").read_bytes()
-
-
-def test_archive_is_never_whole_in_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    written: list[int] = []
-    save = torch.save
-
-    def note(content: Any, file: Any) -> None:
-        written.append(file._file.tell())
-        save(content, file)
-        written.append(file._file.tell())
-
-    monkeypatch.setattr(torch, "save", note)
-    save_checkpoint(tmp_path / "a.pt", {"weight": torch.zeros(100_000)})
-    assert written[0] == 0
-    assert written[1] > 400_000
-
-
 @pytest.mark.parametrize("is_there_already", [False, True])
 def test_failure_while_writing_leaves_things_as_they_were(tmp_path: Path, is_there_already: bool) -> None:
     path = tmp_path / "a_step_7.pt"
@@ -78,7 +56,7 @@ def test_failure_while_writing_leaves_things_as_they_were(tmp_path: Path, is_the
         assert load_checkpoint(path)["global_step"] == 7
 
 
-@pytest.mark.parametrize("room", [0, 1, 64, 100, 1_000, 10_000, 39_000, 40_000, 41_000, 41_897])
+@pytest.mark.parametrize("room", [0, 1, 64, 100, 1_000, 10_000, 39_000, 40_000, 41_000])
 def test_disk_that_fills_within_a_file_is_an_oserror(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # Torch's archive writer replaces the error of a write by a RuntimeError as it closes.
     class SmallDisk(io.BytesIO):
@@ -89,7 +67,7 @@ def test_disk_that_fills_within_a_file_is_an_oserror(room: int, monkeypatch: pyt
 
     monkeypatch.setattr(checkpoint_file, "write_atomically", lambda path, write: write(SmallDisk()))
     with pytest.raises(OSError, match="No space left on device"):
-        save_checkpoint(Path("a.pt"), {"weights": [torch.zeros(5_000), torch.zeros(5_000)]})  # 41,900 bytes
+        save_checkpoint(Path("a.pt"), {"weights": [torch.zeros(5_000), torch.zeros(5_000)]})  # 41,800 bytes
 
 
 def test_link_in_a_files_place_is_replaced_and_not_followed(tmp_path: Path) -> None:
@@ -103,7 +81,7 @@ def test_link_in_a_files_place_is_replaced_and_not_followed(tmp_path: Path) -> N
         open(tmp_path / "b.jsonl", "a", opener=open_without_links)  # noqa: SIM115 (it is not opened)
 
 
-def test_leftovers_of_dead_processes_are_removed_and_those_of_living_ones_are_not(tmp_path: Path) -> None:
+def test_temporary_files_of_dead_processes_alone_are_removed(tmp_path: Path) -> None:
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as living:
@@ -157,28 +135,28 @@ def test_truncated_checkpoint_is_one_clear_line(tmp_path: Path, kept: float) -> 
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("data", "problem"),
-    [(b"not a checkpoint at all", "damaged, or holds more than"), (None, "no such checkpoint")],
-)
-def test_file_that_is_no_checkpoint_is_refused(tmp_path: Path, data: bytes | None, problem: str) -> None:
+@pytest.mark.parametrize("data", [b"not a checkpoint at all", None])
+def test_file_that_is_no_checkpoint_is_refused(tmp_path: Path, data: bytes | None) -> None:
     if data is not None:
         (tmp_path / "a.pt").write_bytes(data)
-    with pytest.raises(ConfigError, match=f"a.pt: {problem}"):
+    with pytest.raises(ConfigError, match=r"a\.pt: (damaged|cannot be read)"):
         load_checkpoint(tmp_path / "a.pt")
 
 
-def test_folder_is_no_checkpoint(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"cannot be read as a checkpoint: Is a directory"):
-        load_checkpoint(tmp_path)
-
-
-@pytest.mark.parametrize("content", [{"format_version": FORMAT_VERSION + 1}, {}, [1]])
-def test_other_format_version_is_refused(tmp_path: Path, content: Any) -> None:
-    torch.save(content, tmp_path / "a.pt")
-    got = content["format_version"] if content and isinstance(content, dict) else None
-    with pytest.raises(ConfigError, match=f"format version {got}; this version of the program reads {FORMAT_VERSION}"):
+def test_other_format_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint_file, "FORMAT_VERSION", FORMAT_VERSION + 1)
+    save_checkpoint(tmp_path / "a.pt", {})
+    monkeypatch.undo()
+    with pytest.raises(ConfigError, match=f"format version {FORMAT_VERSION + 1}; this version of the program reads"):
         load_checkpoint(tmp_path / "a.pt")
+
+
+def test_other_archive_than_the_named_one_is_refused(tmp_path: Path) -> None:
+    digest = save_checkpoint(tmp_path / "a.pt", {"a": 1})
+    assert save_checkpoint(tmp_path / "b.pt", {"a": 2}) != digest
+    assert load_checkpoint(tmp_path / "a.pt", sha256=digest)["a"] == 1
+    with pytest.raises(ConfigError, match="not the expected checkpoint"):
+        load_checkpoint(tmp_path / "b.pt", sha256=digest)
 
 
 # --- what the trainer saves is enough to go on ---
@@ -207,7 +185,7 @@ def improve(policy: Policy, algorithm: BaseAlgorithm, seed: int) -> dict[str, fl
     return losses
 
 
-def test_learner_that_was_saved_and_loaded_continues_bit_for_bit(tmp_path: Path) -> None:
+def test_saved_and_loaded_learner_continues_bit_for_bit(tmp_path: Path) -> None:
     policy, algorithm = learner()
     for seed in (1, 2):
         improve(policy, algorithm, seed)
@@ -223,14 +201,3 @@ def test_learner_that_was_saved_and_loaded_continues_bit_for_bit(tmp_path: Path)
     assert "normalizer.count" in ours
     assert ours["normalizer.count"] == 24  # 3 rollouts of 2 x 4
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-
-
-def test_without_the_optimiser_it_would_not(tmp_path: Path) -> None:
-    policy, algorithm = learner()
-    for seed in (1, 2):
-        improve(policy, algorithm, seed)
-    restored, fresh_algorithm = learner()
-    restored.load_state_dict(policy.state_dict())
-    improve(restored, fresh_algorithm, 3)
-    improve(policy, algorithm, 3)
-    assert not torch.equal(restored.state_dict()["actor.weight"], policy.state_dict()["actor.weight"])

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 import signal
 import socket
@@ -37,7 +36,7 @@ def test_second_one_is_refused_and_told_who_the_first_is(tmp_path: Path) -> None
         second.take(tmp_path)
 
 
-def test_lock_ends_with_its_process_and_the_file_left_behind_does_no_harm(tmp_path: Path) -> None:
+def test_lock_ends_with_its_process(tmp_path: Path) -> None:
     command = [sys.executable, "-c", HOLDER, str(tmp_path)]
     with (
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process,
@@ -49,25 +48,9 @@ def test_lock_ends_with_its_process_and_the_file_left_behind_does_no_harm(tmp_pa
             lock.take(tmp_path)
         process.send_signal(signal.SIGKILL)
         process.wait()
-        assert json.loads((tmp_path / LOCK).read_text())["pid"] == process.pid
+        assert f"process {process.pid} on" in (tmp_path / LOCK).read_text()
         lock.take(tmp_path)
-        assert json.loads((tmp_path / LOCK).read_text())["pid"] == os.getpid()
-
-
-@pytest.mark.parametrize("text", ["", "?", "[]", '{"pid": 3}', '{"pid": 99999999, "host": "elsewhere"}'])
-def test_what_a_file_says_that_nobody_holds_is_of_no_account(tmp_path: Path, text: str) -> None:
-    (tmp_path / LOCK).write_text(text)
-    with RunLock() as lock:
-        lock.take(tmp_path)
-
-
-@pytest.mark.parametrize("text", ["", "?", "[]", '{"pid": 3}', '{"pid": "x", "host": 1}'])
-def test_holder_that_has_not_said_its_name_is_refused_all_the_same(tmp_path: Path, text: str) -> None:
-    with RunLock() as first, RunLock() as second:
-        first.take(tmp_path)
-        (tmp_path / LOCK).write_text(text)
-        with pytest.raises(ConfigError, match="another process, whose name is not yet known, trains in this"):
-            second.take(tmp_path)
+        assert f"process {os.getpid()} on" in (tmp_path / LOCK).read_text()
 
 
 def test_process_that_is_about_to_end_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,22 +76,9 @@ def test_file_system_without_locks_is_one_warning(
 def test_lock_is_not_made_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / LOCK).symlink_to(tmp_path / "elsewhere")
-    with RunLock() as lock, pytest.raises(ConfigError, match="cannot be written"):
+    with RunLock() as lock, pytest.raises(OSError, match="symbolic links"):
         lock.take(tmp_path / "run")
     assert not (tmp_path / "elsewhere").exists()
-
-
-def test_lock_of_a_folder_that_was_removed_is_taken_in_the_one_made_again(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    folder.mkdir()
-    with RunLock() as lock, RunLock() as other:
-        lock.take(folder)
-        (folder / LOCK).unlink()
-        folder.rmdir()
-        folder.mkdir()
-        lock.take_again()
-        with pytest.raises(ConfigError, match="trains in this folder"):
-            other.take(folder)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +102,7 @@ def test_link_that_leads_out_of_a_run_is_refused(tmp_path: Path, link: str, targ
     assert str(caught.value).startswith(f"{path}: a link that leads out of the run's folder")
 
 
-def test_links_within_a_run_and_those_of_wandb_are_none_of_these(tmp_path: Path) -> None:
+def test_links_within_a_run_and_those_of_wandb_are_allowed(tmp_path: Path) -> None:
     run = tmp_path / "run"
     (run / "wandb/files").mkdir(parents=True)
     (run / "latest").symlink_to("wandb/files")
@@ -143,7 +113,7 @@ def test_links_within_a_run_and_those_of_wandb_are_none_of_these(tmp_path: Path)
     check_links(tmp_path / "run_by_another_name")
 
 
-def test_beside_a_lone_checkpoint_only_what_is_written_is_looked_at(tmp_path: Path) -> None:
+def test_beside_a_lone_checkpoint_only_named_entries_count(tmp_path: Path) -> None:
     (tmp_path / "anything").symlink_to("/etc")
     check_links(tmp_path, ("export", "videos"))
     (tmp_path / "videos").symlink_to("/etc")

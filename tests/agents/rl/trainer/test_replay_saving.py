@@ -352,6 +352,6 @@ def test_damaged_segment_is_one_line_that_names_it(damage: str, tmp_path: Path) 
     with pytest.raises(ConfigError) as error:
         make(tmp_path).load_state_dict(content)
     message = str(error.value)
-    assert message.startswith(f"{path}: {'missing' if damage == 'missing' else 'damaged'}")
+    assert message.startswith(f"{path}: {'cannot be read' if damage == 'missing' else 'damaged'}")
     assert message.endswith(": the replay buffer of the checkpoint cannot be restored")
     assert "\n" not in message
