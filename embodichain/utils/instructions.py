@@ -31,28 +31,19 @@ _NUMBERS = {word: number for number, word in enumerate(VOCABULARY)}
 
 
 def encode_instructions(texts: Iterable[str], length: int = INSTRUCTION_LENGTH) -> Tensor:
-    """Return instructions as tokens, [N, L] int64.
-
-    Args:
-        texts: instructions in words of the vocabulary.
-
-    Raises:
-        ConfigError: a word is not in the vocabulary, or an instruction has more than ``length`` words.
-    """
-    rows = [_encode(text, length) for text in texts]
+    """Return instructions as tokens, [N, L] int64; a ConfigError for an unknown word, or more than L words."""
+    rows = []
+    for text in texts:
+        words = text.lower().split()
+        for word in words:
+            if _NUMBERS.get(word, 0) == 0:
+                raise ConfigError(f"instruction '{text}': {unknown_name('word', word, VOCABULARY[1:])}")
+        if len(words) > length:
+            raise ConfigError(f"instruction '{text}': has {len(words)} words, {length} is the most")
+        rows.append([_NUMBERS[word] for word in words] + [0] * (length - len(words)))
     return torch.tensor(rows, dtype=torch.int64).reshape(len(rows), length)
 
 
 def decode_instruction(tokens: Tensor | Sequence[int]) -> str:
     """Return the words of an instruction's tokens [L]."""
     return " ".join(VOCABULARY[int(token)] for token in tokens if int(token) != 0)
-
-
-def _encode(text: str, length: int) -> list[int]:
-    words = text.lower().split()
-    for word in words:
-        if word not in _NUMBERS or word == VOCABULARY[0]:
-            raise ConfigError(f"instruction '{text}': {unknown_name('word', word, VOCABULARY[1:])}")
-    if len(words) > length:
-        raise ConfigError(f"instruction '{text}': has {len(words)} words, {length} is the most")
-    return [_NUMBERS[word] for word in words] + [0] * (length - len(words))

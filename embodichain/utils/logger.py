@@ -12,7 +12,7 @@ _LOGGER = logging.getLogger("embodichain")
 
 
 class _CurrentStderr(logging.StreamHandler):  # type: ignore[type-arg]
-    """A handler on the current ``sys.stderr``, so that redirection and capture work."""
+    """Logs to the current ``sys.stderr``, so that redirection and capture work."""
 
     def emit(self, record: logging.LogRecord) -> None:
         self.stream = sys.stderr
@@ -28,11 +28,7 @@ if not _LOGGER.handlers:
 
 
 def speak_as(rank: int, is_started: bool = False) -> None:
-    """Configure the messages of one of several processes: rank 0 prints all.
-
-    Args:
-        is_started: other ranks print warnings, with their rank; before that errors only.
-    """
+    """Let rank 0 of several processes print all messages, the others errors, and warnings once they are started."""
     if rank:
         _LOGGER.setLevel(logging.WARNING if is_started else logging.ERROR)
         for handler in _LOGGER.handlers:
@@ -56,10 +52,9 @@ def without_repeats() -> Iterator[None]:
     seen: set[str] = set()
 
     def is_new(record: logging.LogRecord) -> bool:
-        message = record.getMessage()
-        is_known = message in seen
-        seen.add(message)
-        return not is_known
+        count = len(seen)
+        seen.add(record.getMessage())
+        return len(seen) > count
 
     _LOGGER.addFilter(is_new)
     try:

@@ -8,6 +8,7 @@ Legend: N envs, O flattened observation size.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,29 +38,17 @@ def nested_observation(entries: Mapping[str, torch.Tensor], device: torch.device
 
 
 def dict_to_tensordict(obs: Mapping[str, Any] | TensorDict, device: torch.device | str) -> TensorDict:
-    """Turn nested dictionaries of arrays into a TensorDict.
-
-    Args:
-        obs: tensors or numpy arrays of shape [N, ...], in dictionaries of any depth; or already a TensorDict.
-
-    Returns:
-        A TensorDict of batch size [N] with the same keys; dtypes stay.
-
-    Raises:
-        ValueError: there is no array in ``obs``.
-        RuntimeError: the arrays do not agree on N.
-    """
+    """Turn nested dictionaries of arrays [N, ...] into a TensorDict of batch size [N] with the same keys and dtypes."""
     if isinstance(obs, TensorDict):
         return obs.to(device)
-    tensors = _to_tensors(obs, torch.device(device))
-    return TensorDict(tensors, batch_size=[_num_rows(tensors)], device=device)
+    td = TensorDict(dict(obs), batch_size=[], device=device)
+    leaves = td.values(include_nested=True, leaves_only=True)
+    td.batch_size = torch.Size([len(next(iter(leaves)))])
+    return td
 
 
 def flatten_dict_observation(td: TensorDict) -> torch.Tensor:
-    """Join an observation's entries, without the images, into one row per environment.
-
-    Args:
-        td: nested TensorDict of batch size [N]; leaves [N, ...] of any numeric dtype.
+    """Join an observation's entries [N, ...], without the images, into one row per environment.
 
     Returns:
         float32 [N, O]: the entries in sorted key order, level by level. With a single float32 one it is a view of it.
@@ -82,14 +71,7 @@ def flat_input(td: TensorDict) -> torch.Tensor:
 
 
 def select_entries(td: TensorDict, names: Sequence[str]) -> TensorDict:
-    """Return some of an observation's entries, by their slash-separated names.
-
-    Args:
-        td: nested TensorDict of batch size [N].
-        names: names of the entries, ``"sensor/cam/color"``.
-
-    Returns:
-        A TensorDict of batch size [N] with these names as its keys. Nothing is copied.
+    """Return some of an observation's entries [N, ...], with their names as keys; nothing is copied.
 
     Raises:
         ConfigError: there is no such entry; the message lists the known ones.
@@ -167,23 +149,6 @@ def _collect_leaves(td: TensorCollection, num_rows: int, leaves: list[torch.Tens
             _collect_leaves(value, num_rows, leaves)
 
 
-def _to_tensors(obs: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
-    return {
-        key: _to_tensors(value, device) if isinstance(value, Mapping) else torch.as_tensor(value, device=device)
-        for key, value in obs.items()
-    }
-
-
-def _num_rows(tensors: Mapping[str, Any]) -> int:
-    values = list(tensors.values())
-    while values:
-        value = values.pop()
-        if isinstance(value, torch.Tensor):
-            return value.shape[0]
-        values.extend(value.values())
-    raise ValueError("the observation has no array: cannot tell the number of environments")
-
-
 @dataclass(frozen=True)
 class Mirror:
     """The mirror image of vectors: component i becomes ``signs[i] * x[permutation[i]]``.
@@ -198,41 +163,25 @@ class Mirror:
 
     @classmethod
     def of(cls, permutation: Sequence[int], signs: Sequence[float], place: str) -> Mirror:
-        """Return the mirror of D components.
-
-        Args:
-            permutation: D indices.
-            signs: D numbers, 1 or -1.
-            place: place for messages.
+        """Return the mirror of D components by D indices and D signs, 1 or -1.
 
         Raises:
-            ConfigError: one line: the lengths differ, an index or a sign is impossible, or the mirror image of a mirror
-                image is not the vector itself.
+            ConfigError: the mirror image of a mirror image is not the vector itself.
         """
+        mirror = cls(torch.tensor(permutation, dtype=torch.int64), torch.tensor(signs, dtype=torch.float32))
         size = len(permutation)
-        if len(signs) != size:
-            raise ConfigError(f"{place}: the permutation has {size} components and signs has {len(signs)}")
-        if sorted(permutation) != list(range(size)):
+        numbers = torch.arange(1.0, size + 1)
+        if len(signs) != size or not set(permutation) <= set(range(size)) or not mirror(mirror(numbers)).equal(numbers):
             raise ConfigError(
-                f"{place}: the permutation must have each index from 0 to {size - 1} once, got {list(permutation)}"
+                f"{place}: must have each index from 0 to {size - 1} once, and as many signs (1 or -1), so that a "
+                f"vector mirrored twice is itself again, got permutation {list(permutation)} and signs {list(signs)}"
             )
-        if wrong := [sign for sign in signs if sign not in (1, -1)]:
-            raise ConfigError(f"{place}: signs must be 1 or -1, got {wrong[0]}")
-        for i, j in enumerate(permutation):
-            back, sign = permutation[j], signs[i] * signs[j]
-            if (back, sign) != (i, 1):
-                raise ConfigError(
-                    f"{place}: mirrored twice, a vector must be itself again, and component {i} becomes "
-                    f"{'-' if sign < 0 else ''}component {back}"
-                )
-        return cls(torch.tensor(permutation, dtype=torch.int64), torch.tensor(signs, dtype=torch.float32))
+        return mirror
 
     @classmethod
     def joined(cls, parts: Sequence[Mirror]) -> Mirror:
         """Return the mirror of vectors that are ``parts``' vectors one after the other."""
-        starts = [0]
-        for part in parts:
-            starts.append(starts[-1] + part.size)
+        starts = itertools.accumulate((part.size for part in parts), initial=0)
         permutation = [part.permutation + start for part, start in zip(parts, starts, strict=False)]
         return cls(torch.cat(permutation), torch.cat([part.signs for part in parts]))
 

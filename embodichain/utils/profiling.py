@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, record_function
 
-from embodichain.utils import logger
 from embodichain.utils.files import write_atomically, write_json
 
 TRACED_ITERATION = 3  # the first ones allocate and warm up
@@ -89,23 +88,22 @@ class Profiler:
         _active = self
 
     def stop(self) -> None:
-        """Stop timing and write the report into the run's folder; a failure to write is a warning."""
+        """Stop timing and write the report into the run's folder."""
         global _active
         _active = None
         data = {name: root.as_data()["children"] for name, root in self.threads.items()}
         text = self.report() + "\n"
-        try:
-            write_json(self._folder / "profile.json", data, indent=2)
-            write_atomically(self._folder / "profile.txt", lambda file: file.write(text.encode()))
-        except OSError as error:
-            logger.log_warning(f"the profile could not be written: {error}")
+        write_json(self._folder / "profile.json", data, indent=2)
+        write_atomically(self._folder / "profile.txt", lambda file: file.write(text.encode()))
 
     def enter(self, name: str) -> None:
         """Enter a section inside this thread's current one."""
         if name == "iteration" and self._iterations_to_trace:
             self._iterations_to_trace -= 1
             if not self._iterations_to_trace:
-                self._start_trace()
+                cuda = [ProfilerActivity.CUDA] if torch.cuda.is_available() else []
+                self._trace = torch.profiler.profile(activities=[ProfilerActivity.CPU, *cuda])
+                self._trace.start()
         stack = self._stack()
         parent, *_ = stack[-1]
         if self._trace is not None:
@@ -126,8 +124,10 @@ class Profiler:
             entered.calls += 1
             return
         record.__exit__(None, None, None)
-        if name == "iteration":
-            self._end_trace()
+        if name == "iteration" and self._trace is not None:
+            self._trace.stop()
+            self._trace.export_chrome_trace(str(self._folder / "profile_trace.json"))
+            self._trace = None
 
     def report(self) -> str:
         """Return a table of all sections, for each thread."""
@@ -145,20 +145,6 @@ class Profiler:
             self._local.stack = [(root, 0.0, None)]
         stack: list[tuple[Section, float, record_function | None]] = self._local.stack
         return stack
-
-    def _start_trace(self) -> None:
-        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
-        self._trace = torch.profiler.profile(activities=activities)
-        self._trace.start()
-
-    def _end_trace(self) -> None:
-        assert self._trace is not None
-        trace, self._trace = self._trace, None
-        trace.stop()
-        try:
-            trace.export_chrome_trace(str(self._folder / "profile_trace.json"))
-        except (OSError, RuntimeError) as error:  # torch's own exporter
-            logger.log_warning(f"the trace could not be written: {error}")
 
 
 def _lines(name: str, section: Section, total: float, depth: int) -> Iterator[str]:

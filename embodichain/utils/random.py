@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embodichain.utils.state import declared_state, load_declared_state
+from embodichain.utils.state import declared_state, load_attributes
 
 # splitmix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014): increment and finaliser.
 # As signed 64-bit numbers, since torch has no arithmetic for unsigned ones: 0x9E3779B97F4A7C15 and so on.
@@ -133,7 +133,7 @@ class CounterRandom:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the result of :meth:`state_dict`."""
-        load_declared_state(self, state)
+        load_attributes(self, state)
         self._lanes = _Lanes(self.seed, self._key.device)
 
     def align_groups(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,18 +25,9 @@ from embodichain.utils.errors import ConfigError
 from embodichain.utils.files import read_bytes, write_atomically
 
 _KIND = "__kind__"  # marks a dictionary that encodes another type
-
-
 _SIMPLE = (type(None), bool, int, float, str)
 _SEQUENCES = (list, tuple, torch.Size, deque)
-_MAPPINGS = (dict, OrderedDict, defaultdict, Counter)
 _SHARED = (Tensor, TensorDict, np.ndarray, torch.Generator, list, deque, dict)  # one object may be in several places
-
-# Factories of a defaultdict's missing values, by the name in a checkpoint.
-_FACTORIES: dict[str, Callable[[], Any] | None] = {
-    "none": None,
-    **{kind.__name__: kind for kind in (bool, int, float, str, list, dict)},
-}
 
 
 def is_data(value: Any) -> bool:
@@ -46,26 +37,20 @@ def is_data(value: Any) -> bool:
         return True
     if kind in _SEQUENCES:
         return all(map(is_data, value))
-    if kind in _MAPPINGS:
-        has_known_factory = kind is not defaultdict or value.default_factory in _FACTORIES.values()
-        keys_are_known = _KIND not in value and all(map(_is_key, value))
-        return has_known_factory and keys_are_known and all(map(is_data, value.values()))
+    if kind in (dict, OrderedDict):
+        return _KIND not in value and all(map(_is_key, value)) and all(map(is_data, value.values()))
     if kind is TensorDict:
         return all(map(is_data, value.values()))
-    return (kind is np.ndarray and _is_known(value.dtype)) or _is_scalar(value)
+    if kind is not np.ndarray and not isinstance(value, np.generic):
+        return False
+    dtype = value.dtype
+    # torch has the type; the size of long doubles ("g") varies.
+    is_known = dtype.isnative and dtype.kind in "biufc" and dtype.char not in "gG"
+    return is_known and kind in (np.ndarray, dtype.type)
 
 
 def _is_key(value: Any) -> bool:
-    return all(map(_is_key, value)) if type(value) is tuple else type(value) in _SIMPLE or _is_scalar(value)
-
-
-def _is_scalar(value: Any) -> bool:
-    return isinstance(value, np.generic) and type(value) is value.dtype.type and _is_known(value.dtype)
-
-
-def _is_known(dtype: np.dtype[Any]) -> bool:
-    """Return whether arrays of a type can be saved: torch has it, or it is text. The size of long doubles varies."""
-    return dtype.isnative and dtype.kind in "biufcU" and dtype.char not in "gG"
+    return all(map(_is_key, value)) if type(value) is tuple else type(value) in _SIMPLE
 
 
 def is_all_saved(owner: object) -> bool:
@@ -106,22 +91,16 @@ def load_attributes(owner: object, state: Mapping[str, Any]) -> None:
 
 
 class DeclaresState(Protocol):
-    """An object that declares the attributes which change after it was built."""
+    """An object that declares the attributes which change after it was built: their ``state_names``."""
 
     @property
     def state_names(self) -> tuple[str, ...]:
         """Names of the attributes."""
-        ...
 
 
 def declared_state(owner: DeclaresState) -> dict[str, Any]:
     """Return the attributes that an object declares as its state, by name; nothing is copied."""
     return {name: getattr(owner, name) for name in owner.state_names}
-
-
-def load_declared_state(owner: DeclaresState, state: Mapping[str, Any]) -> None:
-    """Set an object's declared attributes."""
-    load_attributes(owner, state)
 
 
 def freeze(value: Any, copies: dict[int, tuple[Any, Any]] | None = None) -> Any:
@@ -145,46 +124,19 @@ def _frozen(value: Any, copies: dict[int, tuple[Any, Any]]) -> Any:
         entries = {name: freeze(entry, copies) for name, entry in value.items()}
         return {_KIND: "tensordict", "value": entries, "batch_size": list(value.batch_size)}
     if isinstance(value, np.ndarray):
-        return _frozen_array(value)
+        # Of integers of one size, torch knows one of C's names.
+        return {_KIND: "array", "value": torch.from_numpy(np.array(value).view(value.dtype.str))}
     if isinstance(value, np.generic):
-        return {_KIND: "scalar", "value": _frozen_array(np.asarray(value))}
+        return {_KIND: "scalar", "value": _frozen(np.asarray(value), copies)}
     if isinstance(value, torch.Generator):
         return {_KIND: "generator", "value": value.get_state(), "device": str(value.device)}
     if isinstance(value, deque):
         return {_KIND: "deque", "value": [freeze(part, copies) for part in value], "maxlen": value.maxlen}
     if isinstance(value, dict):
-        return _frozen_mapping(value, copies)
+        return type(value)((key, freeze(part, copies)) for key, part in value.items())
     if type(value) in _SEQUENCES:
         return type(value)([freeze(part, copies) for part in value])
     return value
-
-
-def _frozen_array(value: np.ndarray) -> dict[str, Any]:
-    if value.dtype.kind == "U":  # which torch has no type for
-        texts = {"value": value.ravel().tolist(), "shape": list(value.shape), "dtype": value.dtype.str}
-        return {_KIND: "texts"} | texts
-    # Of integers of one size, torch knows one of C's names.
-    return {_KIND: "array", "value": torch.from_numpy(np.array(value).view(value.dtype.str))}
-
-
-def _frozen_mapping(value: dict[Any, Any], copies: dict[int, tuple[Any, Any]]) -> dict[Any, Any]:
-    parts = {key: freeze(part, copies) for key, part in value.items()}
-    if isinstance(value, Counter):
-        return {_KIND: "counter", "value": _pairs(parts)}
-    if isinstance(value, defaultdict):
-        factory = next((name for name, kind in _FACTORIES.items() if kind is value.default_factory), "none")
-        return {_KIND: "defaultdict", "value": _pairs(parts), "factory": factory}
-    if any(map(_has_scalar, parts)):
-        return {_KIND: "dict", "value": _pairs(parts)}
-    return OrderedDict(parts) if isinstance(value, OrderedDict) else parts
-
-
-def _pairs(parts: dict[Any, Any]) -> list[list[Any]]:
-    return [[freeze(key), part] for key, part in parts.items()]
-
-
-def _has_scalar(key: Any) -> bool:
-    return any(map(_has_scalar, key)) if isinstance(key, tuple) else isinstance(key, np.generic)
 
 
 def thaw(value: Any, made: dict[int, Any] | None = None) -> Any:
@@ -205,8 +157,6 @@ def _thawed(value: Any, made: dict[int, Any]) -> Any:
             return TensorDict(thaw(value["value"], made), batch_size=value["batch_size"])
         case "array":
             return value["value"].numpy()
-        case "texts":
-            return np.array(value["value"], dtype=value["dtype"]).reshape(value["shape"])
         case "scalar":
             return thaw(value["value"], made)[()]
         case "generator":
@@ -215,17 +165,7 @@ def _thawed(value: Any, made: dict[int, Any]) -> Any:
             return generator
         case "deque":
             return deque([thaw(part, made) for part in value["value"]], value["maxlen"])
-        case "dict":
-            return _mapping(value, made)
-        case "counter":
-            return Counter(_mapping(value, made))
-        case "defaultdict":
-            return defaultdict(_FACTORIES[value["factory"]], _mapping(value, made))
     return type(value)((key, thaw(part, made)) for key, part in value.items())
-
-
-def _mapping(value: Any, made: dict[int, Any]) -> dict[Any, Any]:
-    return {thaw(key, made): thaw(part, made) for key, part in value["value"]}
 
 
 def generators_state() -> dict[str, Any]:
@@ -247,27 +187,16 @@ def load_generators_state(state: Mapping[str, Any]) -> None:
     random.setstate(state["python"])
 
 
-def write_safetensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Write tensors by name into a file, atomically.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write tensors by name into a file, atomically (https://github.com/huggingface/safetensors)."""
     # Copies: tensors that share their memory are refused.
     own = {name: value.detach().cpu().clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}
     write_atomically(path, lambda file: file.write(safetensors_torch.save(own)))
 
 
-def read_safetensors(path: Path) -> dict[str, torch.Tensor]:
-    """Return the tensors in a file by name.
-
-    Raises:
-        ConfigError: the file cannot be read or is invalid.
-    """
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    """Return the tensors in a file by name; a ConfigError where it cannot be read or is invalid. No code runs."""
     try:
         return safetensors_torch.load(read_bytes(path))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except (SafetensorError, KeyError, RuntimeError, ValueError) as error:
-        reason = str(error).removeprefix("Error while deserializing: ")
-        raise ConfigError(f"{path}: is no safetensors file: {reason}") from error
+    except (SafetensorError, KeyError, OSError, RuntimeError, ValueError) as error:
+        raise ConfigError(f"{path}: is no safetensors file: {error}") from error

@@ -1,9 +1,8 @@
-"""Reading of configuration files."""
+"""Reading of configuration files, and their plain data."""
 
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,12 +33,17 @@ def load_json(path: str | Path) -> Any:
         return json.loads(text, object_pairs_hook=_unique)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path}: invalid JSON at line {error.lineno}, column {error.colno}: {error.msg}") from error
-    except _TwiceError as error:
-        raise ConfigError(f"{path}: invalid JSON{_place_of_second(text, str(error))}: {error}") from None
-    except RecursionError:
-        raise ConfigError(f"{path}: invalid JSON: nested too deeply") from None
-    except ValueError as error:  # a number of thousands of digits
-        raise ConfigError(f"{path}: invalid JSON: {error}") from None
+    except (RecursionError, ValueError) as error:
+        raise ConfigError(f"{path}: invalid JSON: {error}") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"key '{key}' is given twice")
+        found[key] = value
+    return found
 
 
 def load_config_file(path: str | Path) -> dict[str, Any]:
@@ -52,96 +56,24 @@ def load_config_file(path: str | Path) -> dict[str, Any]:
         ConfigError: as :func:`load_json`, or the top level is not a mapping, or as :func:`check_plain`.
     """
     path = Path(path)
-    data = _load_yaml(path) if path.suffix in _YAML else load_json(path)
+    if path.suffix in _YAML:
+        text = _read(path)
+        try:
+            data = yaml.load(text, Loader=_Loader)
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark
+            place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+            raise ConfigError(f"{path}: invalid YAML{place}: {error.problem}") from error
+        except (KeyError, RecursionError, ValueError, yaml.YAMLError) as error:
+            raise ConfigError(f"{path}: invalid YAML: {' '.join(str(error).split())}") from error
+    else:
+        data = load_json(path)
     if not isinstance(data, dict):
         got = "nothing" if data is None else type(data).__name__
         raise ConfigError(f"{path}: the top level must be an object, got {got}")
     with placed(f"{path}: "):
         check_plain(data)
     return data
-
-
-class _TwiceError(ValueError):
-    """A key is given twice in one object."""
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise _TwiceError(f"key '{key}' is given twice")
-        found[key] = value
-    return found
-
-
-def _place_of_second(text: str, problem: str) -> str:
-    """Return ``" at line 3, column 5"`` of a repeated key; YAML's parser, which reads JSON too, has positions."""
-    try:
-        yaml.compose(text, Loader=_Loader)
-    except (yaml.YAMLError, RecursionError) as error:
-        if isinstance(error, yaml.MarkedYAMLError) and error.problem == problem and error.problem_mark:
-            return f" at line {error.problem_mark.line + 1}, column {error.problem_mark.column + 1}"
-    return ""
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML by the core schema of version 1.2, limited to JSON's types; other tags are refused."""
-
-    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
-
-    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        node: yaml.MappingNode = super().compose_mapping_node(anchor)
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if key.tag not in (f"{_TAG}:str", f"{_TAG}:merge"):
-                self._refuse(f"a key must be text, in quotes if need be, got {key.value}", key)
-            if key.value in seen:
-                self._refuse(f"key '{key.value}' is given twice", key)
-            seen.add(key.value)
-        return node
-
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        if node.tag not in _TAGS:
-            shown = node.tag.replace(f"{_TAG}:", "!!")
-            self._refuse(f"the tag '{shown:.50}' is not allowed: a config has what JSON has", node)
-        return super().construct_object(node, deep)
-
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        super().flatten_mapping(node)
-        if len(node.value) > _MERGED:
-            self._refuse("too many keys are merged", node)
-
-    def _refuse(self, problem: str, node: yaml.Node) -> None:
-        raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
-
-
-_TAG = "tag:yaml.org,2002"
-_TAGS = {f"{_TAG}:{name}" for name in ("null", "bool", "int", "float", "str", "seq", "map", "merge")}
-_MERGED = 1000
-for _name, _pattern, _first in (
-    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
-    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
-    ("int", r"[-+]?(0|[1-9][0-9]*)", list("-+0123456789")),
-    ("float", r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*)([eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+", list("-+0123456789.")),
-    ("merge", r"<<", ["<"]),
-):
-    _Loader.add_implicit_resolver(f"{_TAG}:{_name}", re.compile(f"^(?:{_pattern})$"), _first)
-
-
-def _load_yaml(path: Path) -> Any:
-    text = _read(path)
-    try:
-        return yaml.load(text, Loader=_Loader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise ConfigError(f"{path}: invalid YAML{place}: {error.problem}") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: invalid YAML: {' '.join(str(error).split())}") from error
-    except RecursionError:
-        raise ConfigError(f"{path}: invalid YAML: nested too deeply") from None
-    except (KeyError, ValueError) as error:  # a bool that is none, by its tag; a number of thousands of digits
-        raise ConfigError(f"{path}: invalid YAML: {error}") from None
 
 
 def _read(path: Path) -> str:
@@ -156,64 +88,41 @@ def _read(path: Path) -> str:
     return text
 
 
-_DEPTH = 40
-_COUNT = 500_000
-_KEY = 200
-_INTEGER = 2**63
+class _Loader(yaml.SafeLoader):
+    """YAML by the core schema of version 1.2."""
 
-_Path = tuple[str | int, ...]
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node: yaml.MappingNode = super().compose_mapping_node(anchor)
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.tag not in (f"{_TAG}:str", f"{_TAG}:merge"):
+                problem = f"a key must be text, in quotes if need be, got {key.value}"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(problem=f"key '{key.value}' is given twice", problem_mark=key.start_mark)
+            seen.add(key.value)
+        return node
+
+
+_TAG = "tag:yaml.org,2002"
+for _name, _pattern, _first in (
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", r"[-+]?(0|[1-9][0-9]*)", list("-+0123456789")),
+    ("float", r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*)([eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+", list("-+0123456789.")),
+    ("merge", r"<<", ["<"]),
+):
+    _Loader.add_implicit_resolver(f"{_TAG}:{_name}", re.compile(f"^(?:{_pattern})$"), _first)
 
 
 def check_plain(data: Any) -> None:
-    """Check plain data: how deep, how much, and that numbers are finite and texts can be shown.
-
-    Values in several places, such as YAML's aliases, count in each.
-
-    Raises:
-        ConfigError: too much or too deep; a key of more than 200 characters; a number that is not finite or needs more
-            than 64 bits; a text with half a character or a zero byte.
-    """
-    stack: list[tuple[Any, _Path]] = [(data, ())]
-    count = 0
-    while stack:
-        value, path = stack.pop()
-        count += 1
-        if count > _COUNT:
-            raise ConfigError(f"{_at(path)}too much: a config has at most {_COUNT:,} values")
-        if isinstance(value, dict | list):
-            if len(path) == _DEPTH:
-                raise ConfigError(f"{_at(path)}nested too deeply: at most {_DEPTH} levels")
-            if isinstance(value, dict):
-                for key in value:
-                    _check_key(key, path)
-            inside = value.items() if isinstance(value, dict) else enumerate(value)
-            stack += ((inner, (*path, key)) for key, inner in inside)
-        elif isinstance(value, str):
-            _check_text(value, path)
-        elif isinstance(value, float) and not math.isfinite(value):
-            raise ConfigError(f"{_at(path)}must be a finite number, got {value}")
-        elif isinstance(value, int) and not -_INTEGER <= value < _INTEGER:
-            raise ConfigError(f"{_at(path)}must be a number of at most 64 bits")
-
-
-def _check_key(key: str, path: _Path) -> None:
-    _check_text(key, path)
-    if len(key) > _KEY:
-        raise ConfigError(f"{_at(path)}a key has at most {_KEY} characters, got '{key[:50]}...'")
-
-
-def _check_text(text: str, path: _Path) -> None:
-    """Check that a text or key can be printed and be part of a path."""
-    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
-        shown = text.encode("ascii", errors="backslashreplace").decode()[:50]
-        raise ConfigError(f"{_at(path)}must be text without zero bytes and half characters, got '{shown}'")
-
-
-def _at(path: _Path) -> str:
-    """Return a path as the beginning of a message; nothing for the data as a whole."""
-    text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path).lstrip(".")
-    shown = text if len(text) <= 300 else f"{text[:300]}..."
-    return f"{shown}: " if path else ""
+    """Raise a ConfigError for data that JSON does not have: numbers that are not finite, other types, endless depth."""
+    try:
+        json.dumps(data, allow_nan=False)
+    except (RecursionError, TypeError, ValueError) as error:
+        raise ConfigError(f"is not JSON's: {error}") from error
 
 
 def as_json(data: dict[str, Any], place: str) -> dict[str, Any]:
@@ -222,17 +131,17 @@ def as_json(data: dict[str, Any], place: str) -> dict[str, Any]:
     Raises:
         ConfigError: the data have values that JSON lacks.
     """
+
+    def as_number(value: Any) -> Any:
+        if isinstance(value, np.generic) and not isinstance(number := value.item(), np.generic):
+            return number
+        raise TypeError(f"{value!r:.100} of type {type(value).__name__}")
+
     try:
-        plain: dict[str, Any] = json.loads(json.dumps(data, default=_as_number))
+        plain: dict[str, Any] = json.loads(json.dumps(data, default=as_number))
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{place} holds more than a file can say: {error}") from error
     return plain
-
-
-def _as_number(value: Any) -> Any:
-    if isinstance(value, np.generic) and not isinstance(number := value.item(), np.generic):
-        return number
-    raise TypeError(f"{value!r:.100} of type {type(value).__name__}")
 
 
 def leaves_by_path(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import random
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -122,7 +121,10 @@ class Bounds(NamedTuple):
         np.zeros(1, "i4,f4"),
         np.zeros(1, ">f4"),
         np.ma.masked_equal([1.0], 1.0),
-        defaultdict(lambda: 1),
+        defaultdict(int),
+        Counter("a"),
+        {np.int64(3): 1},
+        np.array(["text"]),
         [{"__kind__": "array"}],
     ],
 )
@@ -130,7 +132,7 @@ def test_what_a_checkpoint_cannot_hold_is_no_plain_data(value: Any, capsys: pyte
     assert not is_data(value)
     thing = Thing()
     assert is_all_saved(thing)
-    if not isinstance(value, list | dict) or isinstance(value, defaultdict):
+    if not isinstance(value, list | dict) or isinstance(value, defaultdict | Counter):
         thing.other = value
         assert not is_all_saved(thing)
         (line,) = capsys.readouterr().err.splitlines()
@@ -142,13 +144,8 @@ def test_kinds_of_numbers_and_dictionaries_come_back_through_a_file(is_copied_tw
     content: dict[str, Any] = {
         "single": np.float32(0.1),
         "flag": np.bool_(True),
-        "text": np.str_("a"),
-        "map": np.array([["#", "goal"]]),
-        "keys": {np.int64(3): 1},
         "unsigned": np.zeros(2, np.ulonglong),
         "shape": torch.Size([2, 3]),
-        "visits": defaultdict(int, {np.int64(3): 2, (1, np.str_("x")): 1}),
-        "letters": Counter("aab"),
         "ordered": OrderedDict(b=1, a=2),
     }
     back = through_a_file(freeze(content) if is_copied_twice else content)
@@ -157,7 +154,6 @@ def test_kinds_of_numbers_and_dictionaries_come_back_through_a_file(is_copied_tw
         assert type(back[name]) is type(value)
         assert np.array_equal(back[name], value)
     assert back["single"].dtype == np.float32
-    assert back["visits"]["new"] == 0
 
 
 def test_what_several_places_share_is_one_object_after_a_file() -> None:
@@ -205,43 +201,12 @@ def test_writing_that_fails_leaves_the_file_as_it_was(tmp_path: Path, monkeypatc
     assert [file.name for file in tmp_path.iterdir()] == ["x.safetensors"]
 
 
-def test_metadata_of_other_writers_is_passed_over(tmp_path: Path) -> None:
-    header = json.dumps({"__metadata__": {"format": "pt"}, "a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}})
+@pytest.mark.parametrize(
+    "content", [b"", b"\x10\x00\x00\x00\x00\x00\x00\x00{}", None], ids=["empty", "short", "absent"]
+)
+def test_other_files_are_refused_by_name(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "x.safetensors"
-    path.write_bytes(len(header).to_bytes(8, "little") + header.encode() + b"\x05")
-    assert read_safetensors(path)["a"].tolist() == [5]
-
-
-def wrong_files() -> dict[str, bytes]:
-    def file(header: object, data: bytes = b"") -> bytes:
-        text = json.dumps(header).encode()
-        return len(text).to_bytes(8, "little") + text + data
-
-    entry = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
-    return {
-        "empty": b"",
-        "short": b"\x10\x00\x00\x00\x00\x00\x00\x00{}",
-        "no JSON": (2).to_bytes(8, "little") + b"[{",
-        "a list": file([]),
-        "cut off": file({"a": entry}, b"1234"),
-        "wrong size": file({"a": entry | {"shape": [3]}}, b"12345678"),
-        "negative": file({"a": entry | {"data_offsets": [-8, 0]}}, b"12345678"),
-        "unknown dtype": file({"a": entry | {"dtype": "F3"}}, b"12345678"),
-        "overlap": file({"a": entry, "b": entry | {"data_offsets": [4, 12]}}, b"123456781234"),
-        "hole": file({"a": entry | {"data_offsets": [4, 12]}}, b"123456781234"),
-        "negative shape": file({"a": entry | {"shape": [-1, -2]}}, b"12345678"),
-        "no offsets": file({"a": {"dtype": "F32", "shape": [2]}}, b"12345678"),
-    }
-
-
-@pytest.mark.parametrize("kind", list(wrong_files()))
-def test_what_is_no_such_file_is_refused_by_name(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "x.safetensors"
-    path.write_bytes(wrong_files()[kind])
+    if content is not None:
+        path.write_bytes(content)
     with pytest.raises(ConfigError, match=r"x\.safetensors: is no safetensors file"):
         read_safetensors(path)
-
-
-def test_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"none\.safetensors: cannot be read: No such file"):
-        read_safetensors(tmp_path / "none.safetensors")

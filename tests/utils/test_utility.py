@@ -69,16 +69,6 @@ def test_invalid_yaml_is_reported_with_line_and_column(tmp_path: Path) -> None:
         load_config_file(write(tmp_path, "a.yaml", "a: 1\n  b: 2\n"))
 
 
-def test_character_that_yaml_does_not_allow_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"a\.yaml: invalid YAML: .*special characters are not allowed"):
-        load_config_file(write(tmp_path, "a.yaml", "a: \x07\n"))
-
-
-def test_yaml_that_would_build_objects_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="invalid YAML"):
-        load_config_file(write(tmp_path, "a.yaml", "!!python/object/apply:os.getcwd []\n"))
-
-
 @pytest.mark.parametrize(("text", "kind"), [("[1]", "list"), ("3", "int"), ("null", "nothing")])
 def test_config_file_whose_top_level_is_no_mapping_is_refused(tmp_path: Path, text: str, kind: str) -> None:
     with pytest.raises(ConfigError, match=f"top level must be an object, got {kind}"):
@@ -94,32 +84,10 @@ def test_empty_file_is_refused_as_such(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "tag"),
-    [
-        ("a: !!binary aGk=", "!!binary"),
-        ("a: !!binary a", "!!binary"),
-        ("a: !!set {b, c}", "!!set"),
-        ("a: !!timestamp 2001-12-14", "!!timestamp"),
-        ("a: !!timestamp x", "!!timestamp"),
-        ("a: !!omap [b: 1]", "!!omap"),
-        ("a: !!pairs [b: 1]", "!!pairs"),
-        ("a: !mine 1", "!mine"),
-        ("!!set {a}", "!!set"),
-    ],
+    "text", ["a: !!python/object/apply:os.getcwd []", "a: !mine 1", "a: !!binary aGk=", "a: !!int x", "a: \x07"]
 )
-def test_yaml_with_types_that_json_lacks_is_refused_with_its_place(tmp_path: Path, text: str, tag: str) -> None:
-    with pytest.raises(ConfigError, match=rf"invalid YAML at line 1, column \d: the tag '{tag}' is not allowed"):
-        load_config_file(write(tmp_path, "a.yaml", text))
-
-
-def test_tags_of_what_json_has_are_allowed(tmp_path: Path) -> None:
-    text = "a: !!str 1\nb: !!int 2\nc: !!seq [!!float 3, !!null null, !!bool true]\nd: !!map {}\n"
-    assert load_config_file(write(tmp_path, "a.yaml", text)) == {"a": "1", "b": 2, "c": [3.0, None, True], "d": {}}
-
-
-@pytest.mark.parametrize("text", ["a: !!int x", "a: !!float x", "a: !!bool x"])
-def test_tag_that_does_not_fit_its_value_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(ConfigError, match=r"a\.yaml: invalid YAML"):
+def test_yaml_that_json_could_not_say_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError, match=r"^.*a\.yaml: (invalid YAML|is not JSON's)"):
         load_config_file(write(tmp_path, "a.yaml", text))
 
 
@@ -143,7 +111,7 @@ def test_yaml_blocks_may_be_merged(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "problem"),
     [
-        ("a.json", '{"a": 1,\n  "b": {"c": 1, "c": 2}}', "invalid JSON at line 2, column 17: key 'c' is given twice"),
+        ("a.json", '{"a": 1,\n  "b": {"c": 1, "c": 2}}', "invalid JSON: key 'c' is given twice"),
         ("a.yaml", "a: 1\nb: 2\na: 3\n", "invalid YAML at line 3, column 1: key 'a' is given twice"),
         ("a.yaml", "a:\n  1: 2\n", "invalid YAML at line 2, column 3: a key must be text, in quotes if need be, got 1"),
     ],
@@ -157,52 +125,21 @@ def test_key_that_is_given_twice_or_no_text_is_refused_with_its_place(
     assert str(caught.value) == f"{path}: {problem}"
 
 
-def test_what_configs_hold_is_accepted() -> None:
-    check_plain({"a": [1, 2.5, True, None, {"b": "tëxt"}], "$schema": "", "c": {"d": [[]]}, "e": 2**63 - 1})
-    check_plain({"a": [-1e308, 1e-300]})
-
-
-@pytest.mark.parametrize(
-    ("data", "problem"),
-    [
-        ({"a": [0, float("nan")]}, r"a\[1\]: must be a finite number, got nan"),
-        ({"a": {"b": -float("inf")}}, r"a\.b: must be a finite number, got -inf"),
-        ({"a": 2**63}, "a: must be a number of at most 64 bits"),
-        ({"a": "x\0"}, "a: must be text without zero bytes"),
-        ({"a": {"\ud800": 1}}, r"a: must be text without zero bytes and half characters, got '\\ud800'"),
-        ({"a": {"x" * 201: 1}}, "a: a key has at most 200 characters"),
-        ({"a": [0] * 500_001}, "too much: a config has at most 500,000 values"),
-    ],
-)
-def test_what_no_config_holds_is_refused_by_its_place(data: dict[str, Any], problem: str) -> None:
-    with pytest.raises(ConfigError, match=problem):
+@pytest.mark.parametrize("data", [{"a": [0, float("nan")]}, {"a": {"b": -float("inf")}}, {"a": object()}])
+def test_data_that_json_lacks_is_refused(data: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="is not JSON's"):
         check_plain(data)
 
 
-def test_value_alone_has_no_place() -> None:
-    with pytest.raises(ConfigError) as caught:
-        check_plain(float("inf"))
-    assert str(caught.value) == "must be a finite number, got inf"
-
-
-def test_depth_has_a_limit_and_what_is_inside_itself_too() -> None:
+def test_deep_and_circular_data_is_refused() -> None:
     deep: Any = 1
-    for _ in range(40):
+    for _ in range(10_000):
         deep = [deep]
-    check_plain(deep)
     endless: dict[str, Any] = {}
     endless["a"] = endless
-    for data in ([deep], endless):
-        with pytest.raises(ConfigError, match="nested too deeply: at most 40 levels"):
+    for data in (deep, endless):
+        with pytest.raises(ConfigError, match="is not JSON's"):
             check_plain(data)
-
-
-def test_values_in_several_places_count_in_each() -> None:
-    data: Any = ["x"]
-    for _ in range(30):  # 2**30 texts of one list
-        data = [data, data]
-    with pytest.raises(ConfigError, match="too much"):
-        check_plain(data)
 
 
 def test_leaves_have_the_paths_that_lead_to_them() -> None:

@@ -49,7 +49,7 @@ from embodichain.lab.sim.shapes import MeshCfg
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.profiling import section
-from embodichain.utils.state import DeclaresState, declared_state, load_declared_state
+from embodichain.utils.state import DeclaresState, declared_state, load_attributes
 from embodichain.utils.system import count_processors
 
 T = TypeVar("T")
@@ -325,7 +325,7 @@ class SimulationManager:
         """Restore the result of :meth:`state_dict` for the same scene."""
         self.backend.load_state_dict(state["backend"])
         for name, part in self.parts().items():
-            load_declared_state(part, state["parts"].get(name, {}))
+            load_attributes(part, state["parts"].get(name, {}))
         self.appearance.load_state_dict(state["appearance"])
         for uid, sensor in self.sensors.items():
             sensor.load_state_dict(state["sensors"][uid])

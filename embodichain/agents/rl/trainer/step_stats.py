@@ -18,7 +18,7 @@ from torch import Tensor
 from embodichain.agents.rl.buffer import RolloutOrigin
 from embodichain.agents.rl.buffer.layout import env_steps
 from embodichain.agents.rl.distributed import get_process_group
-from embodichain.utils.state import declared_state, load_declared_state
+from embodichain.utils.state import declared_state, load_attributes
 
 _WINDOW = 100
 
@@ -87,7 +87,7 @@ class EpisodeStats:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load the state of ``state_dict``."""
-        load_declared_state(self, state)
+        load_attributes(self, state)
 
     def finish_rollout(self, rollout: TensorDict, has_success: bool = True) -> dict[str, float]:
         """Add a rollout [N, T + 1]; episodes with steps missing before it (``origin``) do not count.

@@ -9,7 +9,6 @@ import mujoco
 import numpy as np
 import pytest
 
-from embodichain.lab.sim import SimulationManagerCfg
 from embodichain.lab.sim.cfg import (
     ArticulationCfg,
     ConstraintSolverCfg,

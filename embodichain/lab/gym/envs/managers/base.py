@@ -23,7 +23,7 @@ from embodichain.utils import ConfigError
 from embodichain.utils.files import OutputFolder
 from embodichain.utils.random import CounterRandom
 from embodichain.utils.rows import Snapshot
-from embodichain.utils.state import attributes, declared_state, load_attributes, load_declared_state
+from embodichain.utils.state import attributes, declared_state, load_attributes
 
 __all__ = ["ActionTerm", "CommandMap", "CommandTerm", "Functor", "Manager", "Term", "TermEnv"]
 
@@ -378,7 +378,7 @@ class Manager:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the result of :meth:`state_dict`; a term without saved state starts afresh."""
-        load_declared_state(self, state["attributes"])
+        load_attributes(self, state["attributes"])
         for name, functor in self._functors.items():
             saved = state["terms"].get(name)
             if saved is not None:
