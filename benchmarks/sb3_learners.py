@@ -12,7 +12,7 @@ from stable_baselines3.common.distributions import SquashedDiagGaussianDistribut
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from torch import nn
 
-from embodichain.agents.rl.models.mlp import NetworkCfg
+from embodichain.agents.rl.models.networks import NetworkCfg
 from embodichain.utils.configclass import to_dict
 
 ACTIVATIONS = {"relu": nn.ReLU, "elu": nn.ELU, "tanh": nn.Tanh}

@@ -9,8 +9,6 @@ from benchmarks.peers.clock import Clock
 from benchmarks.peers.setting import Setting
 from embodichain.agents.rl.build import build_learner, build_trainer
 from embodichain.agents.rl.distributed.stop import StopSignals
-from embodichain.agents.rl.models import ActorCritic, Policy
-from embodichain.agents.rl.models.mlp_by_rows import RunByRows
 from embodichain.agents.rl.run_folder import RunFolder
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.utils.device import resolve_device
@@ -23,7 +21,7 @@ def train(setting: Setting, env: EmbodiedEnv, clock: Clock, iterations: int) -> 
     stop = StopSignals()
     folder = RunFolder.create(run.trainer.exp_name)
     clock.act = lambda flat: policy.get_action(TensorDict({"obs": flat}, [len(flat)]), deterministic=True)["action"]
-    clock.num_threads = lambda: _num_threads(policy)
+    clock.num_threads = torch.get_num_threads
     clock.count_as_update(algorithm, "update", is_last=True)
     clock.count_as_update(policy, "update_normalizer")  # follows the update: counts for the next iteration
     trainer = build_trainer(run, folder, env, None, policy, algorithm, None, stop.check)
@@ -32,10 +30,3 @@ def train(setting: Setting, env: EmbodiedEnv, clock: Clock, iterations: int) -> 
             trainer.train(iterations * setting.iteration_steps)
     finally:
         trainer.log.close()
-
-
-def _num_threads(policy: Policy) -> int:
-    """Return with how many threads the current update computes."""
-    if isinstance(policy, ActorCritic) and isinstance(policy.run_networks, RunByRows):
-        return policy.run_networks.threads.number
-    return torch.get_num_threads()

@@ -27,7 +27,7 @@ from embodichain.agents.rl.collector import (
     SyncCollector,
 )
 from embodichain.agents.rl.models import ActorCritic, ActorOnly, Policy
-from embodichain.agents.rl.models.recurrent import ActorCriticRecurrent
+from embodichain.agents.rl.models.actor_critic import ActorCriticRecurrent
 from embodichain.agents.rl.vec_env import VecEnv
 from tests.agents.rl.collector.test_sync_collector import EchoPolicy, final_of
 from tests.agents.rl.collector.test_sync_collector import ScriptedEnv as CountingEnv

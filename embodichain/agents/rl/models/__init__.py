@@ -2,12 +2,24 @@
 
 from typing import TYPE_CHECKING
 
-from embodichain.agents.rl.models.actor_critic import ActorCritic, ActorCriticCfg, ActorOnly, ActorOnlyCfg
-from embodichain.agents.rl.models.block import ObsGroupsCfg, PolicyCfg
-from embodichain.agents.rl.models.checks import check_policy
-from embodichain.agents.rl.models.cnn import CNN, CNNCfg, CNNNetworkCfg
-from embodichain.agents.rl.models.mlp import MLP, MLPCfg, NetworkCfg, build_mlp_from_cfg
-from embodichain.agents.rl.models.networks import get_registered_network_names, register_network
+from embodichain.agents.rl.models.actor_critic import (
+    ActorCritic,
+    ActorCriticCfg,
+    ActorCriticRecurrent,
+    ActorCriticRecurrentCfg,
+    ActorOnly,
+    ActorOnlyCfg,
+)
+from embodichain.agents.rl.models.block import ObsGroupsCfg, PolicyCfg, get_registered_network_names, register_network
+from embodichain.agents.rl.models.networks import (
+    CNN,
+    MLP,
+    CNNCfg,
+    CNNNetworkCfg,
+    MLPCfg,
+    NetworkCfg,
+    build_mlp_from_cfg,
+)
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
 from embodichain.agents.rl.models.policy import (
     EVALUATED,
@@ -18,9 +30,9 @@ from embodichain.agents.rl.models.policy import (
     policy_input,
     valued,
 )
-from embodichain.agents.rl.models.recurrent import ActorCriticRecurrent, ActorCriticRecurrentCfg
 from embodichain.agents.rl.models.registry import (
     build_policy,
+    check_policy,
     get_registered_policy_names,
     register_policy,
 )

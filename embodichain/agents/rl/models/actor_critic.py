@@ -1,6 +1,7 @@
-"""The Gaussian policies that are not recurrent: with a critic and without one.
+"""The Gaussian policies: with a critic, without one, and recurrent.
 
-Legend: ... any batch dimensions, O flattened observation size, A action size, H actions of a chunk.
+Legend: ... any batch dimensions, N environments, B sequences, L steps of a sequence, O flattened observation size, A
+action size, S state size, H actions of a chunk.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from tensordict import TensorDict
 from torch import nn
 
 from embodichain.agents.rl.models.block import (
+    Columns,
     NetworkBlock,
     PolicyCfg,
     PolicySpaces,
-    RunNetworks,
     build_network,
     build_squash,
+    group_columns,
     network_keys,
     run_network,
-    run_networks,
 )
 from embodichain.agents.rl.models.distributions import (
     LOG_STD_RANGE,
@@ -30,12 +31,13 @@ from embodichain.agents.rl.models.distributions import (
     evaluate_gaussian,
     sample_gaussian,
 )
+from embodichain.agents.rl.models.networks import MLPCfg, build_mlp_from_cfg
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
 from embodichain.agents.rl.models.policy import Policy
 from embodichain.agents.rl.models.squash import LinearScale, with_raw_action
 from embodichain.utils import configclass
-
-__all__ = ["ActorCritic", "ActorCriticCfg", "ActorOnly", "ActorOnlyCfg", "GaussianPolicy", "build_actor_critic"]
+from embodichain.utils.device import check_memory
+from embodichain.utils.errors import placed
 
 
 @configclass
@@ -59,22 +61,12 @@ class ActorCriticCfg(ActorOnlyCfg):
 def build_actor_critic(
     cfg: ActorOnlyCfg, given: PolicySpaces, device: torch.device | str, networks: Mapping[str, nn.Module]
 ) -> ActorCritic:
-    """Build an ``ActorCritic`` or ``ActorOnly``; see ``build_policy``. ``networks`` replace the block's.
-
-    Raises:
-        ConfigError: the block does not fit the spaces.
-    """
+    """Build an ``ActorCritic`` or ``ActorOnly``; see ``build_policy``. ``networks`` replace the block's."""
     actor, critic = networks.get("actor"), networks.get("critic")
     if actor is None:
         assert cfg.actor is not None
         actor = build_network(cfg.actor, "actor", cfg, given, cfg.chunk_length * given.action_dim)
-    settings: dict[str, Any] = {
-        "normalize_obs": cfg.normalize_obs,
-        "init_log_std": cfg.init_log_std,
-        "log_std_range": cfg.log_std_range,
-        "squash": build_squash(cfg, given),
-        "chunk_length": cfg.chunk_length,
-    }
+    settings = _settings(cfg, given) | {"chunk_length": cfg.chunk_length}
     if not isinstance(cfg, ActorCriticCfg):
         return ActorOnly(given.obs_dim, given.action_dim, device, actor, **settings)
     if critic is None:
@@ -83,20 +75,34 @@ def build_actor_critic(
     return ActorCritic(given.obs_dim, given.action_dim, device, actor, critic, **settings)
 
 
+def _settings(cfg: PolicyCfg, given: PolicySpaces) -> dict[str, Any]:
+    """Return the settings of a block that all Gaussian policies have."""
+    names = ("normalize_obs", "init_log_std", "log_std_range")
+    return {name: getattr(cfg, name) for name in names} | {"squash": build_squash(cfg, given)}
+
+
 class GaussianPolicy(Policy):
     """Actions are normal around a mean that a subclass computes; their learned std is the same in all states.
 
-    Arguments as for ``ActorCritic``.
+    Args:
+        obs_dim: O.
+        action_dim: A.
+        normalize_obs: normalise observations by their running mean and std before all networks.
+        init_log_std: initial log-std of every action component.
+        log_std_range: lowest and highest log-std.
+        squash: maps the normal sample to the action space's bounds; the log-probability is then that of the mapped
+            action, and the sample is stored as ``raw_action``.
+        chunk_length: H; see ``Policy.chunk_length``.
     """
 
     def __init__(
         self,
         obs_dim: int,
         action_dim: int,
-        normalize_obs: bool,
-        init_log_std: float,
-        log_std_range: tuple[float, float],
-        squash: LinearScale | None,
+        normalize_obs: bool = False,
+        init_log_std: float = 0.0,
+        log_std_range: tuple[float, float] = LOG_STD_RANGE,
+        squash: LinearScale | None = None,
         chunk_length: int = 1,
     ) -> None:
         super().__init__()
@@ -144,21 +150,9 @@ class ActorCritic(GaussianPolicy):
     Without ``squash`` actions are not clipped here: the log-probability is the raw sample's, and the environment clips.
 
     Args:
-        obs_dim: O.
-        action_dim: A.
         actor: [..., O] -> [..., A], with chunks [..., H A], the mean of the action; a ``CNN`` also gets the images.
         critic: [..., O] -> [..., 1], the value; likewise. None: every value is 0; see ``ActorOnly``.
-        normalize_obs: normalise observations by their running mean and std before both networks; see
-            ``update_normalizer``.
-        init_log_std: initial log-std of every action component.
-        log_std_range: lowest and highest log-std.
-        squash: maps the normal sample to the action space's bounds; the log-probability is then that of the mapped
-            action, and the sample is stored as ``raw_action``.
-        chunk_length: H; see ``Policy.chunk_length``.
-
-    Attributes:
-        run_networks: computes both networks in ``evaluate_actions``; the trainer replaces it during an update by one
-            that splits the rows among threads (``trainer/threads.py``).
+        settings: arguments of ``GaussianPolicy``.
     """
 
     def __init__(
@@ -168,17 +162,12 @@ class ActorCritic(GaussianPolicy):
         device: torch.device | str,
         actor: nn.Module,
         critic: nn.Module | None,
-        normalize_obs: bool = False,
-        init_log_std: float = 0.0,
-        log_std_range: tuple[float, float] = LOG_STD_RANGE,
-        squash: LinearScale | None = None,
-        chunk_length: int = 1,
+        **settings: Any,
     ) -> None:
-        super().__init__(obs_dim, action_dim, normalize_obs, init_log_std, log_std_range, squash, chunk_length)
+        super().__init__(obs_dim, action_dim, **settings)
         self.actor = actor
         self.critic: Any = critic  # a network; None without one
-        self.run_networks: RunNetworks = run_networks
-        self.obs_keys = network_keys(*self._networks())
+        self.obs_keys = network_keys(*(network for network in (actor, critic) if network is not None))
         self.to(device)
 
     def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
@@ -195,33 +184,147 @@ class ActorCritic(GaussianPolicy):
 
     def evaluate_actions(self, td: TensorDict) -> TensorDict:
         """Return the actions' log-probability and the states' value; see ``Policy.evaluate_actions``."""
-        mean, *values = self.run_networks(self._networks(), self.normalizer(td["obs"]), td)
-        value = values[0].squeeze(-1) if values else mean.new_zeros(mean.shape[:-1])
-        return self._evaluate(td, mean, value)
+        obs = self.normalizer(td["obs"])
+        return self._evaluate(td, run_network(self.actor, obs, td), self._value(obs, td))
 
     def _value(self, obs: torch.Tensor, td: TensorDict) -> torch.Tensor:
         if self.critic is None:
             return obs.new_zeros(obs.shape[:-1])
         return run_network(self.critic, obs, td).squeeze(-1)
 
-    def _networks(self) -> list[nn.Module]:
-        return [self.actor] if self.critic is None else [self.actor, self.critic]
-
 
 class ActorOnly(ActorCritic):
     """An ``ActorCritic`` without a critic, with values 0: for algorithms without one."""
+
+    def __init__(
+        self, obs_dim: int, action_dim: int, device: torch.device | str, actor: nn.Module, **settings: Any
+    ) -> None:
+        super().__init__(obs_dim, action_dim, device, actor, None, **settings)
+
+
+@configclass
+class ActorCriticRecurrentCfg(PolicyCfg):
+    """The ``policy`` block of ``actor_critic_recurrent``."""
+
+    actor: MLPCfg | None = None
+    """Network from hidden state and observation to the action's mean."""
+    critic: MLPCfg | None = None
+    """Network from hidden state and observation to the value."""
+    hidden_size: PositiveInt = 128
+    """S, size of the hidden state."""
+    sequence_length: PositiveInt | None = None
+    """Steps over which gradients flow back, a divisor of ``trainer.buffer_size``; None: the whole rollout."""
+
+
+def build_actor_critic_recurrent(
+    cfg: ActorCriticRecurrentCfg, given: PolicySpaces, device: torch.device | str, networks: Mapping[str, nn.Module]
+) -> ActorCriticRecurrent:
+    """Build an ``ActorCriticRecurrent``; see ``build_policy``. ``networks`` replace the block's."""
+    actor_columns, critic_columns = (group_columns(cfg, role, given) for role in ("actor", "critic"))
+    actor_width, critic_width = (given.obs_dim if x is None else len(x) for x in (actor_columns, critic_columns))
+    num_parameters = 3 * cfg.hidden_size * (actor_width + cfg.hidden_size + 2)
+    check_memory("policy.hidden_size", f"the {num_parameters:,} parameters of a GRU", 4 * num_parameters)
+    actor, critic = networks.get("actor"), networks.get("critic")
+    if actor is None:
+        assert cfg.actor is not None
+        with placed("policy.actor."):
+            actor = build_mlp_from_cfg(cfg.actor, cfg.hidden_size + actor_width, given.action_dim, output_gain=0.01)
+    if critic is None:
+        assert cfg.critic is not None
+        with placed("policy.critic."):
+            critic = build_mlp_from_cfg(cfg.critic, cfg.hidden_size + critic_width, 1)
+    return ActorCriticRecurrent(
+        given.obs_dim,
+        given.action_dim,
+        device,
+        nn.GRUCell(actor_width, cfg.hidden_size),
+        actor,
+        critic,
+        cfg.sequence_length,
+        actor_columns,
+        critic_columns,
+        **_settings(cfg, given),
+    )
+
+
+class ActorCriticRecurrent(GaussianPolicy):
+    """An actor-critic with networks that read the observation and the hidden state of a GRU.
+
+    The GRU (Cho et al., "Learning Phrase Representations using RNN Encoder-Decoder", 2014) reads the actor's
+    observations, so that the policy runs without the critic's. Its initial weights are orthogonal and its biases zero,
+    as in Huang et al., "The 37 Implementation Details of Proximal Policy Optimization", 2022. It is trained on
+    sequences: each begins with the state that the rollout stored; after each done step the state is zero, and no
+    gradient flows back.
+
+    Args:
+        memory: the GRU, from the actor's columns of the observation to S.
+        actor: [..., S + the actor's columns] -> [..., A], the mean of the action.
+        critic: [..., S + the critic's columns] -> [..., 1], the value.
+        sequence_length: L; None: the whole rollout.
+        actor_columns: columns of the observation that the GRU and the actor read, int64; None: all.
+        critic_columns: the critic's columns.
+        settings: arguments of ``GaussianPolicy``.
+    """
 
     def __init__(
         self,
         obs_dim: int,
         action_dim: int,
         device: torch.device | str,
+        memory: nn.GRUCell,
         actor: nn.Module,
-        normalize_obs: bool = False,
-        init_log_std: float = 0.0,
-        log_std_range: tuple[float, float] = LOG_STD_RANGE,
-        squash: LinearScale | None = None,
-        chunk_length: int = 1,
+        critic: nn.Module,
+        sequence_length: int | None = None,
+        actor_columns: torch.Tensor | None = None,
+        critic_columns: torch.Tensor | None = None,
+        **settings: Any,
     ) -> None:
-        settings = normalize_obs, init_log_std, log_std_range, squash, chunk_length
-        super().__init__(obs_dim, action_dim, device, actor, None, *settings)
+        super().__init__(obs_dim, action_dim, **settings)
+        self.state_size = memory.hidden_size
+        self.sequence_length = sequence_length
+        self.actor_obs = nn.Identity() if actor_columns is None else Columns(actor_columns)
+        self.critic_obs = nn.Identity() if critic_columns is None else Columns(critic_columns)
+        self.memory = memory
+        self.actor = actor
+        self.critic = critic
+        for name, parameter in memory.named_parameters():
+            (nn.init.orthogonal_ if name.startswith("weight") else nn.init.zeros_)(parameter)
+        self.to(device)
+
+    def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
+        """Choose actions [N, A] and write ``next_state`` [N, S]; see ``Policy.forward``."""
+        obs = self.normalizer(td["obs"])
+        seen = self.actor_obs(obs)
+        state = self.memory(seen, td["state"])
+        td["next_state"] = state
+        mean = run_network(self.actor, torch.cat((state, seen), dim=-1), td)
+        self._sample(td, mean, deterministic)
+        td["value"] = self._value(state, obs, td)
+        return td
+
+    def get_value(self, td: TensorDict) -> TensorDict:
+        """Write ``value`` [N]; see ``Policy.get_value``."""
+        obs = self.normalizer(td["obs"])
+        td["value"] = self._value(self.memory(self.actor_obs(obs), td["state"]), obs, td)
+        return td
+
+    def evaluate_actions(self, td: TensorDict) -> TensorDict:
+        """Return the actions' log-probability and the states' value, [B, L]; see ``Policy.evaluate_actions``."""
+        obs = self.normalizer(td["obs"])
+        seen = self.actor_obs(obs)
+        states = self._unroll(seen, td["state"][:, 0], td["done"])
+        mean = run_network(self.actor, torch.cat((states, seen), dim=-1), td)
+        return self._evaluate(td, mean, self._value(states, obs, td))
+
+    def _unroll(self, seen: torch.Tensor, state: torch.Tensor, done: torch.Tensor) -> torch.Tensor:
+        """Return the state after each step, [B, L, S], for inputs [B, L, ...], a first state [B, S], done [B, L]."""
+        states: list[torch.Tensor] = []
+        for seen_t, done_t in zip(seen.unbind(1), done.unsqueeze(-1).unbind(1), strict=True):
+            state = self.memory(seen_t, state)
+            states.append(state)
+            state = state.masked_fill(done_t, 0.0)
+        return torch.stack(states, dim=1)
+
+    def _value(self, state: torch.Tensor, obs: torch.Tensor, td: TensorDict) -> torch.Tensor:
+        seen = torch.cat((state, self.critic_obs(obs)), dim=-1)
+        return run_network(self.critic, seen, td).squeeze(-1)

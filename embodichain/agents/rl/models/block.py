@@ -5,10 +5,11 @@ Legend: ... any batch dimensions, O flattened observation size, A action size.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import torch
 from gymnasium import spaces
@@ -16,35 +17,81 @@ from pydantic import Discriminator, Field, PositiveInt, Tag, ValidationInfo, fie
 from tensordict import TensorDict
 from torch import nn
 
-from embodichain.agents.rl.models.cnn import CNN, CNNCfg, ImageEncoder, ImageEncoderCfg
 from embodichain.agents.rl.models.distributions import LOG_STD_RANGE
-from embodichain.agents.rl.models.mlp import MLPCfg, build_mlp_from_cfg
-from embodichain.agents.rl.models.networks import BUILT_IN, NetworkTypeCfg, get_network_class
+from embodichain.agents.rl.models.networks import CNN, CNNCfg, ImageEncoder, MLPCfg, build_mlp_from_cfg
 from embodichain.agents.rl.models.squash import LinearScale, TanhSquash
 from embodichain.utils import ConfigError, configclass
+from embodichain.utils.doors import NETWORKS, entries, load
 from embodichain.utils.errors import placed, unknown_name
+from embodichain.utils.module_utils import check_free
 from embodichain.utils.observations import entry_columns, entry_spaces
 
-__all__ = [
-    "Columns",
-    "NetworkBlock",
-    "ObsGroupsCfg",
-    "PolicyCfg",
-    "PolicySpaces",
-    "RunNetworks",
-    "build_encoder",
-    "build_network",
-    "build_squash",
-    "check_action_dim",
-    "group_columns",
-    "network_keys",
-    "run_network",
-    "run_networks",
-    "space_size",
-]
+N = TypeVar("N", bound=type[nn.Module])
 
+_NETWORKS: dict[str, type[nn.Module]] = {}
+BUILT_IN = ("mlp", "cnn")
 # Gains of the last layers where orthogonal_init is on; see MLP.
 _OUTPUT_GAINS = {"actor": 0.01, "critic": 1.0}
+
+
+@configclass
+class NetworkTypeCfg:
+    """The block of a registered network: ``{"type": "residual", "network_cfg": {...}}``."""
+
+    type: Annotated[str, Field(json_schema_extra={"not": {"enum": [*BUILT_IN]}})]
+    """A registered name."""
+    network_cfg: dict[str, Any] = {}
+    """Arguments of the network's class, without ``in_dim`` and ``out_dim``."""
+
+    @field_validator("type")
+    @classmethod
+    def _is_known(cls, value: str) -> str:
+        get_network_class(value)
+        return value
+
+    @field_validator("network_cfg")
+    @classmethod
+    def _are_arguments(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        if "type" in info.data:
+            try:
+                inspect.signature(get_network_class(info.data["type"])).bind(0, 0, **value)
+            except TypeError as error:
+                raise ValueError(str(error)) from error
+        return value
+
+
+def register_network(name: str, override: bool = False) -> Callable[[N], N]:
+    """Register the decorated module for ``actor.type`` and ``critic.type``.
+
+    The class is built as ``cls(in_dim, out_dim, **network_cfg)`` and maps [..., in_dim] to [..., out_dim].
+
+    Args:
+        override: replace another class of this name.
+    """
+
+    def register(cls: N) -> N:
+        if name in BUILT_IN:
+            raise ConfigError(f"network '{name}': is the name of a built-in network")
+        if not override:
+            check_free(_NETWORKS, name, cls, "network")
+        _NETWORKS[name] = cls
+        return cls
+
+    return register
+
+
+def get_registered_network_names() -> list[str]:
+    """Return the names that ``actor.type`` may have, sorted."""
+    return sorted({*BUILT_IN, *_NETWORKS, *entries(NETWORKS)})
+
+
+def get_network_class(name: str) -> type[nn.Module]:
+    """Return the class of a registered name."""
+    if name not in _NETWORKS:
+        if (found := load(NETWORKS, name)) is None:
+            raise ConfigError(unknown_name("network type", name, get_registered_network_names()))
+        register_network(name)(found)
+    return _NETWORKS[name]
 
 
 def _kind(block: Any) -> str:
@@ -129,36 +176,17 @@ class PolicySpaces:
     observation_space: spaces.Dict | None
 
     def structured(self, place: str) -> spaces.Dict:
-        """Return the structured observation space, needed by ``place`` in the config.
-
-        Raises:
-            ConfigError: the name is unknown.
-        """
+        """Return the structured observation space, needed by ``place`` in the config."""
         if self.observation_space is None:
             raise ConfigError(f"{place}: needs the environment's structured observation space (observation_space)")
         return self.observation_space
 
 
-def check_action_dim(action_dim: int | None, given: PolicySpaces) -> None:
-    """Check the ``action_dim`` of a block, if it has one.
-
-    Raises:
-        ConfigError: the space is not the environment's.
-    """
-    if action_dim not in (None, given.action_dim):
-        raise ConfigError(f"policy.action_dim is {action_dim}, the environment's action size is {given.action_dim}")
-
-
 def space_size(space: spaces.Space[Any] | int) -> int:
-    """Return the last dimension of a space, or the number itself.
-
-    Raises:
-        ConfigError: the space has no dimension.
-    """
+    """Return the last dimension of a space, or the number itself."""
     if isinstance(space, int):
         return space
-    if not space.shape:
-        raise ConfigError(f"a policy needs spaces with at least one dimension, got {space}")
+    assert space.shape is not None  # it is a Box
     return space.shape[-1]
 
 
@@ -174,10 +202,6 @@ def build_network(
 
     Args:
         extra_dim: columns that it reads behind the flat observation, such as an action's.
-
-    Raises:
-        ConfigError: an entry to read is missing or of the wrong kind, or there is no entry to read; or the
-            parameters do not fit the memory.
     """
     columns = group_columns(policy, role, given)
     if columns is not None and extra_dim:
@@ -185,7 +209,7 @@ def build_network(
     in_dim = given.obs_dim + extra_dim if columns is None else len(columns)
     select = None if columns is None else Columns(columns)
     if isinstance(cfg, CNNCfg):
-        shapes = _image_shapes(cfg.keys, f"policy.{role}.keys", given)
+        shapes = image_shapes(cfg.keys, f"policy.{role}.keys", given)
         with placed(f"policy.{role}: "):
             return CNN(cfg, shapes, in_dim, out_dim, _OUTPUT_GAINS[role], select)
     if in_dim == 0:
@@ -200,31 +224,14 @@ def build_network(
 
 
 def build_squash(cfg: PolicyCfg, given: PolicySpaces) -> LinearScale | None:
-    """Build the map from a Gaussian policy's samples to actions, by ``squash`` and ``scale_actions``; None: identity.
-
-    Raises:
-        ConfigError: the action space has no finite bounds to squash into.
-    """
+    """Build the map from a Gaussian policy's samples to actions; None: identity."""
     if cfg.squash:
         return TanhSquash(given.action_space)
     return LinearScale(given.action_space) if cfg.scale_actions else None
 
 
-def build_encoder(cfg: ImageEncoderCfg, given: PolicySpaces) -> ImageEncoder:
-    """Build the image encoder that several networks share.
-
-    Raises:
-        ConfigError: an entry to read is missing, no image, or too small for the convolutions.
-    """
-    return ImageEncoder(cfg, _image_shapes(cfg.keys, "policy.encoder.keys", given))
-
-
 def group_columns(policy: PolicyCfg, role: Literal["actor", "critic"], given: PolicySpaces) -> torch.Tensor | None:
-    """Return the columns of the flat observation in an observation group, int64, or None for all.
-
-    Raises:
-        ConfigError: a pattern matches no entry; the message lists the entries.
-    """
+    """Return the columns of the flat observation in an observation group, int64, or None for all."""
     patterns = policy.obs_groups.actor if role == "actor" else policy.obs_groups.critic
     if "*" in patterns:
         return None
@@ -244,15 +251,6 @@ def run_network(network: nn.Module, obs: torch.Tensor, td: TensorDict) -> torch.
     """
     out: torch.Tensor = network(obs, td["entries"]) if isinstance(network, CNN) else network(obs)
     return out.float()
-
-
-def run_networks(networks: Sequence[nn.Module], obs: torch.Tensor, td: TensorDict) -> list[torch.Tensor]:
-    """Return several networks' outputs for the same observation; see ``run_network``."""
-    return [run_network(network, obs, td) for network in networks]
-
-
-RunNetworks = Callable[[Sequence[nn.Module], torch.Tensor, TensorDict], list[torch.Tensor]]
-"""Function that computes ``run_networks``."""
 
 
 def network_keys(*networks: nn.Module) -> tuple[str, ...]:
@@ -276,17 +274,10 @@ class Columns(nn.Module):
         return obs[..., self.columns]
 
 
-def _image_shapes(keys: Sequence[str], place: str, given: PolicySpaces) -> dict[str, tuple[int, int, int]]:
-    return {key: _image_shape(key, place, given) for key in keys}
-
-
-def _image_shape(key: str, place: str, given: PolicySpaces) -> tuple[int, int, int]:
+def image_shapes(keys: Sequence[str], place: str, given: PolicySpaces) -> dict[str, tuple[int, int, int]]:
+    """Return (height, width, channels) of images of the observation, by name."""
     entries = entry_spaces(given.structured(place))
-    if key not in entries:
-        images = [name for name, space in entries.items() if len(space.shape) == 3]
-        raise ConfigError(f"{place}: {unknown_name('image', key, images)}")
-    shape = entries[key].shape
-    if len(shape) != 3:
-        raise ConfigError(f"{place}: '{key}' is no image [height, width, channels], its shape is {list(shape)}")
-    height, width, channels = shape
-    return height, width, channels
+    images = {name: space.shape for name, space in entries.items() if len(space.shape) == 3}
+    if unknown := [key for key in keys if key not in images]:
+        raise ConfigError(f"{place}: {unknown_name('image', unknown[0], images)}")
+    return {key: images[key] for key in keys}

@@ -93,12 +93,7 @@ def gaussian_log_prob(action: torch.Tensor, mean: torch.Tensor, log_std: torch.T
     """Return the log-density of actions [..., A] under independent normals: [...].
 
     log p = -1/2 sum_i ((a_i - mu_i) / sigma_i)^2 - sum_i log sigma_i - A/2 log 2 pi. ``torch.distributions`` computes
-    the same several times slower.
-
-    Args:
-        action: [..., A].
-        mean: [..., A].
-        log_std: [A] or [..., A].
+    the same several times slower. ``mean`` is [..., A], and ``log_std`` [A] or [..., A].
     """
     z = (action - mean) * (-log_std).exp()
     return -0.5 * z.square().sum(-1) - (log_std.sum(-1) + log_std.shape[-1] * _HALF_LOG_2PI)
@@ -126,13 +121,7 @@ def gaussian_kl(
     """Return KL(p || q) of independent normals p and q, in nats: [...].
 
     KL = sum_i [log (s_q / s_p) + (s_p^2 + (m_p - m_q)^2) / (2 s_q^2) - 1/2]. It is the same after an invertible map of
-    both, such as tanh.
-
-    Args:
-        mean: m_p, [..., A].
-        log_std: log s_p, [..., A].
-        other_mean: m_q, [..., A].
-        other_log_std: log s_q, [..., A].
+    both, such as tanh. ``mean`` and ``log_std`` are m_p and log s_p, the others m_q and log s_q; all are [..., A].
     """
     log_ratio = log_std - other_log_std
     z = (mean - other_mean) * (-other_log_std).exp()

@@ -78,19 +78,8 @@ def allocate_for(
     **fields: Any,
 ) -> TensorDict:
     """Return a rollout [N, T+1] with the fields that a policy writes; arguments as of ``allocate_rollout``."""
-    return allocate_rollout(
-        num_envs,
-        num_decisions,
-        obs_dim,
-        action_dim,
-        device,
-        extra_fields=policy.extra_fields,
-        state_size=policy.state_size,
-        entries=entries,
-        chunk_length=policy.chunk_length,
-        log_prob_size=policy.log_prob_size,
-        **fields,
-    )
+    own = {name: getattr(policy, name) for name in ("extra_fields", "state_size", "chunk_length", "log_prob_size")}
+    return allocate_rollout(num_envs, num_decisions, obs_dim, action_dim, device, entries=entries, **own, **fields)
 
 
 def policy_input(
@@ -204,9 +193,8 @@ class Policy(nn.Module, ABC):
     def evaluate_actions(self, td: TensorDict) -> TensorDict:
         """Return a new TensorDict with ``sample_log_prob``, ``entropy`` and ``value``, each [...], with gradients.
 
-        The first may be named ``log_prob``: algorithms read it by ``action_log_prob``. GRPO does not read ``value``.
-
-        A Gaussian policy adds ``mean`` and ``log_std`` [..., A], from which algorithms compute exact KL divergences.
+        The first may be named ``log_prob``. GRPO does not read ``value``. A Gaussian policy adds ``mean`` and
+        ``log_std`` [..., A], from which algorithms compute exact KL divergences.
 
         Args:
             td: tensors with the ``action`` to evaluate and the ``evaluation_fields``; it is not changed.
@@ -262,25 +250,12 @@ class Policy(nn.Module, ABC):
 
 
 def load_policy_state(policy: Policy, saved: Mapping[str, Any], place: str) -> None:
-    """Load a ``state_dict`` of the same policy config; ``place`` is its source, for messages.
-
-    Raises:
-        ConfigError: the checkpoint does not fit, with each parameter that is missing, unknown or of another shape.
-    """
+    """Load a ``state_dict`` of the same policy config; ``place`` is its source, for the message if it does not fit."""
     try:
         policy.load_state_dict(dict(saved))
     except RuntimeError as error:
-        now = policy.state_dict()
-        lines = [
-            f"{name} {_size(saved, name)} there, {_size(now, name)} here"
-            for name in {**saved, **now}
-            if _size(saved, name) != _size(now, name)
-        ]
+        lines = " ".join(str(error).split())
         raise ConfigError(
             f"{place}: does not fit the policy that its config makes here; has the task's observation or action "
-            f"changed since? {'; '.join(lines) or ' '.join(str(error).split())}"
+            f"changed since? {lines}"
         ) from error
-
-
-def _size(state: Mapping[str, Any], name: str) -> str:
-    return str(list(getattr(state[name], "shape", ()))) if name in state else "none"

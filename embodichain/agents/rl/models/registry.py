@@ -1,31 +1,34 @@
-"""Policies by name: the built-in ones and users' own."""
+"""Policies by name, the built-in ones and users' own, and checks of users' classes.
+
+Legend: M rows of a probe, L sequence length.
+"""
 
 from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 from gymnasium import spaces
+from tensordict import TensorDict
 from torch import nn
 
+from embodichain.agents.rl.buffer import learning_batch
 from embodichain.agents.rl.models.actor_critic import (
     ActorCritic,
     ActorCriticCfg,
+    ActorCriticRecurrent,
+    ActorCriticRecurrentCfg,
     ActorOnly,
     ActorOnlyCfg,
     build_actor_critic,
-)
-from embodichain.agents.rl.models.block import PolicySpaces, check_action_dim, space_size
-from embodichain.agents.rl.models.checks import check_policy_class
-from embodichain.agents.rl.models.policy import Policy
-from embodichain.agents.rl.models.recurrent import (
-    ActorCriticRecurrent,
-    ActorCriticRecurrentCfg,
     build_actor_critic_recurrent,
 )
+from embodichain.agents.rl.models.block import PolicySpaces, space_size
+from embodichain.agents.rl.models.policy import EVALUATED, Policy, action_log_prob, allocate_for
 from embodichain.agents.rl.models.soft_actor_critic import (
     SoftActorCritic,
     SoftActorCriticCfg,
@@ -33,12 +36,25 @@ from embodichain.agents.rl.models.soft_actor_critic import (
 )
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import to_dict
+from embodichain.utils.device import keeping_modes
 from embodichain.utils.doors import POLICIES, entries, load
 from embodichain.utils.errors import placed, unknown_name
-from embodichain.utils.module_utils import check_admitted, check_free
+from embodichain.utils.module_utils import check_admitted, check_free, takes
+from embodichain.utils.observations import entry_spaces, zero_entries
+from embodichain.utils.state import generators_state, load_generators_state
 from embodichain.utils.validation import from_dict
 
 P = TypeVar("P", bound=type)
+
+_ROWS = 2  # M; with one, [M, 1] broadcasts to [M, M] as if it were right
+_TOLERANCE = 1e-2  # of log-probabilities, absolute and relative: rounding of inverted actions and bfloat16
+# How the methods are declared, and with how many arguments, `self` included, they are called.
+_METHODS = {
+    "forward": ("forward(td, deterministic=False)", 3),
+    "get_action": ("get_action(td, deterministic=False)", 3),
+    "get_value": ("get_value(td)", 2),
+    "evaluate_actions": ("evaluate_actions(td)", 2),
+}
 
 
 @configclass
@@ -95,10 +111,6 @@ def register_policy(name: str, override: bool = False) -> Callable[[P], P]:
 
     Args:
         override: replace another class of this name.
-
-    Raises:
-        ConfigError: (a ValueError) on decorating a class that is no ``Policy``, lacks a method of it, or has one that
-            cannot be called in the same way; or the name is another class's and ``override`` is false.
     """
 
     def register(policy_class: P) -> P:
@@ -119,11 +131,7 @@ def get_registered_policy_names() -> list[str]:
 
 
 def get_policy_class(name: str) -> type[Policy]:
-    """Return the class of a registered name, or of a dotted path into an imported module.
-
-    Raises:
-        ConfigError: the name is unknown.
-    """
+    """Return the class of a registered name, or of a dotted path into an imported module."""
     if name in _POLICIES:
         registered: type[Policy] = _POLICIES[name]
         return registered
@@ -134,22 +142,16 @@ def get_policy_class(name: str) -> type[Policy]:
         raise ConfigError(unknown_name("policy", name, get_registered_policy_names()))
     if module not in sys.modules:
         raise ConfigError(
-            f"policy '{name}': module '{module}' is not imported: list it in trainer.import_modules, pass --import, or "
-            f"import it in Python. Registered: {', '.join(get_registered_policy_names())}"
+            f"policy '{name}': '{module}' is not imported: list it in trainer.import_modules, or --import"
         )
-    found = getattr(sys.modules[module], attribute, None)
-    if not (inspect.isclass(found) and issubclass(found, Policy)):
-        raise ConfigError(f"policy '{name}': module '{module}' has no Policy class '{attribute}'")
+    found: Any = getattr(sys.modules[module], attribute, name)
     check_policy_class(found)
-    return found
+    policy_class: type[Policy] = found
+    return policy_class
 
 
 def typed_policy(name: str) -> TypedPolicy | None:
-    """Return the typed block of a registered policy, or None for a policy without one.
-
-    Raises:
-        ConfigError: the name is unknown.
-    """
+    """Return the typed block of a registered policy, or None for a policy without one."""
     policy_class = get_policy_class(name)
     return _BUILT_IN.get(policy_class) or vars(policy_class).get("typed")
 
@@ -169,10 +171,6 @@ def parse_policy_block(
         allowed_imports: prefixes of modules, except ours, in which a dotted path may name a policy; None: all
             imported ones.
         given: networks that the block need not have.
-
-    Raises:
-        ConfigError: (a ValueError) the name is missing, unknown or not allowed, or a built-in policy's block has
-            unknown keys, invalid values or missing networks.
     """
     if "name" not in block:
         raise ConfigError(f"policy.name: required, but missing. Known: {', '.join(get_registered_policy_names())}")
@@ -186,8 +184,9 @@ def parse_policy_block(
     if typed is None:
         return UserPolicyCfg(name, dict(block))
     cfg: Any = from_dict(typed.cfg_class, dict(block), "policy")
-    with placed("policy: "):
-        _require_networks(cfg, typed, given)
+    if missing := [name for name in typed.networks if name not in given and getattr(cfg, name) is None]:
+        needed = " and ".join(f"{'an' if network == 'actor' else 'a'} '{network}'" for network in typed.networks)
+        raise ConfigError(f"policy: policy '{name}' needs {needed} network; the block has no '{missing[0]}'")
     if allowed_imports is not None:
         typed.check(cfg, [_OURS, *allowed_imports])
     return cfg
@@ -227,17 +226,15 @@ def build_policy(
         actor: built-in policies' network on the whole observation, instead of the block's.
         critic: network for the value, likewise.
         observation_space: one environment's structured observation space; blocks that name entries need it.
-
-    Raises:
-        ConfigError: (a ValueError) the name is unknown, a built-in policy's block is invalid or does not fit the
-            spaces, or a user's ``__init__`` requires another argument.
     """
     networks = {name: net for name, net in (("actor", actor), ("critic", critic)) if net is not None}
     cfg = parse_policy_block(block, None, networks) if isinstance(block, Mapping) else block
     config = policy_data(cfg)
     policy_class = get_policy_class(cfg.name)
     given = PolicySpaces(space_size(obs_space), space_size(action_space), action_space, observation_space)
-    check_action_dim(config.get("action_dim"), given)
+    if config.get("action_dim") not in (None, given.action_dim):
+        sizes = f"{config['action_dim']}, the environment's action size is {given.action_dim}"
+        raise ConfigError(f"policy.action_dim is {sizes}")
     if (typed := typed_policy(cfg.name)) is not None:
         policy = typed.build(cfg, given, device, networks)
     else:
@@ -250,32 +247,140 @@ def build_policy(
             "device": device,
             "config": config,
         }
-        policy = _build_by_signature(policy_class, offered)
+        asked = inspect.signature(policy_class).parameters
+        policy = policy_class(**{name: value for name, value in offered.items() if name in asked})
     if config.get("scale_actions", False) is None:  # null's meaning to a policy that a script has built
         config["scale_actions"] = False
     policy.block = config
     return policy
 
 
-def _require_networks(cfg: PolicyBlock, typed: TypedPolicy, given: Collection[str]) -> None:
-    """Check that a policy has its networks, in its block or ``given``."""
-    networks = typed.networks
-    if missing := [name for name in networks if name not in given and getattr(cfg, name) is None]:
-        needed = " and ".join(f"{'an' if name == 'actor' else 'a'} '{name}'" for name in networks)
-        lacking = " and ".join(f"'{name}'" for name in missing)
-        raise ConfigError(f"policy '{cfg.name}' needs {needed} network; the block has no {lacking}")
+def check_policy_class(policy_class: Any) -> None:
+    """Check that a class is a policy with methods that can be called as ``Policy`` declares them."""
+    name = getattr(policy_class, "__name__", repr(policy_class))
+    if not (inspect.isclass(policy_class) and issubclass(policy_class, Policy)):
+        raise ConfigError(f"policy {name}: is no subclass of embodichain.agents.rl.models.Policy")
+    if missing := [text for method, (text, _) in _METHODS.items() if method in policy_class.__abstractmethods__]:
+        raise ConfigError(f"policy {name}: lacks {', '.join(missing)}")
+    for method, (text, count) in _METHODS.items():
+        function = getattr(policy_class, method)
+        if not takes(function, count):
+            raise ConfigError(f"policy {name}: expected is {text}, got {method}{inspect.signature(function)}")
 
 
-def _build_by_signature(policy_class: Any, offered: Mapping[str, Any]) -> Any:
-    parameters = inspect.signature(policy_class).parameters.values()
-    unmet = [
-        p.name
-        for p in parameters
-        if p.name not in offered and p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    ]
-    if unmet:
+def check_policy(
+    policy: Policy,
+    obs_space: spaces.Space[Any] | int,
+    action_space: spaces.Space[Any] | int,
+    device: torch.device | str,
+    *,
+    observation_space: spaces.Dict | None = None,
+    evaluated: Sequence[str] = EVALUATED,
+) -> None:
+    """Call a policy as a collector and an algorithm do, on observations of zeros, and check its results.
+
+    Log-probabilities are compared in evaluation mode, without dropout. Built-in policies are not checked. Random
+    generators and the policy's buffers are restored.
+
+    Args:
+        policy: the policy, on ``device``.
+        obs_space: flattened observation space, or its size.
+        action_space: the action space with last dimension A, or A.
+        observation_space: one environment's structured observation space; without it, a policy that reads its entries
+            is not called.
+        evaluated: entries of ``evaluate_actions`` that the algorithm reads.
+    """
+    if type(policy) in _BUILT_IN or "typed" in vars(type(policy)):
+        return
+    check_policy_class(type(policy))
+    entries = None
+    if policy.obs_keys:
+        if observation_space is None:
+            return
+        known, name = entry_spaces(observation_space), type(policy).__name__
+        for key in policy.obs_keys:
+            if key not in known:
+                raise ConfigError(f"policy {name}: obs_keys: {unknown_name('entry of the observation', key, known)}")
+        entries = zero_entries(observation_space, policy.obs_keys, _ROWS)
+    num_decisions, sizes = policy.sequence_length or 2, (space_size(obs_space), space_size(action_space))
+    rollout = allocate_for(policy, _ROWS, num_decisions, *sizes, device, entries)
+    with _restored(policy), torch.no_grad():
+        policy.eval()
+        _check_calls(policy, rollout, evaluated)
+
+
+@contextmanager
+def _restored(policy: Policy) -> Iterator[None]:
+    """Restore the policy's buffers and the random generators: trainings must not depend on the probe."""
+    generators = generators_state()
+    buffers = {buffer: buffer.clone() for buffer in policy.buffers()}
+    try:
+        with keeping_modes(policy):
+            yield
+    finally:
+        load_generators_state(generators)
+        for buffer, before in buffers.items():
+            buffer.data.copy_(before)
+
+
+def _check_calls(policy: Policy, rollout: TensorDict, evaluated: Sequence[str]) -> None:
+    """Check the entries that each method returns, and that sampled actions keep their log-probability."""
+    # A copy, since policies write into it.
+    given = rollout[:, 0].select("obs", "entries", "state", strict=False).clone()
+    written = {name: rollout[name].shape[2:] for name in ("action", "sample_log_prob", "value")}
+    written |= {name: torch.Size([width]) for name, width in policy.extra_fields}
+    state = {"next_state": torch.Size([policy.state_size])} if policy.state_size else {}
+    choose = "forward" if type(policy).get_action is Policy.get_action else "get_action"
+    chosen = _called(policy, choose, given.clone(), written | state)
+    for name in written:
+        rollout[name].copy_(chosen[name].unsqueeze(1).expand_as(rollout[name]))
+    _called(policy, "get_value", given, {"value": torch.Size()}, may_return_nothing=True)
+
+    batch = learning_batch(rollout, policy)
+    if "sample_log_prob" not in policy.evaluation_fields:  # a copy of the batch would have it, whatever was written
+        batch = batch.exclude("sample_log_prob")
+    before, of_action = set(batch.keys()), rollout["sample_log_prob"].shape[2:]
+    shapes = {name: torch.Size() if name == "value" else of_action for name in evaluated}
+    first, again = (action_log_prob(_called(policy, "evaluate_actions", batch, shapes)) for _ in range(2))
+    place = f"policy {type(policy).__name__}:"
+    if "sample_log_prob" in set(batch.keys()) - before:
         raise ConfigError(
-            f"{policy_class.__name__}.__init__ requires {', '.join(unmet)}; a policy is given what it asks for among "
-            f"{', '.join(offered)}"
+            f"{place} evaluate_actions writes 'sample_log_prob' into the TensorDict that it is given, in the place of "
+            "the rollout's. Expected is a new TensorDict"
         )
-    return policy_class(**{p.name: offered[p.name] for p in parameters if p.name in offered})
+    if not torch.equal(first, again):  # a noisy estimate: nothing to compare
+        return
+    # Of the first step: later ones may have another state.
+    sampled, now = chosen["sample_log_prob"], first.reshape(rollout["sample_log_prob"][:, :-1].shape)[:, 0]
+    differs = ~torch.isclose(sampled, now, rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True)
+    if differs.any():
+        raise ConfigError(
+            f"{place} forward wrote, and evaluate_actions gives, the log-probabilities "
+            f"{float(sampled[differs][0]):.4g} and {float(now[differs][0]):.4g} for the same observation and action. "
+            "Both need the same terms (such as that of tanh)"
+        )
+
+
+def _called(
+    policy: Policy, method: str, td: TensorDict, shapes: Mapping[str, torch.Size], may_return_nothing: bool = False
+) -> TensorDict:
+    """Call a method, check that it returns the entries ``shapes`` (without batch dimensions), and return them.
+
+    With ``may_return_nothing`` it may write into ``td`` instead.
+    """
+    out = getattr(policy, method)(td)
+    if out is None and may_return_nothing:
+        out = td
+    wanted = {name: [*td.batch_size, *shape] for name, shape in shapes.items()}
+    what = f"expected is a TensorDict with {', '.join(f'{name!r} {shape}' for name, shape in wanted.items())}"
+    place = f"policy {type(policy).__name__}: {method}"
+    if not isinstance(out, TensorDict):
+        raise ConfigError(f"{place} returned {'None' if out is None else type(out).__name__}; {what}")
+    for name, shape in wanted.items():
+        value = out.get(name, None)
+        if value is None and name == "log_prob":
+            value = out.get("sample_log_prob", None)
+        if value is None or list(value.shape) != shape:
+            got = f"no '{name}'" if value is None else f"'{name}' of shape {list(value.shape)}"
+            raise ConfigError(f"{place} returned {got}; {what}")
+    return out

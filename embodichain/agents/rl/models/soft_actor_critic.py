@@ -18,17 +18,17 @@ from embodichain.agents.rl.models.block import (
     NetworkBlock,
     PolicyCfg,
     PolicySpaces,
-    build_encoder,
     build_network,
+    image_shapes,
     network_keys,
     run_network,
 )
-from embodichain.agents.rl.models.cnn import ImageEncoder, ImageEncoderCfg
 from embodichain.agents.rl.models.distributions import (
     bounded,
     evaluate_gaussian,
     sample_gaussian,
 )
+from embodichain.agents.rl.models.networks import ImageEncoder, ImageEncoderCfg
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
 from embodichain.agents.rl.models.policy import Policy
 from embodichain.agents.rl.models.squash import TanhSquash, with_raw_action
@@ -59,19 +59,14 @@ class SoftActorCriticCfg(PolicyCfg):
 def build_soft_actor_critic(
     cfg: SoftActorCriticCfg, given: PolicySpaces, device: torch.device | str, networks: Mapping[str, nn.Module]
 ) -> SoftActorCritic:
-    """Build a ``SoftActorCritic``; see ``build_policy``. A network ``actor`` replaces the block's.
-
-    Raises:
-        ConfigError: the block does not fit the spaces, actions have no finite bounds, or there is a network ``critic``.
-    """
+    """Build a ``SoftActorCritic``; see ``build_policy``. A network ``actor`` replaces the block's."""
     if "critic" in networks:
-        raise ConfigError(
-            "policy 'soft_actor_critic': takes no network as critic: it builds several from the block, each with "
-            "weights of its own"
-        )
+        raise ConfigError("policy 'soft_actor_critic': builds several critics from its block, and takes none")
     assert cfg.critic is not None
     squash = TanhSquash(given.action_space, "policy.name: soft_actor_critic", cfg.slope_floor)
-    encoder = None if cfg.encoder is None else build_encoder(cfg.encoder, given)
+    encoder = None
+    if cfg.encoder is not None:
+        encoder = ImageEncoder(cfg.encoder, image_shapes(cfg.encoder.keys, "policy.encoder.keys", given))
     num_features = 0 if encoder is None else encoder.num_features
     actor = networks.get("actor")
     if actor is None:

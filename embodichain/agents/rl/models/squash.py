@@ -26,10 +26,7 @@ class LinearScale(nn.Module):
 
     Args:
         action_space: the action space of one environment, a Box [A].
-        place: asking key's place in the config, for the message.
-
-    Raises:
-        ConfigError: the space is no Box.
+        place: place in the config, for the message.
     """
 
     centre: torch.Tensor  # [A]
@@ -69,12 +66,7 @@ class TanhSquash(LinearScale):
     """Maps raw actions into the action space's bounds: a = centre + half-range * tanh(u).
 
     Args:
-        action_space: the action space of one environment, a Box [A].
-        place: asking key's place in the config, for the message.
         slope_floor: added to the slope of tanh in log-densities; see ``log_det``.
-
-    Raises:
-        ConfigError: the space is not a Box with finite bounds, each low below its high.
     """
 
     def __init__(

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Literal, TypeGuard
+from contextlib import AbstractContextManager
+from typing import Literal
 
 import torch
 
-from embodichain.agents.rl.models import ActorCritic, Policy
-from embodichain.agents.rl.models.mlp_by_rows import RowThreads, RunByRows, columns_and_mlp
+from embodichain.agents.rl.models import Policy
 from embodichain.utils import logger
-from embodichain.utils.device import torch_threads
 
 WORK_OF_A_THREAD = 32e6
 """Floating-point operations of a matrix product that repay a thread's being woken, measured on two cores."""
@@ -21,8 +18,8 @@ def worthwhile_threads(policy: Policy, batch_size: int, rollout_length: int, ava
     """Return the number of threads with which a gradient step is fastest, from the size of its largest matrix product.
 
     A product of some million operations is done before a second thread has woken up: with networks of 64 units a second
-    thread makes an update several times slower. If more than two share the rows, each needs twice the work (estimated
-    on 2 processors). It depends on sizes alone, so that trainings are reproducible to the last bit.
+    thread makes an update several times slower. It depends on sizes alone, so that trainings are reproducible to the
+    last bit.
 
     Args:
         batch_size: transitions of a minibatch.
@@ -35,38 +32,7 @@ def worthwhile_threads(policy: Policy, batch_size: int, rollout_length: int, ava
     length = (policy.sequence_length or rollout_length) if policy.state_size else 1
     rows = max(1, batch_size // length)
     work = 2 * rows * max((p.numel() for p in weights), default=0)
-    count = max(1, work // WORK_OF_A_THREAD)
-    if _can_split_rows(policy) and count > 2:
-        count = max(2, count // 2)  # the more threads, the longer each waits for the interpreter's lock
-    return int(min(available, count))
-
-
-@contextmanager
-def update_threads(policy: Policy, count: int) -> Iterator[None]:
-    """Compute with ``count`` threads in the block.
-
-    If the policy evaluates actions as ``ActorCritic`` does, with networks that ``columns_and_mlp`` knows, each thread
-    takes rows of a minibatch. All other policies get torch's own threads.
-    """
-    if count == 1 or not _can_split_rows(policy):
-        with torch_threads(count):
-            yield
-        return
-    plain = policy.run_networks
-    with torch_threads(1), RowThreads(count) as threads:
-        policy.run_networks = RunByRows(threads)
-        try:
-            yield
-        finally:
-            policy.run_networks = plain
-
-
-def _can_split_rows(policy: Policy) -> TypeGuard[ActorCritic]:
-    return (
-        isinstance(policy, ActorCritic)
-        and type(policy).evaluate_actions is ActorCritic.evaluate_actions
-        and all(columns_and_mlp(x) is not None for x in (policy.actor, policy.critic) if x is not None)
-    )
+    return int(min(available, max(1, work // WORK_OF_A_THREAD)))
 
 
 def warn_of_other_threads(before: int, now: int) -> None:

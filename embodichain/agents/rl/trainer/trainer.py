@@ -32,7 +32,6 @@ from embodichain.agents.rl.trainer.script_run import ScriptParts, ScriptRun, che
 from embodichain.agents.rl.trainer.step_stats import EpisodeStats, clipped_share
 from embodichain.agents.rl.trainer.threads import (
     update_precision,
-    update_threads,
     warn_of_other_threads,
     worthwhile_threads,
 )
@@ -339,7 +338,7 @@ class Trainer:
     @section("update")
     def _update(self, rollout: TensorDict | None) -> dict[str, float]:
         """Improve the policy and then its input statistics; return the losses, means over the ranks."""
-        with update_threads(self.policy, self._threads), update_precision(self.cfg.precision, self.algorithm.device):
+        with torch_threads(self._threads), update_precision(self.cfg.precision, self.algorithm.device):
             losses = logged_numbers(self.algorithm, self.algorithm.update(TensorDict() if rollout is None else rollout))
         if rollout is not None:
             losses["clipped_actions"] = clipped_share(rollout["action"][:, :-1], self.env.action_space)

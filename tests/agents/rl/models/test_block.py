@@ -93,11 +93,11 @@ def test_without_groups_networks_are_what_they_were() -> None:
         ),
         (
             {"critic": {**CNN_BLOCK, "keys": ["robot/qpos"]}},
-            r"policy.critic.keys: 'robot/qpos' is no image .* shape is \[2\]",
+            r"policy.critic.keys: unknown image 'robot/qpos'",
         ),
         (
             {"actor": {"type": "cnn", "keys": ["sensor/cam/color"]}},
-            r"image 'sensor/cam/color' of 12 x 10 pixels is too",
+            r"image 'sensor/cam/color' \[12, 10, 3\] is too small",
         ),
     ],
 )

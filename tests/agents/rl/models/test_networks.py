@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
+from tensordict import TensorDict
 from torch import Tensor, nn
 
 import embodichain as ec
-from embodichain.agents.rl.models import build_policy, networks
+from embodichain.agents.rl.models import CNN, MLP, CNNCfg, CNNNetworkCfg, MLPCfg, build_mlp_from_cfg, build_policy
+from embodichain.agents.rl.models import block as blocks
+from embodichain.agents.rl.models.networks import (
+    _ACTIVATIONS,
+    Activation,
+    ConvolutionsCfg,
+    ImageEncoder,
+    ImageEncoderCfg,
+)
 from embodichain.agents.rl.models.registry import parse_policy_block
-from embodichain.utils import ConfigError
+from embodichain.utils import ConfigError, device
 
 
 @pytest.fixture(autouse=True)
 def residual(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(networks, "_NETWORKS", {})
+    monkeypatch.setattr(blocks, "_NETWORKS", {})
 
     @ec.register_network("residual")
     class Residual(nn.Module):
@@ -57,6 +66,141 @@ def test_unknown_network_lists_the_known_ones() -> None:
         parse_policy_block({"name": "actor_critic", "actor": wrong, "critic": {}})
 
 
-def test_class_that_is_no_module_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"is no subclass of torch\.nn\.Module"):
-        ec.register_network("mine")(dict)  # type: ignore[type-var]
+def kinds(mlp: MLP) -> list[str]:
+    return [type(layer).__name__ for layer in mlp]
+
+
+def test_layers_stand_in_the_documented_order() -> None:
+    mlp = MLP(3, 2, [8, 4], activation="tanh", layer_norm=True, dropout=0.1, last_activation="sigmoid")
+    hidden = ["Linear", "LayerNorm", "Tanh", "Dropout"]
+    assert kinds(mlp) == [*hidden, *hidden, "Linear", "Sigmoid"]
+    assert mlp(torch.zeros(5, 7, 3)).shape == (5, 7, 2)
+
+
+def test_no_hidden_layer_makes_a_linear_map() -> None:
+    assert kinds(MLP(3, 2, [])) == ["Linear"]
+
+
+def test_config_block_is_built_as_written() -> None:
+    cfg = {"type": "mlp", "network_cfg": {"hidden_sizes": [6], "activation": "elu", "layer_norm": True}}
+    mlp = build_mlp_from_cfg(cfg, 3, 2)
+    assert kinds(mlp) == ["Linear", "LayerNorm", "ELU", "Linear"]
+    assert [layer.weight.shape for layer in mlp if isinstance(layer, nn.Linear)] == [(6, 3), (2, 6)]
+    assert kinds(build_mlp_from_cfg(MLPCfg(), 3, 2)) == ["Linear", "ReLU", "Linear", "ReLU", "Linear"]
+
+
+def test_unknown_activation_names_the_allowed_ones() -> None:
+    with pytest.raises(ValueError, match=r"network_cfg.activation\n.*'relu'.*'tanh'"):
+        build_mlp_from_cfg({"network_cfg": {"activation": "rellu"}}, 3, 2)
+
+
+def test_every_activation_that_a_config_may_name_exists() -> None:
+    assert set(get_args(Activation)) == set(_ACTIVATIONS)
+
+
+@pytest.mark.parametrize("bad", [{"hidden_sizes": [0]}, {"dropout": 1.0}, {"layernorm": True}])
+def test_impossible_network_settings_are_refused(bad: dict) -> None:
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        build_mlp_from_cfg({"network_cfg": bad}, 3, 2)
+
+
+def test_network_that_does_not_fit_the_memory_is_refused_with_the_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "available_memory", lambda device: 4 * 26)
+    MLP(3, 2, [4])  # (3 + 1) 4 + (4 + 1) 2 = 26
+    with pytest.raises(ConfigError, match=r"^network_cfg\.hidden_sizes: the 32 parameters of a network take 0\.0 MB"):
+        MLP(3, 2, [5])
+
+
+def test_orthogonal_weights_have_the_documented_gains_and_zero_biases() -> None:
+    cfg = {"network_cfg": {"hidden_sizes": [4], "orthogonal_init": True}}
+    hidden, _, output = build_mlp_from_cfg(cfg, 4, 2, output_gain=0.01)
+    assert isinstance(hidden, nn.Linear)
+    assert isinstance(output, nn.Linear)
+    # W W^T = gain^2 I: 2 for the hidden layer's sqrt(2), 1e-4 for the last one's 0.01
+    torch.testing.assert_close(hidden.weight @ hidden.weight.T, 2 * torch.eye(4))
+    torch.testing.assert_close(output.weight @ output.weight.T, 1e-4 * torch.eye(2))
+    assert not hidden.bias.any()
+    assert not output.bias.any()
+
+
+TINY: dict[str, Any] = {"channels": [2], "kernel_sizes": [2], "strides": [2], "hidden_sizes": [3]}
+
+
+def make_cnn(keys: list[str], shapes: dict[str, tuple[int, int, int]], in_dim: int = 1, **network: Any) -> CNN:
+    torch.manual_seed(0)
+    return CNN(CNNCfg(keys=keys, network_cfg=CNNNetworkCfg(**{**TINY, **network})), shapes, in_dim, 2)
+
+
+def test_default_layers_are_those_of_the_nature_paper() -> None:
+    cnn = CNN(CNNCfg(keys=["a"]), {"a": (84, 84, 4)}, 0, 6)
+    (encoder,) = cnn.encoders
+    assert isinstance(encoder, nn.Sequential)
+    convolutions = [layer for layer in encoder if isinstance(layer, nn.Conv2d)]
+    assert [(c.in_channels, c.out_channels, c.kernel_size[0], c.stride[0]) for c in convolutions] == [
+        (4, 32, 8, 4),
+        (32, 64, 4, 2),
+        (64, 64, 3, 1),
+    ]
+    # 84 -> 20 -> 9 -> 7: 64 * 7 * 7 = 3136 features, 512 hidden units
+    assert isinstance(cnn.head, MLP)
+    assert [layer.weight.shape for layer in cnn.head if isinstance(layer, nn.Linear)] == [(512, 3136), (6, 512)]
+
+
+@pytest.mark.parametrize("batch", [(4,), (4, 3)])
+def test_features_of_all_images_are_joined_with_the_flat_observation(batch: tuple[int, ...]) -> None:
+    cnn = make_cnn(["a", "b"], {"a": (4, 6, 3), "b": (2, 2, 1)}, in_dim=5)
+    # a: 2 channels of 2 x 3, b: 2 of 1 x 1, 5 numbers: 12 + 2 + 5
+    assert next(cnn.head.parameters()).shape == (3, 19)
+    images = {"a": torch.zeros(*batch, 4, 6, 3), "b": torch.zeros(*batch, 2, 2, 1)}
+    assert cnn(torch.zeros(*batch, 5), TensorDict(images, batch_size=batch)).shape == (*batch, 2)
+
+
+def test_bytes_are_scaled_to_one_and_floats_are_taken_as_they_are() -> None:
+    cnn = make_cnn(["a"], {"a": (2, 2, 1)})
+    pixels = torch.tensor([[[[0], [255]], [[51], [102]]]], dtype=torch.uint8)
+    floats = torch.tensor([[[[0.0], [1.0]], [[0.2], [0.4]]]])
+    out = [cnn(torch.zeros(1, 1), TensorDict({"a": image}, batch_size=[1])) for image in (pixels, floats)]
+    torch.testing.assert_close(out[0], out[1])
+
+
+def test_rows_columns_and_channels_are_told_apart() -> None:
+    # One kernel of 1 x 1 that takes channel 1 alone: the features are that channel, row by row.
+    cnn = make_cnn(["a"], {"a": (2, 3, 2)}, in_dim=0, channels=[1], kernel_sizes=[1], strides=[1])
+    convolution = next(layer for layer in cnn.encoders.modules() if isinstance(layer, nn.Conv2d))
+    with torch.no_grad():
+        convolution.weight.copy_(torch.tensor([0.0, 1.0]).reshape(1, 2, 1, 1))
+        assert convolution.bias is not None
+        convolution.bias.zero_()
+    cnn.head = MLP(6, 6, [])
+    with torch.no_grad():
+        for parameter, value in zip(cnn.head.parameters(), (torch.eye(6), torch.zeros(6)), strict=True):
+            parameter.copy_(value)
+    image = torch.stack((torch.full((2, 3), -1.0), torch.arange(6.0).reshape(2, 3)), dim=-1)
+    out = cnn(torch.zeros(1, 0), TensorDict({"a": image[None]}, batch_size=[1]))
+    assert out.tolist() == [[0, 1, 2, 3, 4, 5]]
+
+
+def test_orthogonal_initialisation_covers_the_convolutions() -> None:
+    cnn = make_cnn(["a"], {"a": (4, 4, 3)}, orthogonal_init=True)
+    weight = next(layer for layer in cnn.encoders.modules() if isinstance(layer, nn.Conv2d)).weight.flatten(1)
+    torch.testing.assert_close(weight @ weight.T, 2 * torch.eye(2))  # gain sqrt(2)
+
+
+def test_image_smaller_than_the_convolutions_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"image 'a' \[3, 9, 1\] is too small .*\[2, 2\]"):
+        make_cnn(["a"], {"a": (3, 9, 1)}, channels=[2, 2], kernel_sizes=[2, 2], strides=[2, 2])
+
+
+def test_encoder_joins_all_images_to_features_of_one_scale() -> None:
+    torch.manual_seed(0)
+    network = ConvolutionsCfg(channels=[2], kernel_sizes=[2], strides=[2])
+    cfg = ImageEncoderCfg(keys=["a", "b"], network_cfg=network, num_features=7)
+    encoder = ImageEncoder(cfg, {"a": (4, 6, 3), "b": (2, 2, 1)})
+    assert next(encoder.head.parameters()).shape == (7, 14)  # 2 channels of 2 x 3, 2 of 1 x 1
+    images = TensorDict({"a": 1000 * torch.rand(4, 3, 4, 6, 3), "b": torch.rand(4, 3, 2, 2, 1)}, batch_size=[4, 3])
+    features = encoder(images)
+    assert features.shape == (4, 3, 7)
+    # Normalised over the features, then squashed.
+    raw = features.atanh()
+    torch.testing.assert_close(raw.mean(-1), torch.zeros(4, 3), atol=1e-3, rtol=0)
+    torch.testing.assert_close(raw.std(-1, correction=0), torch.ones(4, 3), atol=1e-2, rtol=0)

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tensordict import TensorDict
 from torch import nn
 
-from embodichain.agents.rl.models import MLP, Policy, build_policy
-from embodichain.agents.rl.models.actor_critic import ActorCritic, ActorOnly
-from embodichain.agents.rl.models.block import run_networks
-from embodichain.agents.rl.models.mlp_by_rows import RunByRows
-from embodichain.agents.rl.trainer.threads import update_threads, worthwhile_threads
+from embodichain.agents.rl.trainer.threads import worthwhile_threads
 from embodichain.utils.device import torch_threads
 from tests.agents.rl.fakes import linear_policy
 
@@ -38,13 +33,6 @@ def test_threads_follow_from_the_largest_product(width: int, batch_size: int, th
     assert worthwhile_threads(policy_with((width, width), (width,)), batch_size, 100, 8) == threads
 
 
-@pytest.mark.parametrize(("batch_size", "threads"), [(256, 1), (512, 2), (1024, 2), (2048, 4), (4096, 8), (8192, 8)])
-def test_third_thread_by_rows_needs_twice_the_work(batch_size: int, threads: int) -> None:
-    """2 x 256 x 256 x 2048 = 268 million operations are 8 times those of a thread."""
-    block = {"name": "actor_only", "actor": {"type": "mlp", "network_cfg": {"hidden_sizes": [256, 256]}}}
-    assert worthwhile_threads(build_policy(block, 3, 2, "cpu"), batch_size, 100, 8) == threads
-
-
 def test_policy_with_a_memory_takes_a_step_of_each_sequence_at_a_time() -> None:
     def threads(sequence_length: int | None) -> int:
         return worthwhile_threads(policy_with((256, 256), state_size=4, sequence_length=sequence_length), 8192, 128, 8)
@@ -68,41 +56,3 @@ def test_number_of_threads_is_given_back() -> None:
     with pytest.raises(ValueError, match="oh"):
         fail()
     assert torch.get_num_threads() == before
-
-
-class OwnEvaluation(ActorOnly):
-    """A user's policy, whose networks are called by its own code."""
-
-    def evaluate_actions(self, td: TensorDict) -> TensorDict:
-        return super().evaluate_actions(td)
-
-
-def test_update_splits_the_rows_of_plain_mlps_and_nothing_stays() -> None:
-    policy = ActorCritic(3, 2, "cpu", MLP(3, 2, [4]), MLP(3, 1, [4]))
-    with update_threads(policy, 3):
-        assert isinstance(policy.run_networks, RunByRows)
-        assert (torch.get_num_threads(), policy.run_networks.threads.number) == (1, 3)
-    assert policy.run_networks is run_networks
-
-
-@pytest.mark.parametrize(
-    "policy",
-    [
-        ActorCritic(3, 2, "cpu", MLP(3, 2, [4]), nn.Linear(3, 1)),
-        ActorOnly(3, 2, "cpu", MLP(3, 2, [4], layer_norm=True)),
-        OwnEvaluation(3, 2, "cpu", MLP(3, 2, [4])),
-        linear_policy(),
-    ],
-)
-def test_update_of_other_networks_and_policies_takes_torchs_threads(policy: Policy) -> None:
-    before = dict(vars(policy))
-    with update_threads(policy, 3):
-        assert torch.get_num_threads() == 3
-        assert vars(policy) == before
-
-
-def test_update_that_fails_gives_the_networks_back() -> None:
-    policy = ActorOnly(3, 2, "cpu", MLP(3, 2, [4]))
-    with pytest.raises(ValueError, match="oh"), update_threads(policy, 2):
-        raise ValueError("oh")
-    assert policy.run_networks is run_networks
