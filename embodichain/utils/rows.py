@@ -227,9 +227,14 @@ def _merged_array(before: np.ndarray, copy: np.ndarray, now: Any, mask: Tensor) 
 
 
 def _has_changed(value: Tensor, copy: _Copy) -> bool:
-    if value.is_cpu:  # NumPy's writes are not counted
+    if _is_compared(value):
         return not torch.equal(value, copy.values)
     return copy.version is None or copy.version != value._version
+
+
+def _is_compared(tensor: Tensor) -> bool:
+    """Return whether writes are found by comparing values: on the CPU, where NumPy's are not counted."""
+    return tensor.is_cpu
 
 
 def _are_rows(now: Sequence[int], before: Sequence[int], num_envs: int) -> bool:
