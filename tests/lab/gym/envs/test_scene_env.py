@@ -69,10 +69,6 @@ def test_an_actuator_without_a_range_takes_any_action(tmp_path: Path) -> None:
     assert env.sim.backend.ctrl.tolist() == [[0.5], [50.0]]
 
 
-def test_the_time_of_a_step_is_the_files(tmp_path: Path) -> None:
-    assert rail_env(tmp_path, env={"sim_steps_per_control": 3}).step_dt == pytest.approx(0.015)
-
-
 def test_physics_equals_mujocos_on_the_file_bit_for_bit(tmp_path: Path) -> None:
     env = rail_env(tmp_path)
     env.reset()
@@ -168,10 +164,6 @@ def test_the_default_camera_follows_the_body_that_moves(tmp_path: Path) -> None:
     assert env.followed_uid == "cart"
     assert env.sim.get_body("cart").get_local_pose().tolist() == [[0, 0, 1, 1, 0, 0, 0]] * 2
     assert env.sim.get_body("cart").bodies == [1, 2]
-
-
-def test_the_default_camera_of_an_arm_that_stands_somewhere_follows_nothing() -> None:
-    assert env_of({"id": "SceneRL", "scene": "gymnasium/pusher_v5.xml"}, 1).followed_uid is None
 
 
 def test_bodies_can_be_observed_by_their_names(tmp_path: Path) -> None:

@@ -130,22 +130,6 @@ def test_users_functor_is_saved_without_a_word_from_the_user() -> None:
     assert_goes_on(lambda: EmbodiedEnv(cart_cfg(2, {"rewards": rewards})))
 
 
-def test_model_fields_of_single_environments_are_part_of_the_state() -> None:
-    def make() -> EmbodiedEnv:
-        return EmbodiedEnv(cart_cfg(2))
-
-    env, fresh = make(), make()
-    for x in (env, fresh):
-        x.reset()
-    heavy: Any = env.sim.backend
-    heavy._batch.expand("body_mass")[1] *= 3.0
-    fresh.load_state_dict(thaw(freeze(env.state_dict())))
-    copy: Any = fresh.sim.backend
-    assert (copy._batch.expanded("body_mass") == heavy._batch.expanded("body_mass")).all()
-    actions = actions_for(env, 5)
-    assert all(torch.equal(a, b) for a, b in zip(run(env, actions), run(fresh, actions), strict=True))
-
-
 def test_looks_and_places_of_cameras_go_on() -> None:
     stereo = {"sensor_type": "StereoCamera", "uid": "eyes", "width": 32, "height": 24}
     camera = {"sensor_type": "Camera", "uid": "eye", "width": 32, "height": 24}

@@ -6,11 +6,9 @@ Shapes: N environments, J = 2 joints, K frames of a history.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from tensordict import TensorDict
@@ -111,25 +109,6 @@ class GrowingFrames(Frames):
         return torch.stack(padding + self.frames, dim=1)
 
 
-class DequeOfDicts(Frames):
-    """A delay line of dictionaries."""
-
-    def __init__(self, cfg: Any, env: EmbodiedEnv) -> None:
-        super().__init__(cfg, env)
-        self.frames = deque([{"qpos": torch.zeros(env.num_envs, J), "time": 0} for _ in range(K)], maxlen=K)
-
-    def reset(self, env_ids: Tensor) -> None:
-        for frame in self.frames:
-            frame["qpos"][env_ids] = 0.0
-
-    def __call__(self, env: EmbodiedEnv) -> Tensor:
-        self.frames.append({"qpos": env.robot.get_qpos().clone(), "time": self.frames[-1]["time"] + 1})
-        assert [frame["time"] for frame in self.frames if frame["time"]] == sorted(
-            {frame["time"] for frame in self.frames if frame["time"]}
-        )
-        return torch.stack([frame["qpos"] for frame in self.frames], dim=1)
-
-
 class Ring(Functor):
     """A buffer and the place in it that is next, the same for all environments; made by the first call."""
 
@@ -151,22 +130,6 @@ class Ring(Functor):
         return self.buffer.roll(-self.next, 1)
 
 
-class TimeFirst(Functor):
-    """[K, N, J], written from the end."""
-
-    def __init__(self, cfg: Any, env: EmbodiedEnv) -> None:
-        super().__init__(cfg, env)
-        self.buffer = torch.zeros(K, env.num_envs, J)
-
-    def reset(self, env_ids: Tensor) -> None:
-        self.buffer[:, env_ids] = 0.0
-
-    def __call__(self, env: EmbodiedEnv) -> Tensor:
-        self.buffer = self.buffer.roll(-1, 0)
-        self.buffer[-1] = env.robot.get_qpos()
-        return self.buffer.transpose(0, 1)
-
-
 class Views(Functor):
     """A buffer and views into it."""
 
@@ -182,23 +145,6 @@ class Views(Functor):
         self.older.copy_(self.buffer[:, 1:].clone())
         self.newest.copy_(env.robot.get_qpos())
         return self.buffer
-
-
-class OfArrays(Functor):
-    """A NumPy array, and a state of its own making."""
-
-    def __init__(self, cfg: Any, env: EmbodiedEnv) -> None:
-        super().__init__(cfg, env)
-        self.history = [np.zeros((env.num_envs, K, J), np.float32)]
-
-    def reset(self, env_ids: Tensor) -> None:
-        self.history[0][env_ids.numpy()] = 0.0
-
-    def __call__(self, env: EmbodiedEnv) -> Tensor:
-        old = self.history[0]
-        old[:, :-1] = old[:, 1:].copy()
-        old[:, -1] = env.robot.get_qpos().numpy()
-        return torch.from_numpy(old)
 
 
 class Hidden:
@@ -229,25 +175,7 @@ class OwnState(Functor):
         self.hidden = Hidden(state["frames"])
 
 
-class ListOfEach(Functor):
-    """A list of each environment's own frames."""
-
-    def __init__(self, cfg: Any, env: EmbodiedEnv) -> None:
-        super().__init__(cfg, env)
-        self.frames: list[list[Tensor]] = [[] for _ in range(env.num_envs)]
-
-    def reset(self, env_ids: Tensor) -> None:
-        for i in env_ids.tolist():
-            self.frames[i] = []
-
-    def __call__(self, env: EmbodiedEnv) -> Tensor:
-        for own, row in zip(self.frames, env.robot.get_qpos(), strict=True):
-            own.append(row)
-        zeros = [torch.zeros(J)] * K
-        return torch.stack([torch.stack((zeros + own)[-K:]) for own in self.frames])
-
-
-HISTORIES = [Frames, GrowingFrames, DequeOfDicts, Ring, TimeFirst, Views, OfArrays, OwnState, ListOfEach]
+HISTORIES = [Frames, GrowingFrames, Ring, Views, OwnState]
 PUSHED: dict[str, Any] = {
     "func": "randomize_robot_qpos",
     "params": {"entity_cfg": {"uid": "Cart"}, "qpos_range": [[-0.5, -0.5], [0.5, 0.5]]},
@@ -368,23 +296,6 @@ def assert_rows_equal(obs: TensorDict, i: int, alone: TensorDict) -> None:
         assert torch.equal(value[i], alone.flatten_keys("/")[name][0]), (name, i)
 
 
-def test_observations_of_an_environment_do_not_depend_on_the_number_of_others() -> None:
-    env, single = all_terms(), [all_terms(1, first=i) for i in (0, 5)]
-    for each in (env, *single):
-        each.reset(seed=3)
-        spread(each)
-    for step, action in enumerate(actions_for(env, 2 * LIMIT)):
-        obs, *_, info = env.step(action)
-        for one in single:
-            i = one.cfg.first_env_id
-            alone, *_, noted = one.step(action[i : i + 1])
-            assert_rows_equal(obs, i, alone)
-            assert_rows_equal(info["final_obs"], i, noted["final_obs"])
-        if step == 2:
-            obs, _ = env.reset(options={"reset_ids": [2, 5]})
-            assert_rows_equal(obs, 5, single[1].reset(options={"reset_ids": [0]})[0])
-
-
 def test_bias_is_one_for_each_episode() -> None:
     env = env_with(bias=Bias)
     obs, _ = env.reset(seed=3)
@@ -406,17 +317,6 @@ def test_draws_of_a_step_and_those_of_the_reset_differ() -> None:
     env = env_with(both=Both)
     obs, _ = env.reset(seed=3)
     assert (obs["both"][:, :J] != obs["both"][:, J:]).all()
-
-
-def test_the_same_actions_after_the_same_reset_give_the_same_observations() -> None:
-    env = all_terms()
-    runs = []
-    for _ in range(2):
-        first, _ = env.reset(seed=5)
-        spread(env)
-        runs.append([first, *(env.step(action)[0] for action in actions_for(env, LIMIT + 1))])
-    for one, other in zip(*runs, strict=True):
-        assert all(torch.equal(value, other.flatten_keys("/")[name]) for name, value in one.flatten_keys("/").items())
 
 
 @pytest.mark.parametrize("func", [Filter, Bias, *HISTORIES])
@@ -462,21 +362,6 @@ def test_what_a_term_leaves_at_the_environment_is_of_the_same_calls() -> None:
     for action in actions_for(env, LIMIT):
         obs, *_ = env.step(action)
         assert torch.equal(obs["filter"], env.filtered)  # type: ignore[attr-defined]
-
-
-def test_term_that_fills_in_a_modified_entry_gets_it_from_the_same_call() -> None:
-    double = {"func": doubled, "mode": "modify", "name": "filter"}
-    env = env_with(filter=Filter, twice=double)
-    plain = env_with(filter=Filter)
-    for each in (env, plain):
-        each.reset(seed=3)
-        spread(each)
-    for action in actions_for(env, LIMIT):
-        assert torch.equal(env.step(action)[0]["filter"], 2 * plain.step(action)[0]["filter"])
-
-
-def doubled(env: EmbodiedEnv, data: Tensor) -> Tensor:
-    return 2 * data
 
 
 @pytest.mark.e2e

@@ -8,14 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.sim.objects import Terrain
-from embodichain.utils import ConfigError
 from embodichain.utils.rows import Snapshot
 from embodichain.utils.state import freeze, thaw
 from tests.lab.scenes import actions_for, state
-from tests.lab.terrain_scenes import STAIRS, ball_data, ball_env
+from tests.lab.terrain_scenes import ball_env
 from tests.lab.warp_scenes import needs_warp
 
 START = torch.tensor([0.0, 0.1, 0.2])
@@ -124,14 +122,6 @@ def test_levels_are_rows_that_a_chosen_reset_restores(env: EmbodiedEnv) -> None:
 def test_other_processes_have_other_columns_after_their_numbering(env: EmbodiedEnv) -> None:
     env.number_envs(first_env_id=3, group_size=1)
     assert terrain_of(env).columns.tolist() == [(3 + i) % 2 for i in range(8)]
-
-
-def test_the_config_goes_to_a_file_and_back(tmp_path: Path) -> None:
-    cfg = config_to_cfg(ball_data(tmp_path))
-    assert cfg.terrain is not None
-    assert cfg.terrain.num_levels == 3
-    with pytest.raises(ConfigError, match=r"^terrain\.num_levels: Input should be greater than 0, got 0$"):
-        config_to_cfg(ball_data(tmp_path, terrain=STAIRS | {"num_levels": 0}))
 
 
 @needs_warp

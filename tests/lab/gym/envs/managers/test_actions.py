@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +12,15 @@ from torch import Tensor
 
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers import ActionTerm
+from embodichain.lab.gym.envs.tasks.rl.locomotion import LocomotionEnv
 from embodichain.utils import ConfigError
+from embodichain.utils.configclass import replace
+from embodichain.utils.state import freeze, thaw
+from tests.lab import warp_scenes
+from tests.lab.legs import GO2, legs_env
+from tests.lab.scene_files import RAIL, rail_env
 from tests.lab.scenes import CART, cart_cfg
+from tests.lab.warp_scenes import env_on, needs_warp
 
 
 class Push(ActionTerm):
@@ -78,22 +87,6 @@ def test_absolute_positions_are_scaled_and_the_action_space_reaches_the_limits()
     assert env.robot.get_qpos_target("arm").tolist() == [[1.5], [-4.0]]
 
 
-def test_only_the_active_part_is_moved() -> None:
-    env = env_with({"place": ABSOLUTE})
-    before = env.robot.get_qpos_target("hand").clone()
-    env.step(torch.tensor([[0.75], [0.5]]))
-    assert torch.equal(env.robot.get_qpos_target("hand"), before)
-    assert env.active_joint_ids == [0]
-
-
-def test_control_part_of_the_actions_may_be_chosen() -> None:
-    env = env_with({"move": DELTA}, control_parts=["hand"])
-    assert env.active_part == "hand"
-    assert env.active_joint_ids == [1]
-    with pytest.raises(ConfigError, match=r"env\.control_parts: unknown control part 'leg'\. Known: arm, hand"):
-        env_with({"move": DELTA}, control_parts=["leg"])
-
-
 def test_robot_without_an_arm_is_moved_whole() -> None:
     robot = {**CART, "control_parts": {"all": [".*"]}}
     env = EmbodiedEnv(cart_cfg(2, robot=robot))
@@ -130,13 +123,6 @@ def test_manager_sorts_a_dictionary_by_the_terms_names() -> None:
     put(env, [0.0, 0.0])
     actions = {"push": torch.full((2, 1), 0.25), "move": torch.full((2, 1), 0.5)}
     assert env.action_manager.process_action(actions)["qpos"].tolist() == [[0.25], [0.25]]
-
-
-def test_order_of_a_dictionary_of_actions_does_not_matter() -> None:
-    env = env_with(TWO)
-    put(env, [0.0, 0.0])
-    env.step({"push": torch.full((2, 1), 0.25), "move": torch.full((2, 1), 0.5)})
-    assert env.robot.get_qpos_target("arm").tolist() == [[0.25], [0.25]]
 
 
 def test_terms_are_told_which_episodes_end() -> None:
@@ -197,12 +183,6 @@ def test_targets_are_recorded_as_terms_of_mode_post_make_them() -> None:
     assert env.action_manager.processed_action["qpos"].tolist() == [[0.375], [-0.5]]
     normalised = env.action_manager.process_action({"qpos": torch.tensor([[4.0], [0.0]])}, mode="post")
     assert normalised["qpos"].tolist() == [[1.0], [0.0]]
-
-
-def test_normalised_range_is_zero_to_one_by_default() -> None:
-    env = env_with({"place": ABSOLUTE, "record": {"func": "QposNormalizedTerm", "mode": "post"}})
-    processed = env.action_manager.process_action({"qpos": torch.tensor([[-4.0], [2.0]])}, mode="post")
-    assert processed["qpos"].tolist() == [[0.0], [0.75]]
 
 
 def test_velocity_action_turns_the_drive_into_a_velocity_drive() -> None:
@@ -305,3 +285,186 @@ def test_command_is_what_the_term_makes_of_the_action(term: dict[str, Any], mean
 def test_term_of_ones_own_has_no_command_unless_it_says_one() -> None:
     env = env_with({"push": {"func": Push, "params": {"joint": "x"}}})
     assert env.action_manager.terms["push"].command_map() is None
+
+
+def test_the_exported_map_hands_the_action_on_within_the_actuators_ranges(tmp_path: Path) -> None:
+    (term,) = rail_env(tmp_path).action_manager.terms.values()
+
+    found = term.command_map()
+
+    assert found is not None
+    assert found.names == ["push"]
+    numbers = [values.tolist() for values in (found.offset, found.factor, found.low, found.high)]
+    assert numbers == [[0.0], [1.0], [-0.5], [1.0]]
+
+
+def test_an_actuator_without_a_name_goes_by_its_number(tmp_path: Path) -> None:
+    (term,) = rail_env(tmp_path, text=RAIL.replace('name="push" ', "")).action_manager.terms.values()
+
+    found = term.command_map()
+
+    assert found is not None
+    assert found.names == ["actuator 0"]
+
+
+def test_it_has_no_parameters(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^env\.actions\.control\.params\.scale: unknown"):
+        rail_env(tmp_path, env={"actions": {"control": {"func": "ActuatorTerm", "params": {"scale": 2}}}})
+
+
+def test_no_other_term_stands_beside_it(tmp_path: Path) -> None:
+    actions = {"one": {"func": "ActuatorTerm"}, "two": {"func": "ActuatorTerm"}}
+
+    with pytest.raises(ConfigError, match=r"^env\.actions\.one: sets the controls of all actuators"):
+        rail_env(tmp_path, env={"actions": actions})
+
+
+def test_scene_without_actuators_is_refused(tmp_path: Path) -> None:
+    text = re.sub(r"<actuator>.*</actuator>", "", RAIL, flags=re.DOTALL)
+
+    with pytest.raises(ConfigError, match="the scene's file has no actuator"):
+        rail_env(tmp_path, text=text)
+
+
+def legs_acting(**params: Any) -> LocomotionEnv:
+    env = legs_env(2, {"actions": {"legs": {"func": "JointPositionTerm", "params": params}}})
+    env.reset(seed=1)
+    return env
+
+
+def test_targets_are_the_initial_positions_plus_the_scaled_action() -> None:
+    env = legs_acting(scale=0.25)
+    default = env.robot.body_data.default_qpos
+    action = torch.linspace(-1.0, 1.0, 24).view(2, 12)
+    env.step(action)
+    torch.testing.assert_close(env.robot.get_qpos_target(), default + 0.25 * action)
+
+
+def test_actions_are_clipped_to_the_limit_and_targets_to_nothing() -> None:
+    env = legs_acting(scale=0.5, limit=4.0)
+    assert float(env.single_action_space.low.min()) == -4.0
+    assert float(env.single_action_space.high.max()) == 4.0
+    env.step(torch.full((2, 12), 9.0))
+    torch.testing.assert_close(env.robot.get_qpos_target(), env.robot.body_data.default_qpos + 2.0)
+    assert (env.robot.get_qpos_target() > env.robot.body_data.qpos_limits[..., 1]).any()
+
+
+def test_zero_action_holds_the_initial_pose() -> None:
+    env = legs_acting()
+    for _ in range(25):
+        env.step(torch.zeros(2, 12))
+    # The drives give way under the weight, by less than 0.25 rad.
+    assert float((env.robot.get_qpos() - env.robot.body_data.default_qpos).abs().max()) < 0.25
+    assert float(env.robot.base.get()[:, 2].min()) > 0.25
+
+
+def test_part_moves_alone() -> None:
+    robot = GO2 | {"control_parts": {"front": ["F.*"], "rear": ["R.*"]}}
+    terms = {"front": {"func": "JointPositionTerm", "params": {"part_name": "front"}}}
+    env = legs_env(1, {"actions": terms}, robot=robot)
+    env.reset(seed=1)
+    env.step(torch.ones(1, 6))
+    moved = env.robot.get_qpos_target() - env.robot.body_data.default_qpos
+    torch.testing.assert_close(moved, torch.tensor([[0.25] * 6 + [0.0] * 6]))
+
+
+def test_map_for_export_has_names_offsets_and_factors() -> None:
+    env = legs_acting(scale=0.25)
+    commands = env.action_manager.terms["legs"].command_map()
+    assert commands is not None
+    assert commands.names == env.robot.joint_names
+    assert commands.meaning == "joint position, rad or m"
+    action = torch.linspace(-1.0, 1.0, 12)
+    targets = commands.offset + commands.factor * action
+    env.step(action.expand(2, 12))
+    torch.testing.assert_close(targets, env.robot.get_qpos_target()[0])
+
+
+@pytest.mark.parametrize("params", [{"scale": 0.0}, {"limit": -1.0}, {"scale": "big"}])
+def test_impossible_scale_is_an_error(params: dict[str, Any]) -> None:
+    (name,) = params
+    with pytest.raises(ConfigError, match=rf"^env.actions.legs.params.{name}: Input should be .*, got"):
+        legs_acting(**params)
+
+
+LIMIT = 4  # steps of an episode
+
+
+def delayed_term(**params: Any) -> dict[str, Any]:
+    return {"move": {"func": "JointPositionTerm", "params": {"scale": 0.5, **params}}}
+
+
+def delayed_env(num_envs: int = 2, first: int = 0, **params: Any) -> EmbodiedEnv:
+    cfg = cart_cfg(num_envs, {"actions": delayed_term(**params)}, max_episode_steps=LIMIT)
+    return EmbodiedEnv(replace(cfg, first_env_id=first))
+
+
+def targets_of(env: EmbodiedEnv, actions: list[float]) -> list[float]:
+    """Return the cart's target in environment 0 at each of the steps with these actions."""
+    seen = []
+    for action in actions:
+        env.action_manager.apply_action(torch.full((env.num_envs, 1), action))
+        seen.append(round(env.robot.get_qpos_target("arm")[0].item(), 5))
+    return seen
+
+
+def test_delayed_actions_arrive_in_their_order_after_the_initial_position() -> None:
+    env = delayed_env(delay=[2, 2])
+    env.reset(seed=1)
+    assert targets_of(env, [1.0, 2.0, 3.0, 4.0]) == [-0.2, -0.2, 0.3, 0.8]
+    env.reset(options={"reset_ids": [0]})
+    assert targets_of(env, [5.0, 6.0, 7.0]) == [-0.2, -0.2, 2.3]  # nothing of the last episode
+
+
+def test_delay_is_drawn_for_each_episode_and_environment() -> None:
+    env = delayed_env(40, delay=[0, 2])
+    lags = []
+    for seed in (1, 2):
+        env.reset(seed=seed)
+        for action in (1.0, 2.0, 3.0):
+            env.action_manager.apply_action(torch.full((40, 1), action))
+        # target = -0.2 + 0.5 (3 - lag)
+        lags.append((3 - (env.robot.get_qpos_target("arm")[:, 0] + 0.2) / 0.5).round())
+    assert [lag.unique().tolist() for lag in lags] == [[0, 1, 2]] * 2
+    assert not torch.equal(*lags)
+
+
+def moved(env: EmbodiedEnv, actions: Tensor) -> list[Tensor]:
+    return [env.step(action)[0]["robot", "qpos"].clone() for action in actions]
+
+
+def actions_of(steps: int, num_envs: int) -> Tensor:
+    return torch.rand(steps, num_envs, 1, generator=torch.Generator().manual_seed(0)) * 2 - 1
+
+
+def test_checkpoint_with_actions_on_their_way_continues_to_the_bit() -> None:
+    env, other = delayed_env(6, delay=[0, 3]), delayed_env(6, delay=[0, 3])
+    env.reset(seed=3)
+    env.elapsed_steps += torch.arange(6) % LIMIT
+    actions = actions_of(12, 6)
+    moved(env, actions[:5])
+    other.load_state_dict(thaw(freeze(env.state_dict())))
+    for one, two in zip(moved(env, actions[5:]), moved(other, actions[5:]), strict=True):
+        assert torch.equal(one, two)
+
+
+@needs_warp
+def test_delays_are_right_where_environments_are_chosen_by_mask() -> None:
+    seen: list[list[Tensor]] = []
+    for engine in ("warp", "batch"):
+        env = env_on(engine, warp_scenes.CART, 4, env={"actions": delayed_term(delay=[0, 2])}, max_episode_steps=LIMIT)
+        env.reset(seed=3)
+        env.elapsed_steps += torch.tensor([0, 1, 2, 2])
+        seen.append([])
+        for action in actions_of(2 * LIMIT, 4):
+            env.step(action)
+            seen[-1].append(env.robot.get_qpos_target("arm").clone())
+        env.close()
+    for one, two in zip(*seen, strict=True):
+        torch.testing.assert_close(one, two, atol=1e-6, rtol=0)
+
+
+def test_delay_below_zero_or_upside_down_is_one_line() -> None:
+    for delay, message in (([-1, 0], "greater than or equal to 0"), ([2, 1], r"must be \[lowest, highest\]")):
+        with pytest.raises(ConfigError, match=rf"env\.actions\.move\.params\.delay.*{message}"):
+            delayed_env(delay=delay)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from embodichain.lab.gym.envs import EmbodiedEnv
-from embodichain.lab.gym.envs.managers.measurements import Measurement, Recipe, deployed_as, measured, recipe_of
+from embodichain.lab.gym.envs.managers.measurements import Recipe, deployed_as, measured, recipe_of
 from tests.lab.scenes import cart_cfg
 
 
@@ -71,12 +71,6 @@ def test_recipe_is_given_the_parameters_with_their_defaults() -> None:
     env: Any = None
     assert recipe_of(env, term, {"joint": 3}) == Recipe([{"subtract": [3, 0.5]}])
     assert recipe_of(env, undescribed, {}) is None
-
-
-def test_recipes_follow_one_another() -> None:
-    one, other = (Measurement(name, "", lambda: torch.zeros(2, 1)) for name in "ab")
-    both = Recipe([{"measurement": "a"}], [one]).followed_by(Recipe([{"history": 2}], [other]))
-    assert both == Recipe([{"measurement": "a"}, {"history": 2}], [one, other])
 
 
 @measured("position of one joint, rad or m")

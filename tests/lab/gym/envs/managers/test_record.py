@@ -106,22 +106,6 @@ def test_cube_is_red_and_goal_is_green_where_they_are(push_cube: Any) -> None:
     assert green > 1.5 * max(red, blue)
 
 
-@needs_gl
-def test_red_is_nowhere_but_on_the_cube(push_cube: Any) -> None:
-    _, path, (cube, _) = push_cube
-    picture = frames(path)[-1].astype(int)
-    rows, columns = np.nonzero(picture[..., 0] > 1.8 * picture[..., 1:].max(axis=2) + 20)
-    corners = [cube.numpy() + 0.04 * np.array([x, y, z]) for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)]
-    # the cube may have turned about the vertical: its half diagonal is 1.42 half edges
-    us, vs = zip(*(project(corner) for corner in corners), strict=True)
-    slack = 0.42 * (max(us) - min(us)) / 2 + 3  # and 3 pixels for the codec
-    assert len(rows) > 20
-    assert columns.min() > min(us) - slack
-    assert columns.max() < max(us) + slack
-    assert rows.min() > min(vs) - slack
-    assert rows.max() < max(vs) + slack
-
-
 # --- when something is recorded ---
 
 
@@ -154,17 +138,6 @@ def test_video_ends_after_the_pictures_that_it_may_have_and_the_next_begins_anew
         assert imageio_ffmpeg.count_frames_and_secs(str(video))[0] == 3
         assert env.recorded().frames == 3
         assert env.recorded().seconds > 0.0
-    env.close()
-
-
-@needs_gl
-def test_video_has_250_images_unless_its_config_says_another_number(tmp_path: Path) -> None:
-    small: dict[str, Any] = {"resolution": [32, 16]}
-    env = cart_with(1, cam=recorder_cfg(**small), whole=recorder_cfg(name="whole", max_frames=None, **small))
-    env.reset()
-    env.start_recording(tmp_path, "a")
-    step(env, 255)
-    assert sorted(len(frames(video, 32, 16)) for video in env.stop_recording()) == [250, 256]
     env.close()
 
 
@@ -253,17 +226,6 @@ def test_closing_the_environment_finishes_the_video(tmp_path: Path) -> None:
     assert len(frames(tmp_path / "cam_a.mp4")) == 3
 
 
-@needs_gl
-def test_camera_has_sensible_values_of_its_own(tmp_path: Path) -> None:
-    env = cart_with(cam=EventCfg(record_camera_data, mode="interval", interval_step=1))
-    env.reset()
-    env.start_recording(tmp_path, "a")
-    step(env, 1)
-    (path,) = env.stop_recording()
-    env.close()
-    assert path == tmp_path / "camera_a.mp4"
-
-
 # --- when nothing can be recorded ---
 
 
@@ -319,23 +281,6 @@ def test_failing_encoder_is_one_warning_a_video_and_no_error(
     assert env.stop_recording() == [tmp_path / "cam_b.mp4"]  # the next one is another matter
     env.close()
     assert len(frames(tmp_path / "cam_b.mp4")) == 2
-
-
-@pytest.mark.parametrize("func", [record_camera_data, record_camera_data_async])
-def test_video_that_cannot_begin_is_one_warning_and_no_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], func: type
-) -> None:
-    monkeypatch.setattr(record, "Renderer", BlankRenderer)
-    (tmp_path / "file").write_text("", encoding="utf-8")
-    env = cart_with(cam=recorder_cfg(func, save_path="file"))
-    env.write_into(tmp_path)
-    env.reset()
-    env.start_recording(tmp_path, "a")
-    step(env, 3)
-    assert env.stop_recording() == []
-    env.close()
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"[WARNING] video {tmp_path}/file/cam_a.mp4 could not be written: ")
 
 
 def test_several_environments_stand_in_a_grid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

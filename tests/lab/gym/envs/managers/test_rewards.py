@@ -202,17 +202,6 @@ def test_reward_of_another_shape_names_its_term(env: EmbodiedEnv, returned: Any,
         manager.compute(NO_OBS, NO_ACTION, {})
 
 
-def test_key_that_is_not_there_names_its_term(env: EmbodiedEnv) -> None:
-    def mine(env: Any, obs: Any, action: Any, info: Any) -> Any:
-        return obs["robot", "qwel"].norm(dim=1)
-
-    manager = RewardManager({"bad": RewardCfg(mine)}, env)
-    obs, _ = env.reset()
-    with pytest.raises(KeyError, match="qwel") as caught:
-        manager.compute(obs, NO_ACTION, {})
-    assert caught.value.__notes__ == ["env.rewards.bad"]
-
-
 @pytest.mark.parametrize(
     ("write", "what"),
     [

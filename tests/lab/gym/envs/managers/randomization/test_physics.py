@@ -9,9 +9,12 @@ import torch
 from torch import Tensor
 
 from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs.tasks.rl.locomotion import LocomotionEnv
 from embodichain.lab.sim.objects.body_physics import BodyPhysics
 from embodichain.utils import ConfigError
 from tests.lab.gym.envs.managers.randomization.test_spatial import assert_fills
+from tests.lab.gym.envs.test_state import assert_goes_on
+from tests.lab.legs import GO2, legs_env
 from tests.lab.scenes import BOX, actions_for, cart_cfg, state
 
 N = 64
@@ -167,3 +170,234 @@ def test_run_is_the_same_whatever_the_number_of_envs_and_threads() -> None:
         runs.append(state(env)[:2])
     assert torch.equal(runs[0], runs[1])
     assert torch.equal(runs[0], runs[2])
+
+
+ROBOT = {"uid": "go2"}
+BASE, FEET = {"uid": "go2", "link_names": ["base"]}, {"uid": "go2", "link_names": [".*_foot"]}
+
+
+def event(func: str, mode: str = "reset", **params: Any) -> dict[str, Any]:
+    return {func: {"func": func, "mode": mode, "interval_step": 3, "params": params}}
+
+
+def legs_with(func: str, num_envs: int = N, mode: str = "reset", **params: Any) -> LocomotionEnv:
+    env = legs_env(num_envs, {"events": event(func, mode, **params)})
+    env.reset(seed=1)
+    return env
+
+
+def test_velocity_of_the_base_is_drawn_from_its_ranges() -> None:
+    ranges: dict[str, Any] = {
+        "velocity_range": [[0.1, -0.2, 0.0], [0.3, 0.2, 0.0]],
+        "angular_velocity_range": [[0, 0, -1], [0, 0, 2]],
+    }
+    base = legs_with("randomize_base_velocity", **ranges).robot.base
+    velocity = base.velocity()
+    assert_fills(velocity[:, :2], [0.1, -0.2], [0.3, 0.2])
+    assert_fills(velocity[:, 5:], [-1.0], [2.0])
+    assert not velocity[:, 2:5].any()
+
+
+def test_push_is_added_to_the_velocity_at_its_interval_alone() -> None:
+    still = legs_env(4)
+    pushed = legs_with("push_robot", 4, "interval", velocity_range=[[0.5, 0.0, 0.0], [1.0, 0.0, 0.0]])
+    still.reset(seed=1)
+    for step in range(1, 4):
+        for env in (still, pushed):
+            env.step(torch.zeros(4, 12))
+        difference = pushed.robot.base.velocity() - still.robot.base.velocity()
+        if step < 3:
+            assert not difference.any()
+    assert ((difference[:, 0] >= 0.5) & (difference[:, 0] < 1.0)).all()
+    assert not difference[:, 1:].any()
+    assert difference[:, 0].unique().numel() == 4
+    assert torch.equal(pushed.robot.get_qvel(), still.robot.get_qvel())
+
+
+def test_pose_of_the_base_is_drawn_around_the_present_one_and_at_rest() -> None:
+    ranges: dict[str, Any] = {
+        "position_range": [[-0.1, 0.0, 0.0], [0.1, 0.0, 0.2]],
+        "rotation_range": [[0, 0, -90], [0, 0, 90]],
+    }
+    base = legs_with("randomize_base_pose", **ranges).robot.base
+    start = float(legs_env(1).robot.base.get()[0, 2])
+    assert_fills(base.get()[:, :3:2], [-0.1, start], [0.1, start + 0.2])
+    assert_fills(base.heading()[:, None], [-torch.pi / 2], [torch.pi / 2])
+    torch.testing.assert_close(base.projected_gravity(), torch.tensor([[0.0, 0.0, -1.0]]).expand(N, 3))
+    assert not base.velocity().any()
+
+
+def test_joint_velocities_are_drawn_for_all_or_some() -> None:
+    qvel = legs_with("randomize_joint_velocity", qvel_range=[[-2.0], [3.0]]).robot.get_qvel()
+    assert_fills(qvel.flatten()[:, None], [-2.0], [3.0])
+    some = {"uid": "go2", "joint_names": [".*_calf_joint"]}
+    robot = legs_with("randomize_joint_velocity", qvel_range=[[1.0], [1.0]], entity_cfg=some).robot
+    calves = torch.tensor([name.endswith("calf_joint") for name in robot.joint_names])
+    assert torch.equal(robot.get_qvel(), calves.float().expand(N, 12))
+
+
+def test_masses_of_links_are_added_to_and_their_inertia_follows() -> None:
+    env = legs_with("randomize_link_mass", entity_cfg=BASE, mass_range=[-1.0, 3.0])
+    physics, model, backend = env.robot.link_physics, env.sim.model, env.sim.backend
+    bodies = physics.find(["base"], "")
+    initial = float(model.body_mass[bodies[0]])
+    mass = physics.get_mass(bodies)
+    assert_fills(mass, [initial - 1.0], [initial + 3.0])
+    inertia = backend.read_model("body_inertia")[:, bodies[0]].float()
+    expected = mass / initial * torch.tensor(model.body_inertia[bodies[0]], dtype=torch.float32)
+    torch.testing.assert_close(inertia, expected)
+    others = [body for body in physics.find(None, "") if body not in bodies]
+    assert torch.equal(physics.get_mass(others), physics.initial_mass(others).expand(N, -1))
+
+
+def test_heavier_base_presses_harder_on_the_feet() -> None:
+    env = legs_with("randomize_link_mass", 1, entity_cfg=BASE, mass_range=[4.0, 4.0])
+    for _ in range(49):
+        env.step(torch.zeros(1, 12))
+    force = float(env.sim.get_contact_sensor("feet").force[0, :, 2].sum())
+    assert force == pytest.approx(9.81 * (float(env.sim.model.body_mass.sum()) + 4.0), rel=0.03)
+
+
+def test_mass_can_be_drawn_itself_and_never_vanishes() -> None:
+    env = legs_with("randomize_link_mass", 2, entity_cfg=FEET, mass_range=[0.3, 0.3], relative=False)
+    physics = env.robot.link_physics
+    feet = physics.find([".*_foot"], "")
+    torch.testing.assert_close(physics.get_mass(feet), torch.full((2, 4), 0.3))
+    env = legs_with("randomize_link_mass", 2, entity_cfg=FEET, mass_range=[-9.0, -9.0])
+    physics = env.robot.link_physics
+    torch.testing.assert_close(physics.get_mass(feet), 1e-3 * physics.initial_mass(feet).expand(2, -1))
+
+
+def test_centre_of_mass_is_moved_from_the_models() -> None:
+    ranges = [[-0.05, 0.0, 0.0], [0.05, 0.0, 0.02]]
+    env = legs_with("randomize_link_center_of_mass", entity_cfg=BASE, com_pos_offset_range=ranges)
+    (body,) = env.robot.link_physics.find(["base"], "")
+    found = env.sim.backend.read_model("body_ipos")[:, body].float()
+    offset = found - torch.tensor(env.sim.model.body_ipos[body], dtype=torch.float32)
+    assert_fills(offset[:, ::2], [-0.05, 0.0], [0.05, 0.02])
+    torch.testing.assert_close(offset[:, 1], torch.zeros(N), atol=1e-6, rtol=0)
+
+
+def test_centre_of_mass_in_front_presses_on_the_front_feet() -> None:
+    ranges = [[0.1, 0.0, 0.0], [0.1, 0.0, 0.0]]
+    env = legs_with("randomize_link_center_of_mass", 1, entity_cfg=BASE, com_pos_offset_range=ranges)
+    same = legs_env(1)
+    same.reset(seed=1)
+    fronts = []
+    for each in (env, same):
+        for _ in range(40):
+            each.step(torch.zeros(1, 12))
+        force = each.sim.get_contact_sensor("feet").force[0, :, 2]
+        fronts.append(float(force[:2].sum() / force.sum()))
+    # 0.1 m of the wheelbase of some 0.47 m, times the base's share of the mass, 0.46.
+    assert fronts[0] - fronts[1] == pytest.approx(0.1 / 0.47 * 0.46, abs=0.05)
+
+
+def test_friction_of_links_is_one_for_all_their_shapes() -> None:
+    env = legs_with("randomize_link_friction", entity_cfg=FEET, friction_range=[0.2, 1.5])
+    physics = env.robot.link_physics
+    shapes = physics.shapes(physics.find([".*_foot"], ""))
+    assert len(shapes) == 4
+    friction = env.sim.backend.read_model("geom_friction")[:, shapes, 0].float()
+    assert_fills(friction[:, :1], [0.2], [1.5])
+    assert torch.equal(friction, friction[:, :1].expand(-1, 4))
+    env = legs_with("randomize_link_friction", 2, entity_cfg=FEET, friction_range=[0.1, 0.1], relative=True)
+    friction = env.sim.backend.read_model("geom_friction")[:, shapes, 0].float()
+    torch.testing.assert_close(friction, (physics.initial_friction(shapes) + 0.1).expand(2, -1))
+
+
+def test_strength_is_a_factor_of_limits_and_gains() -> None:
+    env = legs_with("randomize_motor_strength", entity_cfg=ROBOT, strength_range=[0.5, 1.5])
+    robot, model = env.robot, env.sim.model
+    strength = robot.drives.strength
+    assert_fills(strength.flatten()[:, None], [0.5], [1.5])
+    torch.testing.assert_close(robot.drives.read()["stiffness"], 35.0 * strength)
+    torch.testing.assert_close(robot.drives.read()["damping"], 0.6 * strength)
+    joints = [int(model.joint(f"go2/{name}").id) for name in robot.joint_names]
+    limits = env.sim.backend.read_model("jnt_actfrcrange")[:, joints].float()
+    torch.testing.assert_close(limits[..., 1], strength * torch.tensor(model.jnt_actfrcrange[joints, 1]).float())
+    torch.testing.assert_close(limits[..., 0], -limits[..., 1])
+    # Far from its target each motor gives its highest effort, in the engine as in the robot's own formula.
+    robot.set_qpos(robot.get_qpos() + 100.0)
+    torch.testing.assert_close(robot.get_qf(), limits[..., 1])
+    found = env.sim.backend.read("qfrc_actuator")[:, 6:]
+    torch.testing.assert_close(found, limits[..., 1], rtol=1e-5, atol=1e-4)
+
+
+def test_strength_of_some_motors_leaves_the_others_and_the_factors_of_the_gains() -> None:
+    calves = {"uid": "go2", "joint_names": ".*_calf_joint"}
+    gains: dict[str, Any] = {"entity_cfg": ROBOT, "stiffness_range": [2.0, 2.0]}
+    both = event("randomize_joint_drive", **gains) | event(
+        "randomize_motor_strength", entity_cfg=calves, strength_range=[0.5, 0.5]
+    )
+    env = legs_env(2, {"events": both})
+    env.reset(seed=1)
+    is_calf = torch.tensor([name.endswith("calf_joint") for name in env.robot.joint_names])
+    expected = torch.where(is_calf, 0.5, 1.0).expand(2, 12)
+    torch.testing.assert_close(env.robot.drives.strength, expected)
+    torch.testing.assert_close(env.robot.drives.read()["stiffness"], 70.0 * expected)
+
+
+SHIFT = [[-0.05] * 3, [0.05] * 3]
+ALL = (
+    event("push_robot", "interval")
+    | event("randomize_base_pose", rotation_range=[[0, 0, -180], [0, 0, 180]])
+    | event("randomize_base_velocity")
+    | event("randomize_joint_velocity", qvel_range=[[-1.0], [1.0]])
+    | event("randomize_link_mass", "interval", entity_cfg=BASE, mass_range=[-1.0, 3.0])
+    | event(
+        "randomize_link_center_of_mass", "interval", entity_cfg=BASE, com_pos_offset_range=[[-0.05] * 3, [0.05] * 3]
+    )
+    | event("randomize_link_friction", "interval", entity_cfg=FEET, friction_range=[0.2, 1.5])
+    | event("randomize_motor_strength", "interval", entity_cfg=ROBOT, strength_range=[0.8, 1.2])
+)
+
+
+def test_all_of_them_go_on_where_a_checkpoint_left_them() -> None:
+    assert_goes_on(lambda: legs_env(3, {"events": ALL}, max_episode_steps=9))
+
+
+def test_draws_do_not_depend_on_the_number_of_environments() -> None:
+    few, many = (legs_env(n, {"events": ALL}) for n in (2, 5))
+    for env in (few, many):
+        env.reset(seed=1)
+        for _ in range(4):
+            env.step(torch.zeros(env.num_envs, 12))
+    for name in ("body_mass", "body_ipos", "geom_friction", "jnt_actfrcrange"):
+        assert torch.equal(few.sim.backend.read_model(name), many.sim.backend.read_model(name)[:2])
+    assert torch.equal(few.sim.backend.qvel, many.sim.backend.qvel[:2])
+
+
+@pytest.mark.parametrize("func", ["push_robot", "randomize_base_velocity", "randomize_base_pose"])
+def test_fixed_base_is_an_error(func: str) -> None:
+    robot = GO2 | {"fix_base": True, "init_pos": [0.0, 0.0, 1.0]}
+    message = f"^{func}: the base of robot 'go2' is fixed; needed is robot.fix_base false"
+    with pytest.raises(ConfigError, match=message):
+        legs_env(1, {"events": event(func)}, robot=robot)
+
+
+@pytest.mark.parametrize(
+    ("term", "message"),
+    [
+        (
+            event("randomize_link_mass", entity_cfg={"uid": "go2", "link_names": ["trunk"]}, mass_range=[0, 1]),
+            "env.events.randomize_link_mass.params.entity_cfg.link_names: unknown link 'trunk'. Known: FL_calf, ",
+        ),
+        (
+            event("randomize_motor_strength", entity_cfg={"uid": "go2", "joint_names": "knee"}, strength_range=[1, 1]),
+            "env.events.randomize_motor_strength.params.entity_cfg.joint_names: unknown joint 'knee'. Known: FL_calf_",
+        ),
+        (
+            event("randomize_motor_strength", entity_cfg=ROBOT, strength_range=[0, 1]),
+            r"env.events.randomize_motor_strength.params.strength_range\[0\]: Input should be greater than 0, got 0",
+        ),
+        (
+            event("push_robot", velocity_range=[[1, 0, 0], [0, 0, 0]]),
+            "env.events.push_robot.params.velocity_range: must be .lowest, highest. of equal length",
+        ),
+    ],
+)
+def test_wrong_parameter_is_one_line(term: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{message}") as error:
+        legs_env(1, {"events": term})
+    assert "\n" not in str(error.value)

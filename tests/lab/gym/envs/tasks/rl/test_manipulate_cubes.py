@@ -15,7 +15,7 @@ from embodichain.lab.gym.envs.tasks.rl import ManipulateCubesEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.instructions import decode_instruction
 from embodichain.utils.utility import load_json
-from tests.lab.scenes import actions_for, env_of, state
+from tests.lab.scenes import env_of
 
 CONFIG = Path(__file__).resolve().parents[6] / "configs/agents/rl/manipulate_cubes/gym_config.json"
 DOWN = torch.tensor([[1.0, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, -1.0]])
@@ -101,16 +101,6 @@ def test_tool_that_stays_above_another_cube_has_failed_to_reach(env: ManipulateC
     aim(env, above(env, 2))
     assert stay(env, 4)[1] == [False, False]
     assert stay(env, 1) == ([False, False], [True, False])  # on its way to a push it may
-
-
-def test_tool_that_leaves_is_to_stay_anew(env: ManipulateCubesEnv) -> None:
-    ask(env, [REACH, REACH], [0, 0])
-    aim(env, above(env, 0))
-    stay(env, 4)
-    aim(env, above(env, 0) + torch.tensor([0.0, 0.03, 0.0]))
-    stay(env, 1)
-    aim(env, above(env, 0))
-    assert stay(env, 4)[0] == [False, False]
 
 
 def test_named_cube_that_is_far_enough_is_pushed(env: ManipulateCubesEnv) -> None:
@@ -259,25 +249,3 @@ def test_expert_needs_the_terms_that_it_acts_by() -> None:
     assert str(error.value) == (
         "env.actions: the scripted expert of ManipulateCubesRL acts by EefPositionTerm and GripperTerm, got QposTerm"
     )
-
-
-def test_finger_whose_contacts_are_not_sensed_is_a_problem_of_the_config() -> None:
-    data = load_json(CONFIG)
-    del data["robot"]["sense_contacts"]
-    with pytest.raises(ConfigError) as error:
-        env_of(data, 1)
-    assert str(error.value).splitlines() == [
-        f"robot.sense_contacts: 'gripper_finger{i}_link' is missing, whose grip ManipulateCubesEnv measures"
-        for i in (1, 2)
-    ]
-
-
-def test_run_is_the_same_at_any_number_of_environments() -> None:
-    envs = [make(4), make(2)]
-    for env in envs:
-        env.reset(seed=1)
-    for action in actions_for(envs[0], 6):
-        for env in envs:
-            env.step(action[: env.num_envs])
-    more, fewer = (state(env) for env in envs)
-    assert torch.equal(more[:2], fewer)

@@ -104,34 +104,12 @@ def test_single_cube_stands_around_the_middle_and_is_always_the_one_to_push() ->
     assert not metrics["disturbed"].any()
 
 
-def test_two_cubes_stand_on_either_side_of_the_middle() -> None:
-    env = make(8, colours=["blue", "red"], jitter=[0.0, 0.0])
-    env.reset(seed=1)
-    y = torch.stack([cube.pos[:, 1] for cube in env.cubes], dim=1).sort(dim=1).values
-    torch.testing.assert_close(y, torch.tensor([[-0.164 - 0.075, -0.164 + 0.075]] * 8), atol=1e-5, rtol=0)
-
-
 @pytest.mark.parametrize("colours", [[], ["pink"], ["red", "red"]])
 def test_wrong_colours_are_refused_in_one_line(colours: Any) -> None:
     with pytest.raises(ConfigError) as error:
         make(1, colours=colours)
     expected = "env.extensions.colours: must be one or several of red, green, blue, each once, got "
     assert str(error.value) == f"{expected}{colours!r}"
-
-
-@pytest.mark.parametrize("colours", ["red", [["red"]], None])
-def test_colours_that_are_no_list_of_texts_are_refused_in_one_line(colours: Any) -> None:
-    with pytest.raises(ConfigError, match=r"^env\.extensions\.colours(\[0\])?: Input should be a valid .*$"):
-        make(1, colours=colours)
-
-
-def test_members_of_a_group_get_the_same_scene_and_the_same_instruction() -> None:
-    env = make(4, group_size=2)
-    env.reset(seed=5)
-    positions = torch.stack([cube.pos for cube in env.cubes], dim=1)
-    assert torch.equal(positions[0], positions[1])
-    assert not torch.equal(positions[0], positions[2])
-    assert env.named[0] == env.named[1]
 
 
 @needs_gl

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.actions import EefPoseTerm
 from embodichain.lab.sim.math import matrix_from_euler
 from embodichain.utils import ConfigError
+from embodichain.utils.utility import load_json
 from tests.lab.originals import PUSH_CUBE
 from tests.lab.scenes import actions_for, cart_cfg, env_of
 
@@ -24,7 +26,7 @@ GYM["robot"]["drive_pros"] = {
 HALF = math.sqrt(0.5)
 
 
-def env_with(**params: Any) -> EmbodiedEnv:
+def pose_env(**params: Any) -> EmbodiedEnv:
     actions = {"tool": {"func": "EefPoseTerm", "params": params}}
     env = env_of({**GYM, "env": {**GYM["env"], "actions": actions}}, 2)
     env.reset(seed=1)
@@ -33,7 +35,7 @@ def env_with(**params: Any) -> EmbodiedEnv:
 
 @pytest.fixture(scope="module")
 def absolute() -> EmbodiedEnv:
-    return env_with(pose_dim=6)
+    return pose_env(pose_dim=6)
 
 
 def angle_between(a: Tensor, b: Tensor) -> Tensor:
@@ -106,7 +108,7 @@ def test_search_goes_on_from_step_to_step_towards_a_pose_far_away(absolute: Embo
 
 
 def test_quaternion_may_be_of_any_length() -> None:
-    env = env_with()
+    env = pose_env()
     assert env.action_manager.total_action_dim == 7
     assert env.single_action_space.high.tolist() == [math.inf] * 7
     seven = env.robot.compute_fk(env.robot.get_qpos("arm"), to_matrix=False)
@@ -117,7 +119,7 @@ def test_quaternion_may_be_of_any_length() -> None:
 
 
 def test_relative_action_shifts_and_turns_the_present_pose_about_the_fixed_axes() -> None:
-    env = env_with(pose_dim=6, relative=True, scale=0.05, rotation_scale=0.1)
+    env = pose_env(pose_dim=6, relative=True, scale=0.05, rotation_scale=0.1)
     assert env.single_action_space.high.tolist() == [1.0] * 6
     before = env.robot.get_eef_pose("arm")
     action = torch.tensor([[0.0] * 6, [1.0, 0.0, -0.5, 0.0, 0.0, 1.0]])
@@ -133,7 +135,7 @@ def test_relative_action_shifts_and_turns_the_present_pose_about_the_fixed_axes(
 
 
 def test_relative_quaternion_of_length_zero_is_no_turn() -> None:
-    env = env_with(relative=True, scale=0.05)
+    env = pose_env(relative=True, scale=0.05)
     targets = env.action_manager.process_action(torch.zeros(2, 7))
     torch.testing.assert_close(targets["qpos"], env.robot.get_qpos("arm"), atol=1e-3, rtol=0)
 
@@ -168,8 +170,8 @@ def test_targets_of_an_env_are_the_same_bits_whatever_the_number_of_envs(params:
 
 
 def test_command_is_the_scaled_pose_or_its_change() -> None:
-    (term,) = env_with(pose_dim=6, relative=True, scale=0.05, rotation_scale=0.1).action_manager.terms.values()
-    (other,) = env_with(pose_dim=7).action_manager.terms.values()
+    (term,) = pose_env(pose_dim=6, relative=True, scale=0.05, rotation_scale=0.1).action_manager.terms.values()
+    (other,) = pose_env(pose_dim=7).action_manager.terms.values()
     change, pose = term.command_map(), other.command_map()
     assert change is not None
     assert pose is not None
@@ -178,3 +180,82 @@ def test_command_is_the_scaled_pose_or_its_change() -> None:
     assert change.meaning == "change of the tool's pose: m; Euler angles about the fixed axes, rad"
     assert pose.names == ["x", "y", "z", "qw", "qx", "qy", "qz"]
     assert pose.meaning == "pose of the tool: m; quaternion"
+
+
+PLANE = Path(__file__).resolve().parents[5] / "configs/agents/rl/push_colored_cube/gym_config.json"
+
+
+def plane_env(**params: Any) -> EmbodiedEnv:
+    data = load_json(PLANE)
+    data["sensor"] = []
+    data["env"]["actions"]["plane"]["params"] |= params
+    return env_of(data, 2)
+
+
+def test_tool_moves_in_the_plane_by_scale_times_the_action_and_keeps_height_and_orientation() -> None:
+    env = plane_env()
+    env.reset(seed=1)
+    before = env.robot.get_eef_pose().clone()
+    for _ in range(4):
+        env.step(torch.tensor([[0.5, 1.0], [0.0, -1.0]]))
+    for _ in range(6):  # the drives follow
+        env.step(torch.zeros(2, 2))
+    after = env.robot.get_eef_pose()
+    # 4 steps of 0.02 m times (0.5, 1) and (0, -1)
+    expected = torch.tensor([[0.04, 0.08, 0.0], [0.0, -0.08, 0.0]])
+    torch.testing.assert_close(after[:, :3, 3] - before[:, :3, 3], expected, atol=3e-3, rtol=0)
+    torch.testing.assert_close(after[:, :3, :3], before[:, :3, :3], atol=0.01, rtol=0)
+
+
+def test_target_stays_within_its_bounds() -> None:
+    env = plane_env(high=[-0.57, 0.17])
+    env.reset(seed=1)
+    for _ in range(10):
+        env.step(torch.tensor([[1.0, 0.0], [1.0, 0.0]]))
+    # 0.2 m further would be beyond -0.57 m
+    torch.testing.assert_close(env.robot.get_eef_pose()[:, 0, 3], torch.full((2,), -0.57), atol=3e-3, rtol=0)
+
+
+def test_target_begins_an_episode_where_the_tool_is() -> None:
+    env = plane_env()
+    env.reset(seed=1)
+    for _ in range(5):
+        env.step(torch.ones(2, 2))
+    env.reset()
+    start = env.robot.get_eef_pose().clone()
+    env.step(torch.zeros(2, 2))
+    torch.testing.assert_close(env.robot.get_eef_pose()[:, :2, 3], start[:, :2, 3], atol=3e-3, rtol=0)
+
+
+def test_bounds_without_room_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"params\.low: must be below 'high'"):
+        plane_env(low=[-0.5, 0.0], high=[-0.5, 0.1])
+
+
+def test_a_robot_is_told_the_change_of_the_tools_place() -> None:
+    (term,) = plane_env(scale=0.05).action_manager.terms.values()
+    found = term.command_map()
+    assert found is not None
+    assert (found.names, found.meaning) == (["x", "y"], "change of the tool's target: m")
+    assert (found.offset + found.factor * torch.tensor([1.0, -2.0])).tolist() == pytest.approx([0.05, -0.1])
+
+
+def space_env(**params: Any) -> EmbodiedEnv:
+    data = load_json(PLANE.parents[1] / "manipulate_cubes/gym_config.json") | {"sensor": []}
+    data["env"]["actions"]["tool"]["params"] |= params
+    return env_of(data, 2)
+
+
+def test_tool_moves_in_space_by_scale_times_the_action_and_keeps_its_orientation() -> None:
+    env = space_env()
+    env.reset(seed=1)
+    before = env.robot.get_eef_pose().clone()
+    for _ in range(3):
+        env.step(torch.tensor([[0.5, 1.0, 0.0, 1.0], [0.0, -1.0, -1.0, 1.0]]))
+    for _ in range(6):  # the drives follow
+        env.step(torch.tensor([[0.0, 0.0, 0.0, 1.0]] * 2))
+    after = env.robot.get_eef_pose()
+    # 3 steps of 0.03 m times (0.5, 1, 0) and (0, -1, -1)
+    expected = torch.tensor([[0.045, 0.09, 0.0], [0.0, -0.09, -0.09]])
+    torch.testing.assert_close(after[:, :3, 3] - before[:, :3, 3], expected, atol=3e-3, rtol=0)
+    torch.testing.assert_close(after[:, :3, :3], before[:, :3, :3], atol=0.01, rtol=0)
