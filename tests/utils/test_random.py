@@ -84,16 +84,6 @@ def test_draws_belong_to_the_global_env_id() -> None:
     assert torch.equal(draw(begun(8))[4:], draw(begun(4, first_id=4)))
 
 
-def test_envs_that_share_a_stream_id_share_all_draws() -> None:
-    random = CounterRandom(1, 4)
-    random.stream_ids.copy_(torch.tensor([0, 0, 1, 1]))
-    random.next_episode(torch.arange(4))
-    values = draw(random)
-    assert torch.equal(values[0], values[1])
-    assert torch.equal(values[2], values[3])
-    assert not torch.equal(values[0], values[2])
-
-
 def grouped(num_envs: int, group_size: int, first_id: int = 0) -> CounterRandom:
     random = CounterRandom(1, num_envs, first_id=first_id, group_size=group_size)
     random.next_episode(torch.arange(num_envs))
@@ -107,10 +97,6 @@ def test_members_of_a_group_share_all_draws_and_groups_do_not() -> None:
     # group g draws as environment g does where each is alone; groups are global, as ids are
     assert torch.equal(values[[0, 3]], draw(begun(2)))
     assert torch.equal(draw(grouped(3, group_size=3, first_id=3)), values[3:])
-
-
-def test_groups_of_one_draw_as_without_groups() -> None:
-    assert torch.equal(draw(grouped(4, group_size=1)), draw(begun(4)))
 
 
 def test_members_whose_numbers_of_episodes_differ_are_aligned_at_the_largest() -> None:
@@ -211,15 +197,6 @@ def test_draws_outside_all_streams_are_not_remembered() -> None:
     assert not random._lanes._starts
 
 
-def test_reseeding_starts_before_the_first_episode_again() -> None:
-    random = begun(2)
-    first = draw(random)
-    random.next_episode(torch.arange(2))
-    random.reseed(1)
-    random.next_episode(torch.arange(2))
-    assert torch.equal(draw(random), first)
-
-
 @pytest.mark.parametrize("num_envs", [1, 2, 3])
 def test_enumerated_episodes_are_the_same_set_for_any_number_of_envs(num_envs: int) -> None:
     random = begun(num_envs, enumerate_episodes=True)
@@ -230,13 +207,6 @@ def test_enumerated_episodes_are_the_same_set_for_any_number_of_envs(num_envs: i
     # Episode e of the list is episode e of a single environment.
     single = begun(6, enumerate_episodes=True)
     assert torch.equal(torch.cat(seen), draw(single, size=1))
-
-
-def test_reseeding_without_enumeration_restores_the_env_ids() -> None:
-    random = begun(2, enumerate_episodes=True)
-    random.reseed(1)
-    random.next_episode(torch.arange(2))
-    assert torch.equal(draw(random), draw(begun(2)))
 
 
 def test_normal_numbers_have_the_moments_of_their_law() -> None:

@@ -90,7 +90,6 @@ class SimulationManager:
         _, self.device = parse_sim_device(cfg.sim_device)
         self._builder = SceneBuilder(cfg)
         self._scene_file: str | None = None
-        self._has_forces = False
         self._softened: dict[str, str] = {}
         self._cfgs: list[EntityCfg] = []
         self._backend: Backend | None = None
@@ -172,15 +171,14 @@ class SimulationManager:
         self._check_unbuilt()
         self._builder.add_terrain(cfg)
 
-    def use_scene_file(self, name: str, external_forces: bool = False) -> None:
+    def use_scene_file(self, name: str) -> None:
         """Simulate the scene of an MJCF file as it is; only cameras can be added (before :meth:`build`).
 
         Args:
             name: a path, or ``gymnasium/<file>``. The length of a substep, gravity and solver are the file's, too.
-            external_forces: whether ``backend.read_last("cfrc_ext")`` can be asked, which takes some of the speed.
         """
         self._check_unbuilt()
-        self._scene_file, self._has_forces = name, external_forces
+        self._scene_file = name
 
     def add_light(self, cfg: LightCfg) -> None:
         """Add a light; the first replaces the default light (before :meth:`build`)."""
@@ -212,7 +210,7 @@ class SimulationManager:
         """
         self._check_unbuilt()
         file = self._scene_file
-        scene = self._builder.compile() if file is None else compile_scene_file(file, self._has_forces)
+        scene = self._builder.compile() if file is None else compile_scene_file(file)
         backend = make_backend(
             scene.model, scene.visual_model, self.num_envs, self.cfg.num_threads, self.cfg.sim_device
         )
@@ -224,8 +222,6 @@ class SimulationManager:
         if scene.terrain is not None:
             self.terrain = Terrain(scene.terrain, self.num_envs, self.device)
         self._appearance = Appearance(scene.visual_model, self.num_envs)
-        if self._has_forces:
-            backend.compute_external_forces()
         if file is not None:
             names = [scene.model.body(body).name for body in range(1, scene.model.nbody)]
             self._bodies = {name: SceneBody(name, backend) for name in names if name}

@@ -15,12 +15,10 @@ from embodichain.lab.sim.math import (
     matrix_from_quat,
     pose_from_pos_matrix,
     pose_from_pos_quat,
-    pose_from_row,
     quat_from_euler,
     quat_from_matrix,
     quat_mul,
     rotation_vector,
-    row_from_pose,
 )
 
 HALF = math.sqrt(0.5)
@@ -92,14 +90,6 @@ def test_half_turns_have_exact_quaternions(axis: int) -> None:
     torch.testing.assert_close(quat_from_matrix(matrix).abs(), expected)
 
 
-def test_any_number_of_batch_dimensions_is_kept() -> None:
-    euler = torch.zeros(2, 3, 3)
-    assert quat_from_euler(euler).shape == (2, 3, 4)
-    assert matrix_from_euler(euler).shape == (2, 3, 3, 3)
-    assert quat_from_matrix(torch.eye(3).expand(2, 3, 3, 3)).shape == (2, 3, 4)
-    assert pose_from_pos_matrix(torch.zeros(2, 5, 3), torch.eye(3).expand(2, 5, 3, 3)).shape == (2, 5, 4, 4)
-
-
 def test_double_precision_stays_double_precision() -> None:
     quat = random_quats(10).double()
     quat = quat / quat.norm(dim=1, keepdim=True)
@@ -123,11 +113,6 @@ def test_rotation_vector_is_the_axis_times_the_angle() -> None:
         quat = torch.cat((torch.tensor([math.cos(angle / 2)]), math.sin(angle / 2) * axis))
         vector = rotation_vector(matrix_from_quat(quat[None]))
         torch.testing.assert_close(vector[0], angle * axis, atol=2e-6, rtol=1e-4)
-
-
-def test_rows_and_poses_are_two_forms_of_one() -> None:
-    row = torch.tensor([[1.0, 2.0, 3.0, 0.6, 0.0, 0.8, 0.0]])
-    torch.testing.assert_close(row_from_pose(pose_from_row(row)), row)
 
 
 def test_camera_looks_at_its_target_with_up_upwards() -> None:

@@ -37,7 +37,7 @@ class SceneEnv(EmbodiedEnv):
     base_entries: ClassVar[tuple[str, ...]] = ("qpos", "qvel")
     added_uids = ()
     derived_fields: ClassVar[tuple[str, ...]] = ()
-    """Fields of MuJoCo's data that the task reads in :attr:`derived`: ``xpos``, ``cfrc_ext``, ..."""
+    """Fields of MuJoCo's data that the task reads in :attr:`derived`: ``xpos``, ``cvel``, ..."""
     derived: dict[str, Tensor]
     """``derived_fields`` as MuJoCo's ``mj_step`` leaves them, one substep older than ``qpos``; [N, ...] float64 each.
     For the present state, which takes another pass of the engine, there is ``self.sim.backend.read(name)``."""
@@ -98,7 +98,7 @@ class SceneEnv(EmbodiedEnv):
     def _setup_robot(self) -> None:
         if self.cfg.scene is None:
             raise ConfigError("scene: required, but missing: the MJCF file of the whole scene")
-        self.sim.use_scene_file(self.cfg.scene, "cfrc_ext" in self.derived_fields)
+        self.sim.use_scene_file(self.cfg.scene)
 
     @override
     def _take_robot(self) -> None:

@@ -16,8 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embodichain.utils import ConfigError
-
 Columns = slice | Tensor
 """Columns of a state tensor: a slice where they are neighbours, else int64 indices."""
 Index = int | slice | list[int] | tuple[int | slice | list[int], ...]
@@ -97,14 +95,6 @@ class Backend(ABC):
     def read_last_exact(self, name: str) -> Tensor:
         """Return the result of :meth:`read_last` as float64; see :meth:`read_exact`."""
         return self.read_last(name).double()
-
-    def compute_external_forces(self) -> None:
-        """Let :meth:`read_last` have ``cfrc_ext``, the contact forces on bodies, from now on; the model has the sensor.
-
-        Raises:
-            ConfigError: the engine does not compute them.
-        """
-        raise ConfigError("sim_device: contact forces on bodies ('cfrc_ext') are computed by the engine 'cpu' alone")
 
     @abstractmethod
     def refresh(self, env_ids: Tensor) -> None:

@@ -71,11 +71,7 @@ class Assembly:
 
 
 def assemble(cfg: ArticulationCfg, place: str) -> Assembly:
-    """Load the parts of an articulation and put them together.
-
-    Raises:
-        ConfigError: a part does not exist or cannot be read, or its parent part is missing.
-    """
+    """Load the parts of an articulation and put them together."""
     components = _components(cfg, place)
     result = Assembly(mujoco.MjSpec())
     for kind, component in components.items():
@@ -163,9 +159,6 @@ def place_base(scene: mujoco.MjSpec, built: Assembly, cfg: ArticulationCfg, plac
 
     A free base starts at ``init_pos``; where that is the origin, at its position in the file. ``init_rot`` turns it
     from its orientation in the file.
-
-    Raises:
-        ConfigError: a free base has several roots, or joints.
     """
     pos = np.array(cfg.init_pos)
     if cfg.fix_base:

@@ -1,4 +1,4 @@
-"""Position drives on the joints of articulations: force = stiffness (target - q) - damping qd."""
+"""Drives, collisions and contact sensors of articulations. A drive's force = stiffness (target - q) - damping qd."""
 
 from __future__ import annotations
 
@@ -19,16 +19,19 @@ def match_names(patterns: Iterable[str], names: Sequence[str], place: str, kind:
     """Return the names that any pattern (a name, or a regular expression for all of it) matches, in their order.
 
     The joints of a UR arm answer to their aliases, too, where a pattern says ``JOINT``: ``.*1.*`` means names alone.
-
-    Raises:
-        ConfigError: a pattern matches nothing, or is no regular expression.
+    A ConfigError where a pattern matches nothing, or is no regular expression.
     """
     aliases = joint_aliases(names) if kind == "joint" else {}
     found: set[str] = set()
     for pattern in patterns:
         try:
             meant = aliases if "JOINT" in pattern else {}
-            matches = [name for name in names if _answers(name, pattern) or _answers(meant.get(name, name), pattern)]
+            matches = [
+                name
+                for name in names
+                for called in (name, meant.get(name, name))
+                if called == pattern or re.fullmatch(pattern, called) is not None
+            ]
         except re.error as error:
             raise ConfigError(f"{place}: '{pattern}' is no regular expression: {error}") from error
         if not matches:
@@ -37,16 +40,8 @@ def match_names(patterns: Iterable[str], names: Sequence[str], place: str, kind:
     return [name for name in names if name in found]
 
 
-def _answers(name: str, pattern: str) -> bool:
-    return name == pattern or re.fullmatch(pattern, name) is not None
-
-
 def match_driven(patterns: Iterable[str], names: Sequence[str], undriven: Container[str], place: str) -> list[str]:
-    """Return the joints that any pattern matches and that have a drive, in their order.
-
-    Raises:
-        ConfigError: a pattern matches nothing, or only joints that cannot be driven.
-    """
+    """Return the joints that any pattern matches and that have a drive, in their order; ConfigError where none has."""
     found: set[str] = set()
     for pattern in patterns:
         matches = match_names([pattern], names, place)
@@ -71,9 +66,6 @@ def set_drives(
     Args:
         joints: short name -> name in the spec.
         undriven: short names of the joints without a drive.
-
-    Raises:
-        ConfigError: a gain is given for a joint that is not there or cannot be driven.
     """
     stiffness, damping, effort, friction, armature = (
         per_joint(drive, key, list(joints), undriven, place)
@@ -97,11 +89,7 @@ def set_drives(
 def per_joint(
     drive: JointDrivePropertiesCfg, key: str, joints: Sequence[str], undriven: Container[str], place: str
 ) -> dict[str, Any]:
-    """Return a number of the drives by joint; joints that the config does not name have the default.
-
-    Raises:
-        ConfigError: a number is given for a joint that is not there or cannot be driven.
-    """
+    """Return a number of the drives by joint; joints that the config does not name have the default."""
     value, default = getattr(drive, key), getattr(JointDrivePropertiesCfg(), key)
     if not isinstance(value, dict):
         return dict.fromkeys(joints, value)
@@ -165,9 +153,6 @@ def limit_collisions(spec: mujoco.MjSpec, links: Mapping[str, str], patterns: Se
     Args:
         links: short name -> name in the spec.
         patterns: names or regular expressions of links that have collision shapes, or of such shapes.
-
-    Raises:
-        ConfigError: a pattern matches neither, or is no regular expression.
     """
     touching = [geom for geom in spec.geoms if geom.contype or geom.conaffinity]
     short = {full: name for name, full in links.items()}
@@ -205,14 +190,16 @@ def sense_links(
 
     Returns:
         The links, and the first sensor's name.
-
-    Raises:
-        ConfigError: a pattern matches neither a link nor a collision shape.
     """
     geoms = (geom.name for geom in spec.geoms if geom.name.startswith(prefix) and geom.contype)
     shapes = {name.removeprefix(prefix): name for name in geoms}
-    names = _match(patterns, list(links), list(shapes), place)
-    if silent := [name for name in names if name in links and not _collides(spec.body(links[name]))]:
+    found: set[str] = set()
+    for pattern in patterns:  # shapes count where there is no link
+        matches = match_names([pattern], [*links, *shapes], place, "link")
+        found.update([name for name in matches if name in links] or matches)
+    names = [name for name in (*links, *shapes) if name in found]
+    touching = {geom.parent.name for geom in spec.geoms if geom.contype or geom.conaffinity}
+    if silent := [name for name in names if name in links and links[name] not in touching]:
         logger.log_warning(
             f"{place}: no collision shape, so that nothing is sensed there: {', '.join(silent)} (a robot's "
             "collision_links name the links that keep theirs)"
@@ -220,23 +207,10 @@ def sense_links(
     for kind in ("force", "pos", "vel"):
         for name in names:
             sensor = spec.add_sensor(name=f"{uid}/{kind}/{name}", objname=links.get(name) or shapes[name])
-            sensor.objtype = _OBJECT.mjOBJ_XBODY if name in links else _OBJECT.mjOBJ_GEOM
-            if kind != "force":
+            body = _OBJECT.mjOBJ_BODY if kind == "force" else _OBJECT.mjOBJ_XBODY
+            sensor.objtype = body if name in links else _OBJECT.mjOBJ_GEOM
+            if kind == "force":
+                sense_net_force(sensor)
+            else:
                 sensor.type = _FRAME_SENSORS[kind]
-                continue
-            sense_net_force(sensor)
-            sensor.objtype = _OBJECT.mjOBJ_BODY if name in links else _OBJECT.mjOBJ_GEOM
     return names, f"{uid}/force/{names[0]}"
-
-
-def _collides(body: mujoco.MjsBody) -> bool:
-    return any(geom.contype or geom.conaffinity for geom in body.geoms)
-
-
-def _match(patterns: Iterable[str], links: list[str], shapes: list[str], place: str) -> list[str]:
-    """Return the links that patterns match, and shapes for patterns without a link, in order."""
-    found: set[str] = set()
-    for pattern in patterns:
-        matches = match_names([pattern], [*links, *shapes], place, "link")
-        found.update([name for name in matches if name in links] or matches)
-    return [name for name in (*links, *shapes) if name in found]

@@ -21,7 +21,6 @@ from embodichain.lab.sim.cfg import RigidObjectCfg
 from embodichain.lab.sim.model.checks import MENAGERIE
 from embodichain.utils import ConfigError
 from embodichain.utils.doors import install_extra
-from embodichain.utils.errors import nearest
 
 MESH_FORMATS = (".obj", ".stl", ".msh")
 """Formats of meshes that can be read."""
@@ -78,11 +77,12 @@ def load_model(name: str, place: str) -> ModelFile:
         raise ConfigError(f"{place}: {error}") from error
     except ConfigError:
         raise
-    except RecursionError:
-        raise ConfigError(f"{place}: cannot read '{name}': nested too deeply") from None
-    except (LookupError, ValueError, ElementTree.ParseError) as error:  # a LookupError for an encoding that is none
+    except (LookupError, RecursionError, ValueError, ElementTree.ParseError) as error:  # LookupError: an encoding
         raise ConfigError(f"{place}: cannot read '{name}': {' '.join(str(error).split())}") from error
-    _check_meshes(spec, place)
+    folder = Path(spec.modelfiledir) / spec.meshdir
+    for mesh in spec.meshes:
+        if mesh.file and mesh.file not in spec.assets and not (file := folder / mesh.file).is_file():
+            raise ConfigError(f"{place}: mesh '{file}' is not there")
     model = ModelFile(spec, unseen=unseen, warnings=heard)
     for number, joint in enumerate(spec.joints):
         joint.name = joint.name or f"joint{number}"
@@ -114,7 +114,10 @@ def load_model(name: str, place: str) -> ModelFile:
     if spec.compiler.inertiafromgeom == mujoco.mjtInertiaFromGeom.mjINERTIAFROMGEOM_TRUE:
         _fix_inertia(spec, compiled)
     _take_surroundings(spec)
-    _hide_collisions(spec)
+    touching = [geom for geom in spec.geoms if geom.contype or geom.conaffinity]
+    if len(touching) < len(list(spec.geoms)):
+        for geom in touching:
+            geom.group = 3  # not rendered, where other shapes are visible
     if start is not None:
         model.start = start
     elif compiled.nbody > 1:
@@ -167,7 +170,7 @@ def _urdf_text(path: Path, place: str, unseen: list[str]) -> str:
                 name = mesh.get("filename", "")
                 file = _find_mesh(name, path.parent)
                 if file is None:
-                    missing.append(f"mesh '{name}' ({where}) is not there.{_nearest_file(name, path.parent)}")
+                    missing.append(f"mesh '{name}' ({where}) is not there")
                 elif file.suffix.lower() in MESH_FORMATS:
                     mesh.set("filename", str(file))
                 elif kind == "visual":
@@ -201,21 +204,6 @@ def _find_mesh(name: str, folder: Path) -> Path | None:
             if candidate.is_file():
                 return candidate
     return None
-
-
-def _nearest_file(name: str, folder: Path) -> str:
-    """Return the nearest name among the meshes in the given folder and its sibling folders."""
-    wanted = Path(name.partition("://")[2] or name)
-    meant = folder / wanted.parent
-    files = (meant if meant.is_dir() else folder).rglob("*")
-    return nearest(wanted.name, sorted({file.name for file in files if file.suffix.lower() in MESH_FORMATS}))
-
-
-def _check_meshes(spec: mujoco.MjSpec, place: str) -> None:
-    folder = Path(spec.modelfiledir) / spec.meshdir
-    for mesh in spec.meshes:
-        if mesh.file and mesh.file not in spec.assets and not (file := folder / mesh.file).is_file():
-            raise ConfigError(f"{place}: mesh '{file}' is not there.{_nearest_file(mesh.file, folder)}")
 
 
 def _check_finite(model: mujoco.MjModel, place: str) -> None:
@@ -291,14 +279,6 @@ def _take_surroundings(spec: mujoco.MjSpec) -> None:
             spec.delete(pair)
     for geom in planes:
         spec.delete(geom)
-
-
-def _hide_collisions(spec: mujoco.MjSpec) -> None:
-    """Put collision shapes into group 3, which is not rendered, where other shapes are visible."""
-    touching = [geom for geom in spec.geoms if geom.contype or geom.conaffinity]
-    if len(touching) < len(list(spec.geoms)):
-        for geom in touching:
-            geom.group = 3
 
 
 @contextmanager

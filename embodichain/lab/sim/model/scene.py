@@ -16,7 +16,6 @@ import numpy as np
 
 from embodichain.lab.sim.cfg import (
     ArticulationCfg,
-    ConstraintSolverCfg,
     EmissionLightCfg,
     LightCfg,
     MarkerCfg,
@@ -54,6 +53,9 @@ from embodichain.utils.errors import nearest, placed, unknown_name
 
 RENDER_CAMERA = "render"
 """The camera that the ray tracer moves."""
+GYMNASIUM = "gymnasium/"
+"""Prefix of the names of the scenes in the package gymnasium, for its MuJoCo tasks."""
+_LARGEST_IMAGE = (1920, 1080)
 
 # Collision bits: objects touch everything; robots and articulations touch each other, but nothing of their own kind.
 _OBJECT_BITS = {"contype": 1, "conaffinity": 7}
@@ -62,6 +64,7 @@ _ARTICULATION_BITS = {"contype": 4, "conaffinity": 3}
 _NO_BITS = {"contype": 0, "conaffinity": 0}
 
 _GEOM = mujoco.mjtGeom
+_CONES = {"pyramidal": mujoco.mjtCone.mjCONE_PYRAMIDAL, "elliptic": mujoco.mjtCone.mjCONE_ELLIPTIC}
 
 
 @dataclass
@@ -106,7 +109,14 @@ class SceneBuilder:
         self._spec.option.gravity = np.array(cfg.gravity)
         # Implicit in the joint velocities, so that stiff drives are stable at the substeps of robot learning.
         self._spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
-        _set_solver(self._spec.option, cfg.solver)
+        solver = cfg.solver
+        self._spec.option.cone = _CONES[solver.cone]
+        self._spec.option.iterations, self._spec.option.ls_iterations = solver.iterations, solver.ls_iterations
+        self._spec.option.tolerance = solver.tolerance
+        if not solver.warm_start:
+            self._spec.option.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_WARMSTART)
+        if not solver.islands:
+            self._spec.option.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_ISLAND)
         self._uids: set[str] = set()
         self.joints: dict[str, dict[str, str]] = {}
         self.links: dict[str, dict[str, str]] = {}
@@ -115,7 +125,7 @@ class SceneBuilder:
         self.sensed_links: dict[str, tuple[list[str], str]] = {}
         self._variants: dict[str, list[MeshVariant]] = {}
         self._init_qpos: dict[str, float] = {}
-        self._damping: list[tuple[str, RigidObjectCfg]] = []
+        self._damping: list[RigidObjectCfg] = []
         self._acceleration_drives: list[str] = []
         self._ignored: list[str] = []
         self._warnings: list[str] = []
@@ -124,11 +134,7 @@ class SceneBuilder:
         _set_bits(self._spec.geom("ground"), _OBJECT_BITS)
 
     def add_rigid_object(self, cfg: RigidObjectCfg) -> None:
-        """Add a rigid body.
-
-        Raises:
-            ConfigError: the uid is taken, the mesh file is missing, or a plane is not static.
-        """
+        """Add a rigid body."""
         self.claim(cfg.uid)
         if isinstance(cfg.shape, PlaneCfg):
             with placed(f"rigid object '{cfg.uid}': "):
@@ -136,21 +142,25 @@ class SceneBuilder:
         body = self._add_body(cfg, mocap=cfg.body_type == "kinematic")
         if cfg.body_type == "dynamic":
             body.add_joint(name=cfg.uid, type=mujoco.mjtJoint.mjJNT_FREE)
-            self._damping.append((cfg.uid, cfg))
+            self._damping.append(cfg)
         geom = self._add_shape(body, cfg.shape, f"rigid object '{cfg.uid}'")
         geom.name = cfg.uid
         set_mass(geom, cfg)
         _finish_geom(geom, cfg)
         if cfg.sense_contacts:
             self._sense_contacts(cfg.uid, cfg.uid)
-        self._ignored += [f"{cfg.uid}.attrs.{name}" for name in _without_counterpart(cfg)]
+        attrs = cfg.attrs
+        ignored = [f.name for f in fields(attrs) if f.default is None and getattr(attrs, f.name) is not None]
+        ignored += ["static_friction"] if attrs.static_friction != attrs.dynamic_friction else []
+        ignored += ["restitution"] if attrs.restitution else []
+        self._ignored += [f"{cfg.uid}.attrs.{name}" for name in ignored]
 
     def vary_inertia(self, uid: str) -> None:
         """Let a rigid body's centre of mass and principal axes differ between environments."""
         self._spec.body(uid).simple = 0
 
     def add_mesh_variants(self, cfg: RigidObjectCfg, paths: Sequence[Path]) -> None:
-        """Give a rigid body further meshes to choose from in each environment; ConfigError where one cannot be read."""
+        """Give a rigid body further meshes to choose from in each environment."""
         self.vary_inertia(cfg.uid)
         body = self._spec.body(cfg.uid)
         variants = [measure_mesh(cfg, path) for path in [Path(cast(MeshCfg, cfg.shape).fpath), *paths]]
@@ -174,9 +184,6 @@ class SceneBuilder:
 
         Args:
             place: its config's place, for messages; empty: its kind and uid.
-
-        Raises:
-            ConfigError: the uid is taken, or an asset, joint or link of the config does not exist.
         """
         self.claim(cfg.uid)
         place = place or (f"robot '{cfg.uid}'" if isinstance(cfg, RobotCfg) else f"articulation '{cfg.uid}'")
@@ -212,9 +219,6 @@ class SceneBuilder:
 
         Args:
             place: sensor config's place, for messages; empty: its uid.
-
-        Raises:
-            ConfigError: the uid is taken, or a link does not exist.
         """
         self.claim(uid)
         place = place or f"sensor '{uid}'"
@@ -229,7 +233,7 @@ class SceneBuilder:
         lay_terrain(self._spec, self._terrain)
 
     def add_light(self, cfg: LightCfg) -> None:
-        """Add a light; the first replaces the default sun. ConfigError where the uid is taken."""
+        """Add a light; the first replaces the default sun."""
         self.claim(cfg.uid)
         add_light(self._spec, cfg)
 
@@ -271,11 +275,7 @@ class SceneBuilder:
         sense_net_force(sensor)
 
     def compile(self) -> CompiledScene:
-        """Compile the model; keys without a counterpart in MuJoCo are listed in one warning.
-
-        Raises:
-            ConfigError: MuJoCo refuses the scene.
-        """
+        """Compile the model; keys without a counterpart in MuJoCo are listed in one warning."""
         self._spec.add_key(name="init")
         # The ray tracer needs a camera in its model; its pose and lens are set for every image.
         camera = self._spec.worldbody.add_camera(name=RENDER_CAMERA)
@@ -288,8 +288,10 @@ class SceneBuilder:
                 model = self._spec.compile()
         except ValueError as error:
             raise ConfigError(f"the scene cannot be compiled: {error}") from error
-        for name, cfg in self._damping:
-            _damp_free_body(model, name, cfg)
+        for cfg in self._damping:  # force = rate * mass * velocity, likewise for the torque
+            body, dof = int(model.joint(cfg.uid).bodyid[0]), int(model.joint(cfg.uid).dofadr[0])
+            model.dof_damping[dof : dof + 3] = cfg.attrs.linear_damping * model.body_mass[body]
+            model.dof_damping[dof + 3 : dof + 6] = cfg.attrs.angular_damping * model.body_inertia[body]
         for name in self._acceleration_drives:
             scale_drive_by_inertia(model, name)
         write_keyframe(model, self._init_qpos)
@@ -338,16 +340,6 @@ class SceneBuilder:
                 return body.add_geom(type=_GEOM.mjGEOM_MESH, meshname=body.name)
 
 
-def _set_solver(option: mujoco.MjOption, cfg: ConstraintSolverCfg) -> None:
-    cones = {"pyramidal": mujoco.mjtCone.mjCONE_PYRAMIDAL, "elliptic": mujoco.mjtCone.mjCONE_ELLIPTIC}
-    option.cone = cones[cfg.cone]
-    option.iterations, option.ls_iterations, option.tolerance = cfg.iterations, cfg.ls_iterations, cfg.tolerance
-    if not cfg.warm_start:
-        option.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_WARMSTART)
-    if not cfg.islands:
-        option.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_ISLAND)
-
-
 def _finish_geom(geom: mujoco.MjsGeom, cfg: RigidObjectCfg) -> None:
     geom.rgba = np.array(cfg.rgba)
     geom.friction = np.array([cfg.attrs.dynamic_friction, 0.005, 0.0001])
@@ -359,35 +351,12 @@ def _set_bits(geom: mujoco.MjsGeom, bits: Mapping[str, int]) -> None:
     geom.contype, geom.conaffinity = bits["contype"], bits["conaffinity"]
 
 
-def _without_counterpart(cfg: RigidObjectCfg) -> list[str]:
-    attrs = cfg.attrs
-    optional = [f.name for f in fields(attrs) if f.default is None]
-    names = [name for name in optional if getattr(attrs, name) is not None]
-    if attrs.static_friction != attrs.dynamic_friction:
-        names.append("static_friction")
-    if attrs.restitution:
-        names.append("restitution")
-    return names
-
-
-def _damp_free_body(model: mujoco.MjModel, name: str, cfg: RigidObjectCfg) -> None:
-    """Damp a free body's velocity at the configured rates: force = rate * mass * velocity, likewise for the torque."""
-    joint = model.joint(name)
-    body = int(joint.bodyid[0])
-    dof = int(joint.dofadr[0])
-    model.dof_damping[dof : dof + 3] = cfg.attrs.linear_damping * model.body_mass[body]
-    model.dof_damping[dof + 3 : dof + 6] = cfg.attrs.angular_damping * model.body_inertia[body]
-
-
-GYMNASIUM = "gymnasium/"
-"""Prefix of the names of the scenes in the package gymnasium, for its MuJoCo tasks."""
-_LARGEST_IMAGE = (1920, 1080)
-
-
 def scene_path(name: str) -> Path:
     """Return the file of a scene: a path, or ``gymnasium/<file>``; ConfigError where there is none."""
     if name.startswith(GYMNASIUM):
-        folder = _gymnasium_folder()
+        package = importlib.util.find_spec("gymnasium")
+        assert package is not None and package.origin is not None  # noqa: PT018
+        folder = Path(package.origin).parent / "envs" / "mujoco" / "assets"
         path = folder / name.removeprefix(GYMNASIUM)
         if not path.is_file():
             known = sorted(GYMNASIUM + file.name for file in folder.glob("*.xml"))
@@ -399,16 +368,12 @@ def scene_path(name: str) -> Path:
     return path
 
 
-def compile_scene_file(name: str, external_forces: bool = False) -> CompiledScene:
-    """Compile a scene for physics and for rendering.
+def compile_scene_file(name: str) -> CompiledScene:
+    """Compile a scene, named as for :func:`scene_path`, for physics and for rendering.
 
     Physics runs on the model that MuJoCo makes of the file, bit for bit: its options, contacts and sensors, its geoms
     that are only visible, too. A file without keyframes gets one, of the file's reference pose. The model for rendering
     has in addition room for large images, and the camera that the ray tracer moves.
-
-    Args:
-        name: name as for :func:`scene_path`.
-        external_forces: let the engine compute ``cfrc_ext``, by one more sensor.
 
     Raises:
         ConfigError: there is no such file, or MuJoCo refuses it.
@@ -417,35 +382,16 @@ def compile_scene_file(name: str, external_forces: bool = False) -> CompiledScen
     heard: list[str] = []
     try:
         with collecting_warnings(heard):
-            model, visual_model = _compile(path, external_forces)
+            spec = mujoco.MjSpec.from_file(str(path))
+            if not list(spec.keys):
+                spec.add_key(name="init")
+            model = spec.compile()
+            spec.visual.global_.offwidth, spec.visual.global_.offheight = _LARGEST_IMAGE
+            spec.worldbody.add_camera(name=RENDER_CAMERA)
+            visual_model = spec.compile()
     except (LookupError, ValueError) as error:  # a LookupError for an encoding that is none
         raise ConfigError(f"scene '{name}': {' '.join(str(error).split())}") from error
     if not name.startswith(GYMNASIUM):  # which a user cannot change
         for warning in heard:
             logger.log_warning(f"scene '{name}': {warning}")
     return CompiledScene(model, visual_model)
-
-
-def _compile(path: Path, external_forces: bool) -> tuple[mujoco.MjModel, mujoco.MjModel]:
-    spec = mujoco.MjSpec.from_file(str(path))
-    if not list(spec.keys):
-        spec.add_key(name="init")
-    if external_forces:
-        _add_force_sensor(spec)
-    model = spec.compile()
-    spec.visual.global_.offwidth, spec.visual.global_.offheight = _LARGEST_IMAGE
-    spec.worldbody.add_camera(name=RENDER_CAMERA)
-    return model, spec.compile()
-
-
-def _add_force_sensor(spec: mujoco.MjSpec) -> None:
-    """Add a sensor of an acceleration, for which the engine computes the forces; the physics is the same."""
-    sensor = spec.add_sensor(name="computes cfrc_ext", type=mujoco.mjtSensor.mjSENS_FRAMELINACC)
-    sensor.objtype, sensor.objname = mujoco.mjtObj.mjOBJ_BODY, "world"
-
-
-def _gymnasium_folder() -> Path:
-    package = importlib.util.find_spec("gymnasium")
-    assert package is not None
-    assert package.origin is not None
-    return Path(package.origin).parent / "envs" / "mujoco" / "assets"

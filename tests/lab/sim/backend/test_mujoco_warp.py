@@ -17,7 +17,7 @@ from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.sim import SimulationManager, SimulationManagerCfg
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.backend import choice as choice_module
-from embodichain.lab.sim.backend.warp_model import Capacity, probe
+from embodichain.lab.sim.backend.warp_model import Capacity
 from embodichain.lab.sim.cfg import RigidObjectCfg
 from embodichain.lab.sim.shapes import MeshCfg
 from embodichain.utils import ConfigError
@@ -358,23 +358,6 @@ def test_want_of_room_is_reported_and_mended(envs: dict[str, EmbodiedEnv]) -> No
     torch.testing.assert_close(physics(small), physics(copy)[:2], atol=1e-5, rtol=0)
 
 
-def test_what_has_a_fixed_size_and_overflows_is_told_once(envs: dict[str, EmbodiedEnv]) -> None:
-    backend: Any = envs["warp"].sim.backend
-    room = backend.capacity
-    backend._data.overflow.numpy()[1] = 1 << 6  # more than 64 contacts for one sensor
-    assert backend.report() == ["physics is inexact in 1 of 3 environments: MuJoCo Warp's CONTACT_MATCH overflowed"]
-    assert backend.report() == []
-    assert backend.capacity == room
-
-
-def test_probe_finds_room_for_what_random_motions_need(envs: dict[str, EmbodiedEnv]) -> None:
-    room = probe(envs["batch"].sim.model)
-    # A box on the ground alone has 4 contacts, with 4 rows each.
-    assert room.contacts >= 2 * 4
-    assert room.constraints >= 2 * 4 * 4
-    assert room == probe(envs["batch"].sim.model)
-
-
 def test_state_that_is_loaded_goes_on_bit_for_bit(envs: dict[str, EmbodiedEnv]) -> None:
     backend = envs["warp"].sim.backend
     backend.reset(torch.arange(N))
@@ -403,19 +386,6 @@ def test_render_data_are_of_the_env_that_is_asked_for(backend: Backend) -> None:
     np.testing.assert_allclose(data.body("cube").xpos, [1, 2, 3])
     backend.load_render_data(0, data)
     assert data.body("cube").xpos[0] != 1.0
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("gpu", "sim_device: must be 'auto', 'cpu', 'cuda:<number>' or 'warp:cpu', got 'gpu'"),
-        ("cuda:0", "sim_device: 'cuda:0' cannot be used: CUDA is not available here"),
-    ],
-)
-def test_device_that_is_not_there_is_refused(name: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ConfigError, match=message):
-        SimulationManager(SimulationManagerCfg(sim_device=name))
 
 
 def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

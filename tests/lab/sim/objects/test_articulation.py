@@ -15,8 +15,6 @@ from embodichain.lab.gym.envs.tasks.rl.locomotion import LocomotionEnv
 from embodichain.lab.sim import SimulationManager
 from embodichain.lab.sim.cfg import ArticulationCfg, JointDrivePropertiesCfg, RobotCfg, URDFCfg, URDFComponentCfg
 from embodichain.lab.sim.objects import Robot
-from embodichain.lab.sim.objects.articulation import columns
-from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from tests.lab.legs import GO2, legs_env, place_base
 from tests.lab.scenes import ARM_DRIVES, CART, CART_DRIVES, HOME, simulate, ur10
@@ -68,12 +66,6 @@ def test_limits_are_of_every_env_and_infinite_where_there_are_none(arm: Robot, c
     assert arm.body_data.qf_limits[0].tolist() == [330, 330, 150, 56, 56, 56]
 
 
-def test_smaller_of_the_drives_and_the_makers_effort_limit_holds() -> None:
-    drive = ARM_DRIVES.replace(max_effort=100.0)  # type: ignore[attr-defined]
-    sim = simulate(ur10(drive_pros=drive))
-    assert sim.get_robot("arm").body_data.qf_limits[0].tolist() == [100, 100, 100, 56, 56, 56]
-
-
 def test_targets_and_velocities_are_written_for_the_named_joints_and_envs_only(arm: Robot) -> None:
     home = torch.tensor([HOME] * 2)
     arm.set_qpos(torch.tensor([[0.5, 0.6]]), joint_ids=[4, 1], env_ids=torch.tensor([1]))
@@ -89,17 +81,6 @@ def test_positions_are_set_together_with_their_targets(cart: Robot) -> None:
     cart.set_qpos(torch.tensor([[0.3]]), name="hand", env_ids=torch.tensor([1]), target=False)
     torch.testing.assert_close(cart.get_qpos(), torch.tensor([[1.0, 0.1], [1.0, 0.3]]))
     assert torch.equal(cart.get_qpos_target(), cart.get_qpos())
-
-
-def test_control_part_is_read_and_written_by_name(cart: Robot) -> None:
-    assert cart.get_joint_ids("hand") == [1]
-    assert cart.get_joint_ids() == [0, 1]
-    cart.set_qvel(torch.tensor([[0.2], [0.4]]), name="hand")
-    torch.testing.assert_close(cart.get_qvel("hand"), torch.tensor([[0.2], [0.4]]))
-    assert cart.get_qvel("arm").tolist() == [[0], [0]]
-    torch.testing.assert_close(cart.get_qpos("hand"), torch.tensor([[0.1], [0.1]]))
-    with pytest.raises(KeyError, match=r"robot 'cart': unknown control part 'hnad'\. Did you mean 'hand'"):
-        cart.get_qpos("hnad")
 
 
 def test_efforts_are_the_drives_formula_within_the_limit(cart: Robot) -> None:
@@ -131,13 +112,6 @@ def test_arm_holds_its_position_against_gravity(sim: SimulationManager, arm: Rob
     sim.update(200)
     torch.testing.assert_close(arm.get_qpos(), torch.tensor([HOME] * 2), atol=1e-3, rtol=0)
     assert arm.get_qvel().abs().max().item() < 1e-3
-
-
-def test_arm_follows_its_targets_in_each_env(sim: SimulationManager, arm: Robot) -> None:
-    target = torch.tensor([HOME, HOME]) + torch.tensor([[0.3], [-0.2]])
-    arm.set_qpos(target)
-    sim.update(300)
-    torch.testing.assert_close(arm.get_qpos(), target, atol=2e-3, rtol=0)
 
 
 def test_gripper_closes_and_opens_on_command() -> None:
@@ -182,19 +156,6 @@ def test_joint_that_mimics_another_is_read_and_follows_but_is_not_driven(tmp_pat
     robot.set_qpos(torch.tensor([[-0.2], [-0.2]]), name="arm")
     sim.update(800)
     torch.testing.assert_close(robot.get_qpos(), torch.tensor([[-0.2, 0.5]] * 2), atol=2e-2, rtol=0)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"drive_pros": JointDrivePropertiesCfg(stiffness={"q2": 1.0})}, r"drive_pros\.stiffness: q2 cannot be driven"),
-        ({"control_parts": {"arm": ["q2"]}}, r"control_parts\.arm: q2 cannot be driven: .* Driven are: q1"),
-        ({"init_qpos": [0.1]}, "init_qpos: has 1 values for 2 joints: q1, q2"),
-    ],
-)
-def test_joint_that_mimics_another_cannot_be_driven(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        simulate(replace(mimicking(tmp_path), **changes))
 
 
 def cabinet(**changes: Any) -> ArticulationCfg:
@@ -261,13 +222,6 @@ def test_pose_of_a_link_of_a_free_base_is_the_engines() -> None:
     # 1 + 0.48 - 9.81 * 0.01^2 * (1 + 2 + ... + 10)
     height = sim.get_articulation("cabinet").get_link_pose("drawer_top_handle")[0, 2].item()
     assert height == pytest.approx(1.48 - 9.81e-4 * 55, abs=1e-3)
-
-
-def test_neighbouring_columns_are_a_slice_and_others_an_index() -> None:
-    assert columns([2, 3, 4], torch.device("cpu")) == slice(2, 5)
-    scattered = columns([4, 2], torch.device("cpu"))
-    assert isinstance(scattered, torch.Tensor)
-    assert scattered.tolist() == [4, 2]
 
 
 BOX = """<robot name="box"><link name="box"><inertial><mass value="1"/>
@@ -361,15 +315,6 @@ def test_projected_gravity_is_downwards_in_the_frame_of_the_base(env: Locomotion
 def test_heading_is_the_direction_of_the_x_axis_whatever_the_lean(env: LocomotionEnv) -> None:
     place_base(env, UP, [[0.3, 0.0, 2.5], [0.0, 0.6, -1.0]])
     torch.testing.assert_close(env.robot.base.heading(), torch.tensor([2.5, -1.0]), atol=1e-6, rtol=0)
-
-
-def test_velocity_is_set_in_its_rows_alone(env: LocomotionEnv) -> None:
-    env.reset(seed=1)
-    env.robot.base.set_velocity(torch.tensor([[0.5, 0.0, 0.0, 0.0, 0.0, 1.0]]), torch.tensor([1]))
-    assert env.robot.base.linear_velocity()[:, 0].tolist() == pytest.approx([0.0, 0.5])
-    assert env.robot.base.angular_velocity()[:, 2].tolist() == pytest.approx([0.0, 1.0])
-    # The joints stay at rest.
-    assert not env.robot.get_qvel().any()
 
 
 def test_fixed_base_has_no_velocity() -> None:

@@ -11,7 +11,6 @@ import torch
 from embodichain.lab.sim import SimulationManager, SimulationManagerCfg
 from embodichain.lab.sim.cfg import RigidBodyAttributesCfg, RigidObjectCfg
 from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg, PlaneCfg, ShapeCfg, SphereCfg
-from embodichain.utils import ConfigError
 from tests.lab.scenes import simulate
 
 ONE = torch.tensor([1])
@@ -92,13 +91,6 @@ def _resized(shape: ShapeCfg, scale: list[float]) -> ShapeCfg:
     raise AssertionError
 
 
-def test_larger_body_rests_higher() -> None:
-    sim = simulate(body(CubeCfg(size=(0.2, 0.2, 0.2))), num_envs=2)
-    sim.get_rigid_object("body").physics.set_body_scale(torch.tensor([[2.0, 2.0, 2.0]]), ONE)
-    sim.update(200)
-    torch.testing.assert_close(sim.get_rigid_object("body").pos[:, 2], torch.tensor([0.1, 0.2]), atol=2e-3, rtol=0)
-
-
 @pytest.mark.e2e
 def test_shape_that_cannot_be_scaled_so_is_refused(tmp_path: Path) -> None:
     scale = torch.tensor([[1.0, 2.0, 1.0]])
@@ -109,16 +101,6 @@ def test_shape_that_cannot_be_scaled_so_is_refused(tmp_path: Path) -> None:
     plane = RigidObjectCfg(uid="plane", shape=PlaneCfg(), body_type="static")
     with pytest.raises(ValueError, match="a Plane cannot be scaled in single environments"):
         simulate(plane).get_rigid_object("plane").physics.set_body_scale(scale, torch.tensor([0]))
-
-
-def test_what_a_body_does_not_have_cannot_be_set() -> None:
-    still = simulate(body(SphereCfg(), body_type="kinematic")).get_rigid_object("body").physics
-    with pytest.raises(ValueError, match="'body' is kinematic: its mass means nothing"):
-        still.set_mass(torch.tensor([1.0]), torch.tensor([0]))
-    cfg = RigidObjectCfg(uid="body", shape=SphereCfg(), attrs=RigidBodyAttributesCfg(enable_collision=False))
-    ghost = simulate(cfg).get_rigid_object("body").physics
-    with pytest.raises(ValueError, match="'body' touches nothing"):
-        ghost.set_friction(torch.tensor([1.0]), torch.tensor([0]))
 
 
 def test_body_slides_by_its_own_friction() -> None:
@@ -191,30 +173,6 @@ def test_each_env_may_have_another_mesh(tmp_path: Path) -> None:
     sim.update(300)
     # The origin is at a corner on the ground. They fall flat: nothing else touches.
     torch.testing.assert_close(mesh.pos[:, 2], torch.zeros(3), atol=5e-3, rtol=0)
-
-
-def test_env_with_the_large_mesh_rests_on_it(tmp_path: Path) -> None:
-    small, large = write_box(tmp_path / "a.obj", 0.1), write_box(tmp_path / "b.obj", 0.4)
-    ball = RigidObjectCfg(uid="ball", shape=SphereCfg(radius=0.02), init_pos=(0.05, 0.05, 0.6))
-    sim = SimulationManager(SimulationManagerCfg(num_envs=2, num_threads=1))
-    still = RigidObjectCfg(uid="block", shape=MeshCfg(fpath=str(small)), body_type="static")
-    sim.add_rigid_object(still)
-    sim.add_rigid_object(ball)
-    sim.add_mesh_variants("block", [large])
-    sim.build()
-    sim.get_rigid_object("block").physics.choose_variant(torch.tensor([1]), ONE)
-    sim.update(200)
-    # the ball lies on the block: edge + radius
-    torch.testing.assert_close(sim.get_rigid_object("ball").pos[:, 2], torch.tensor([0.12, 0.42]), atol=5e-3, rtol=0)
-
-
-def test_only_a_mesh_can_be_replaced(tmp_path: Path) -> None:
-    sim = SimulationManager(SimulationManagerCfg())
-    sim.add_rigid_object(body(SphereCfg()))
-    with pytest.raises(ConfigError, match="'body': only a Mesh can be replaced by others, got a Sphere"):
-        sim.add_mesh_variants("body", [write_box(tmp_path / "a.obj", 0.1)])
-    with pytest.raises(ConfigError, match=r"unknown rigid object 'bdoy'\. Did you mean 'body'"):
-        sim.add_mesh_variants("bdoy", [])
 
 
 def test_pictures_have_each_envs_sizes_and_meshes(tmp_path: Path) -> None:

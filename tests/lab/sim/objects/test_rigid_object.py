@@ -69,18 +69,6 @@ def test_pose_is_set_in_the_named_envs_only(sim: SimulationManager, kind: str, a
     assert torch.equal(body.get_local_pose()[[0, 2]], before[[0, 2]])
 
 
-def test_pose_of_all_envs_is_set_at_once(body: RigidObject) -> None:
-    poses = torch.tensor([[float(i), 0, 0, 1, 0, 0, 0] for i in range(3)])
-    body.set_local_pose(poses)
-    assert torch.equal(body.get_local_pose(), poses)
-
-
-def test_moving_a_body_leaves_its_velocity(body: RigidObject) -> None:
-    body.set_velocity(torch.tensor([[1.0, 2, 3, 0, 0, 4]]).expand(3, 6))
-    body.set_local_pose(torch.tensor([[5.0, 6, 7, HALF, 0, 0, HALF]]).expand(3, 7))
-    torch.testing.assert_close(body.get_velocity(), torch.tensor([[1.0, 2, 3, 0, 0, 4]]).expand(3, 6))
-
-
 def test_velocity_is_set_and_read_in_the_world_frame(body: RigidObject) -> None:
     velocity = torch.tensor([[0.1, 0.2, 0.3, 1.0, 2.0, 3.0]])
     body.set_velocity(velocity, torch.tensor([2]))
@@ -120,13 +108,6 @@ def test_static_body_cannot_be_moved(sim: SimulationManager) -> None:
         sim.get_rigid_object("static").set_local_pose(torch.zeros(3, 7))
 
 
-def test_physics_leaves_a_kinematic_body_where_it_was_put() -> None:
-    hand = RigidObjectCfg(uid="hand", shape=CubeCfg(), body_type="kinematic", init_pos=(0.0, 0.0, 1.0))
-    sim = simulate(hand)
-    sim.update(50)
-    assert sim.get_rigid_object("hand").pos.tolist() == [[0, 0, 1]]
-
-
 def test_kinematic_body_moves_others_and_is_not_moved_by_them() -> None:
     pusher = RigidObjectCfg("pusher", shape=CubeCfg(), body_type="kinematic", init_pos=(0.0, 0.0, 0.05))
     box = RigidObjectCfg("box", shape=CubeCfg(), init_pos=(0.15, 0.0, 0.05))
@@ -164,16 +145,6 @@ def test_members_are_read_and_moved_together_and_known_by_their_own_names() -> N
     assert sim.get_rigid_object("balls_b").pos[:, 0].tolist() == [0.0, 0.5]
     group.set_local_pose(pose[:, :1] * 0 + torch.tensor([9.0, 0, 0, 1, 0, 0, 0]), torch.tensor([0]), obj_ids=[1])
     assert group.get_local_pose()[:, :, 0].tolist() == [[0, 9], [0.5, 0.5]]
-
-
-def test_members_come_to_rest() -> None:
-    sim = build(rigid_objects={"a": BALL | {"init_pos": [0, 0, 1]}, "b": BALL | {"init_pos": [0, 1, 1]}})
-    group = sim.get_rigid_object_group("balls")
-    sim.update(10)
-    assert (group.get_velocity()[:, :, 2] < -0.5).all()
-    group.clear_dynamics(torch.tensor([0]))
-    assert group.get_velocity()[0].abs().max() == 0
-    assert (group.get_velocity()[1, :, 2] < -0.5).all()
 
 
 def test_folder_makes_a_member_of_each_mesh(tmp_path: Path) -> None:

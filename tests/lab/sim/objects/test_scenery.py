@@ -5,9 +5,8 @@ import pytest
 import torch
 
 from embodichain.lab.sim import SimulationManager, SimulationManagerCfg
-from embodichain.lab.sim.cfg import EmissionLightCfg, LightCfg, MarkerCfg
+from embodichain.lab.sim.cfg import LightCfg, MarkerCfg
 from embodichain.lab.sim.shapes import SphereCfg
-from embodichain.utils import ConfigError
 from tests.lab.scenes import simulate
 
 
@@ -57,20 +56,3 @@ def test_light_changes_in_the_environments_named() -> None:
     assert np.allclose(sim.appearance.read("light_dir")[:, 0], [[0.0, 0.0, -1.0], [0.6, 0.0, 0.8]])
     assert light.get_local_pose()[:, :3].tolist() == [[0, 0, 0], [1, 2, 3]]
     assert light.get_local_pose(to_matrix=True)[1, :3, 3].tolist() == [1, 2, 3]
-
-
-def test_light_from_everywhere_is_brighter_by_its_intensity() -> None:
-    def ambient(cfg: EmissionLightCfg) -> float:
-        sim = SimulationManager(SimulationManagerCfg())
-        sim.add_emission_light(cfg)
-        sim.build()
-        return float(sim.backend.visual_model.vis.headlight.ambient[0])
-
-    assert ambient(EmissionLightCfg(intensity=200.0)) == pytest.approx(2 * ambient(EmissionLightCfg()))
-
-
-def test_names_of_lights_are_names_like_others() -> None:
-    with pytest.raises(ConfigError, match="uid 'a' is used twice"):
-        lit_by(LightCfg("a"), LightCfg("a"))
-    with pytest.raises(KeyError, match="unknown light 'x'"):
-        lit_by().get_light("x")

@@ -68,39 +68,11 @@ def test_points_are_where_opencvs_intrinsics_put_them(sim: SimulationManager, re
 
 
 @needs_gl
-def test_size_in_the_picture_follows_the_focal_length(sim: SimulationManager, renderer: Renderer) -> None:
-    place(sim, [[0.0, 0.0, 1.0]] * 2, [[0.0, 0.0, -5.0]] * 2)
-    picture = renderer.render(0, POSE)
-    is_red = picture[..., 0] > 2.0 * picture[..., 1:].max(axis=2) + 30
-    # diameter 0.12 at depth 2: 80 * 0.06 = 4.8 wide and 60 * 0.06 = 3.6 high
-    assert is_red.any(axis=0).sum() == pytest.approx(4.8, abs=1.3)
-    assert is_red.any(axis=1).sum() == pytest.approx(3.6, abs=1.3)
-
-
-@needs_gl
 def test_up_turns_the_picture(sim: SimulationManager, renderer: Renderer) -> None:
     place(sim, [[0.0, 0.5, 1.0]] * 2, [[0.0, 0.0, -5.0]] * 2)
     sideways = CameraPose(POSE.eye, POSE.target, (0, 1, 0), (60, 60, 48, 32))
     # +y is up now: straight above the middle by 60 * 0.5 / 2 = 15
     assert centre(renderer.render(0, sideways), 0) == pytest.approx((48, 17), abs=1)
-
-
-@needs_gl
-def test_up_need_not_be_perpendicular_to_the_view(sim: SimulationManager, renderer: Renderer) -> None:
-    place(sim, [[0.0, 0.0, 1.0]] * 2, [[0.0, 0.0, -5.0]] * 2)
-    # from above at 45 degrees; the target is at (cx, cy)
-    pose = CameraPose((1, 0, 2), (0, 0, 1), (0, 0, 1), (60, 60, 30, 20))
-    assert centre(renderer.render(0, pose), 0) == pytest.approx((30, 20), abs=1)
-
-
-@needs_gl
-def test_each_environment_has_its_own_picture(sim: SimulationManager, renderer: Renderer) -> None:
-    place(sim, [[0.0, 0.5, 1.25], [0.0, -0.5, 1.25]], [[0.0, 0.5, 0.75], [0.0, -0.5, 0.75]])
-    # env 0 on the right side, u = 60; env 1 on the left, u = 20
-    for env_id, u in ((0, 60), (1, 20), (0, 60)):
-        picture = renderer.render(env_id, POSE)
-        assert centre(picture, 0)[0] == pytest.approx(u, abs=1)
-        assert centre(picture, 1)[0] == pytest.approx(u, abs=1)
 
 
 @needs_gl
