@@ -27,8 +27,9 @@ from embodichain.agents.rl.metrics.metrics_file import JsonLinesSink, draw_learn
 from embodichain.agents.rl.metrics.sinks import RunLog, TensorBoardSink
 from embodichain.agents.rl.run_config import RunConfig
 from embodichain.agents.rl.run_data import read_object
-from embodichain.agents.rl.trainer.evaluation import AT_END, RecordsVideos
+from embodichain.agents.rl.trainer.evaluation import AT_END
 from embodichain.agents.rl.trainer.trainer import Trainer
+from embodichain.agents.rl.vec_env import EvalEnv
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.border import format_finite
 from embodichain.utils.device import describe_machine, format_megabytes
@@ -142,7 +143,7 @@ def open_run_folder(exp_name: str, point: SavedRun | None, placement: Placement 
 def begin_writing(
     run: RunConfig,
     folder: RunFolder,
-    env: RecordsVideos,
+    env: EvalEnv,
     trainer: Trainer,
     log: RunLog,
     resume: SavedRun | None,

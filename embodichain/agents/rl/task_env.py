@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from gymnasium import spaces
 
 from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
-from embodichain.agents.rl.trainer.evaluation import EvalEnv
+from embodichain.agents.rl.vec_env import EvalEnv
 from embodichain.lab.gym.env_sources import TaskCfg
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.utils import ConfigError

@@ -1,11 +1,12 @@
 """The one contract between the learner and the environments.
 
-Legend: N envs, T rollout steps, O flattened observation size, A action size.
+Legend: N envs, T rollout steps, H actions of a chunk, O flattened observation size, A action size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -17,7 +18,7 @@ from embodichain.utils.errors import placed
 from embodichain.utils.observations import MirrorMap
 
 Step = Callable[[torch.Tensor], tuple[TensorDict, torch.Tensor, torch.Tensor, torch.Tensor, dict[str, Any]]]
-"""``VecEnv.step`` or ``StepsChunks.step_chunk``."""
+"""``VecEnv.step`` or ``step_chunk``."""
 
 
 @runtime_checkable
@@ -26,6 +27,20 @@ class VecEnv(Protocol):
 
     An environment that is done resets in the same step: the observation returned for it is its next episode's first,
     and the ended episode's last one is in ``info["final_obs"]``.
+
+    Optional methods, which the learner looks for where it needs them:
+
+    - ``step_chunk(action [N, H, A])``: makes H control steps, in each environment up to the end of its episode, and
+      then resets the ended ones. It returns the same as ``step``, but ``reward`` and the entries of ``info["rewards"]``
+      and ``info["metrics"]`` are [N, H], 0 where nothing was executed, and ``info["executed"]`` is [N, H] bool. A
+      shared rollout has ``reward`` and ``executed`` [N, T+1, H]; each chunk fills a slot.
+    - ``state_dict()`` and ``load_state_dict(state)``: plain data (see ``embodichain.utils.state``), from which a
+      resumed training continues; loading returns False if the episodes do not continue. Without them, new ones begin.
+    - ``knows_success()``: whether ``info["success"]``, which is false else, means anything by now.
+    - ``mirror_map()``: the mirror images of observations [..., O] and actions [..., A], for ``algorithm.cfg.symmetry``.
+    - ``recorded()``: the recordings (a ``Footage``) since ``start_recording``, see ``EvalEnv``.
+    - ``add_events(cfgs)``, ``number_envs(first_env_id, group_size)``, ``config_data()`` and ``terms_data(terms)``: what
+      a script's ``Trainer`` adds to environments, numbers them by, and describes them by in its checkpoints.
     """
 
     @property
@@ -79,102 +94,57 @@ class VecEnv(Protocol):
         """
 
 
-@runtime_checkable
-class StepsChunks(Protocol):
-    """Environments that execute chunks of H actions."""
+class EvalEnv(VecEnv, Protocol):
+    """Environments for evaluation."""
 
-    def step_chunk(
-        self, action: torch.Tensor
-    ) -> tuple[TensorDict, torch.Tensor, torch.Tensor, torch.Tensor, dict[str, Any]]:
-        """Make H control steps, in each environment up to the end of its episode.
+    def start_recording(self, folder: Path, label: str) -> None:
+        """Write videos named after ``label`` into ``folder`` from now on."""
 
-        An environment that ends an episode is reset at the end of the chunk. A rollout that is shared by
-        ``set_rollout_buffer`` has ``reward`` and ``executed`` [N, T+1, H], each chunk fills a slot.
+    def stop_recording(self) -> list[Path]:
+        """Finish the videos and return their paths."""
 
-        Args:
-            action: float32 [N, H, A], never written to.
-
-        Returns:
-            As ``VecEnv.step``, but for ``reward`` and the entries of ``info["rewards"]`` and ``info["metrics"]``:
-            [N, H], 0 where nothing was executed; and ``info["executed"]`` [N, H] bool. ``success``, ``fail`` and
-            ``elapsed_steps`` [N] are of the last step that was executed.
-        """
-
-
-@runtime_checkable
-class SavesState(Protocol):
-    """Environments that continue where a checkpoint left them; others begin new episodes when a training is resumed."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state as plain data (see ``embodichain.utils.state``)."""
-
-    def load_state_dict(self, state: dict[str, Any]) -> bool | None:
-        """Load the state of ``state_dict``.
-
-        Returns:
-            False: the episodes do not continue, and ``reset`` is to begin the next ones.
-        """
-
-
-@runtime_checkable
-class MayLackSuccess(Protocol):
-    """Environments of which some do not say whether an episode is a success; ``info["success"]`` is then false."""
-
-    def knows_success(self) -> bool:
-        """Return whether an ``info`` of these has said so by now."""
+    def close(self) -> None:
+        """Release the environments' resources."""
 
 
 def knows_success(env: object) -> bool:
     """Return whether an environment's ``info["success"]`` means anything."""
-    return env.knows_success() if isinstance(env, MayLackSuccess) else True
+    return bool(env.knows_success()) if hasattr(env, "knows_success") else True
 
 
-@runtime_checkable
-class DeclaresSymmetry(Protocol):
-    """Environments of a robot that is its own mirror image; see ``algorithm.cfg.symmetry``."""
-
-    def mirror_map(self) -> MirrorMap:
-        """Return the mirror images of observations [..., O] and actions [..., A].
-
-        Raises:
-            ConfigError: one line: this one's config declares none.
-        """
-
-
-def mirror_map_of(env: VecEnv) -> MirrorMap:
+def mirror_map_of(env: Any) -> MirrorMap:
     """Return an environment's mirror map.
 
     Raises:
         ConfigError: one line: the environment declares none, or one of other sizes than its observations and actions.
     """
-    place, name = "algorithm.cfg.symmetry", type(env).__name__
-    if not isinstance(env, DeclaresSymmetry):
-        raise ConfigError(f"{place}: the environment {name} declares no mirror map: it has no method mirror_map")
-    with placed(f"{place}: "):
-        mirror_map = env.mirror_map()
+    place, name = "algorithm.cfg.symmetry: ", type(env).__name__
+    if not hasattr(env, "mirror_map"):
+        raise ConfigError(f"{place}the environment {name} declares no mirror map: it has no method mirror_map")
+    with placed(place):
+        mirror_map: MirrorMap = env.mirror_map()
     sizes = {
         "observation": (mirror_map.obs.size, env.flattened_observation_space.shape[-1]),
-        "action": (mirror_map.action.size, (env.action_space.shape or (0,))[-1]),
+        "action": (mirror_map.action.size, env.action_space.shape[-1]),
     }
     for what, (size, wanted) in sizes.items():
         if size != wanted:
             raise ConfigError(
-                f"{place}: the mirror map of {name} is for {what}s of {size} components, and they have {wanted}"
+                f"{place}the mirror map of {name} is for {what}s of {size} components, and they have {wanted}"
             )
     return mirror_map
 
 
-def step_with(env: VecEnv, chunk_length: int) -> Step:
+def step_with(env: Any, chunk_length: int) -> Step:
     """Return ``env.step``, or ``env.step_chunk`` for a policy of chunks.
 
     Raises:
         ConfigError: the environment has no ``step_chunk``.
     """
-    if chunk_length == 1:
-        return env.step
-    if not isinstance(env, StepsChunks):
+    if chunk_length > 1 and not hasattr(env, "step_chunk"):
         raise ConfigError(
             f"the policy chooses chunks of {chunk_length} actions (policy.chunk_length), and the environment "
             f"{type(env).__name__} takes single ones: it has no step_chunk"
         )
-    return env.step_chunk
+    step: Step = env.step if chunk_length == 1 else env.step_chunk
+    return step

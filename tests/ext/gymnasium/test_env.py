@@ -17,7 +17,7 @@ from tensordict import TensorDict
 from embodichain.agents.rl.collector import SyncCollector
 from embodichain.agents.rl.models import build_policy
 from embodichain.agents.rl.trainer.evaluation import Evaluator
-from embodichain.agents.rl.vec_env import SavesState, StepsChunks, VecEnv
+from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.ext.gymnasium.cfg import GymnasiumEnvCfg
 from embodichain.ext.gymnasium.gymnasium_env import GymnasiumEnv
 from embodichain.utils import ConfigError
@@ -106,8 +106,6 @@ def test_rollouts_have_each_step_of_the_script_once() -> None:
 def test_it_is_what_the_learner_wants() -> None:
     with scripted() as env:
         assert isinstance(env, VecEnv)
-        assert isinstance(env, SavesState)
-        assert not isinstance(env, StepsChunks)
         assert env.device == torch.device("cpu")
         assert env.action_space.shape == (NUM_ENVS, 2)
         assert env.single_action_space == gym.spaces.Box(np.array([-1, 0]), np.array([1, 5]), dtype=np.float32)

@@ -16,7 +16,7 @@ from embodichain.agents.rl.collector.base import BaseCollector, StepCallback
 from embodichain.agents.rl.collector.step_info import FinalSlots, StepInfo
 from embodichain.agents.rl.models import Actor, policy_input, valued
 from embodichain.agents.rl.models.policy import allocate_for, with_defaults
-from embodichain.agents.rl.vec_env import SavesState, Step, VecEnv, step_with
+from embodichain.agents.rl.vec_env import Step, VecEnv, step_with
 from embodichain.utils import ConfigError
 from embodichain.utils.device import torch_threads
 from embodichain.utils.observations import flat_input, select_entries
@@ -81,13 +81,15 @@ class SyncCollector(BaseCollector):
 
     def env_state_dict(self) -> dict[str, Any] | None:
         """Return the environments' state; see ``BaseCollector.env_state_dict``."""
-        return self.env.state_dict() if isinstance(self.env, SavesState) else None
+        state: dict[str, Any] | None = getattr(self.env, "state_dict", lambda: None)()
+        return state
 
     def load_env_state_dict(self, state: dict[str, Any]) -> bool:
         """Load the result of ``env_state_dict``; see ``BaseCollector.load_env_state_dict``."""
-        if not isinstance(self.env, SavesState):
+        load = getattr(self.env, "load_state_dict", None)
+        if load is None:
             return False
-        if self.env.load_state_dict(state) is False:
+        if load(state) is False:
             self.reset()
             return False
         return True

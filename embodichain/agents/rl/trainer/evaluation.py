@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 from embodichain.agents.rl.distributed import ProcessGroup, get_process_group
 from embodichain.agents.rl.distributed.stop import stopping_together
 from embodichain.agents.rl.models import Policy, policy_input
-from embodichain.agents.rl.vec_env import VecEnv, knows_success, step_with
+from embodichain.agents.rl.vec_env import EvalEnv, knows_success, step_with
 from embodichain.utils.device import keeping_modes, torch_threads
 from embodichain.utils.state import generators_state, load_generators_state
 from embodichain.utils.video import Footage
@@ -29,35 +29,9 @@ AT_END = "_at_end"
 _ONCE = 2  # row of an ``EpisodeTable``
 
 
-@runtime_checkable
-class RecordsVideos(Protocol):
-    """Environments that can record videos."""
-
-    def start_recording(self, folder: Path, label: str) -> None:
-        """Write videos named after ``label`` into ``folder`` from now on."""
-
-    def stop_recording(self) -> list[Path]:
-        """Finish the videos and return their paths."""
-
-
-@runtime_checkable
-class CountsFrames(Protocol):
-    """Environments that report their recordings; others' are not shown."""
-
-    def recorded(self) -> Footage:
-        """Return the recordings since ``start_recording``."""
-
-
-def footage_of(env: object) -> Footage:
+def footage_of(env: Any) -> Footage:
     """Return the environments' recordings since ``start_recording``, as far as they report them."""
-    return env.recorded() if isinstance(env, CountsFrames) else Footage()
-
-
-class EvalEnv(VecEnv, RecordsVideos, Protocol):
-    """Environments for evaluation."""
-
-    def close(self) -> None:
-        """Release the environments' resources."""
+    return env.recorded() if hasattr(env, "recorded") else Footage()
 
 
 @dataclass(frozen=True)
@@ -116,6 +90,7 @@ class EpisodeTable:
         self._sums: Tensor | None = None  # [K, N], of unfinished episodes
         self._rows: Tensor | None = None  # [K, E]
         self._ends: Tensor | None = None  # [metrics, E], at the last step
+        self._metrics: list[str] = []
         self._flags: frozenset[str] = frozenset()  # metrics of type bool
 
     def on_step(self, reward: Tensor, info: dict[str, Any], done: Tensor, episode: Tensor) -> None:
@@ -133,7 +108,7 @@ class EpisodeTable:
         columns |= {f"given/{name}": made * ~value.isnan() for name, value in metrics.items()}
         values = torch.stack([_summed(value) for value in columns.values()])
         if self._sums is None:
-            self._names = list(columns)
+            self._names, self._metrics = list(columns), list(metrics)
             self._sums = torch.zeros_like(values)
             self._rows = values.new_zeros(len(columns) + 1, self._num_episodes)
             self._ends = values.new_zeros(len(metrics), self._num_episodes)
@@ -167,35 +142,31 @@ class EpisodeTable:
         A flag's value is the one at the last step; a number ``<name>`` is the mean over an episode's steps that have
         it, NaN without any, and ``<name>_at_end`` its value at the last step.
         """
-        if self._rows is None or self._ends is None:
-            return {}
-        ends = self._ends.cpu()
-        table = dict(zip(self._names, self._rows[:-1].cpu(), strict=True))
-        names = [name.removeprefix("metrics/") for name in self._names if name.startswith("metrics/")]
-        means = [table[f"metrics/{name}"] / table[f"given/{name}"] for name in names]
-        means = [mean.where(table["length"] > 0.0, 0.0) for mean in means]
+        columns = self.columns()
         found: dict[str, Tensor] = {}
-        for name, mean, end in zip(names, means, ends, strict=True):
+        for name in self._metrics:
+            mean, end = (torch.from_numpy(columns[f"metrics/{name}{suffix}"]) for suffix in ("", " at the end"))
             found |= {name: end} if name in self._flags else {name: mean, f"{name}{AT_END}": end}
         return found
 
     def columns(self) -> dict[str, np.ndarray]:
-        """Return the columns by name, float64 [E] each.
+        """Return the columns by name, float64 [E] each; none before the first step.
 
         ``success`` and ``success_once`` (at the last step and at any; 0 or 1; if the environment knows it), ``return``,
         ``length`` (steps), ``rewards/<term>`` (the episode's sum of the weighted term), ``metrics/<name>`` (its mean
         over the episode's steps that have it) and ``metrics/<name> at the end`` (at its last).
         """
-        assert self._rows is not None
-        assert self._ends is not None
-        rows, ends = self._rows.cpu(), self._ends.cpu().numpy()
-        table = dict(zip(self._names, rows[:-1].numpy(), strict=True))
-        metrics = [name.removeprefix("metrics/") for name in self._names if name.startswith("metrics/")]
-        with np.errstate(invalid="ignore"):  # never given: NaN
-            table |= {f"metrics/{name}": table[f"metrics/{name}"] / table.pop(f"given/{name}") for name in metrics}
-        table |= {f"metrics/{name} at the end": end for name, end in zip(metrics, ends, strict=True)}
+        if self._rows is None or self._ends is None:
+            return {}
+        rows, ends = self._rows.cpu().numpy(), self._ends.cpu().numpy()
+        table = dict(zip(self._names, rows[:-1], strict=True))
+        is_played = table["length"] > 0.0
+        for name, end in zip(self._metrics, ends, strict=True):
+            with np.errstate(invalid="ignore"):  # never given: NaN
+                mean = table[f"metrics/{name}"] / table.pop(f"given/{name}")
+            table |= {f"metrics/{name}": np.where(is_played, mean, 0.0), f"metrics/{name} at the end": end}
         once = table.pop("success_once")
-        return {"success": rows[-1].numpy(), "success_once": once, **table} if self.knows_success else table
+        return {"success": rows[-1], "success_once": once, **table} if self.knows_success else table
 
 
 def _summed(value: Tensor) -> Tensor:
@@ -263,7 +234,7 @@ class Evaluator:
             deterministic: take the most likely actions; else explore, as in training.
             on_step: function called after every step.
         """
-        env, process_group, start = self.env, self._process_group or get_process_group(), time.perf_counter()
+        env, process_group, start = self.env, self._ranks, time.perf_counter()
         generators = generators_state()  # the training's draws depend on no evaluation
         try:
             if process_group.is_main:
@@ -289,20 +260,24 @@ class Evaluator:
 
     def progress(self) -> tuple[int, int, int]:
         """Return the numbers of this rank's episodes, of ended ones, and of recorded images."""
-        return self._num_own(), self.table.num_ended, footage_of(self.env).frames
+        num_own = len(range(self._ranks.rank, self.num_episodes, self._ranks.world_size))
+        return num_own, self.table.num_ended, footage_of(self.env).frames
 
-    def _num_own(self) -> int:
-        process_group = self._process_group or get_process_group()
-        return len(range(process_group.rank, self.num_episodes, process_group.world_size))
+    @property
+    def _ranks(self) -> ProcessGroup:
+        return self._process_group or get_process_group()
 
     def _play(
         self, policy: Policy, check_stop: Callable[[], None], deterministic: bool, on_step: Callable[[], None]
     ) -> None:
         """Play this rank's episodes, each to its end."""
-        env, process_group, num_own = self.env, self._process_group or get_process_group(), self._num_own()
+        env, process_group, num_own = self.env, self._ranks, self.progress()[0]
         # Number of each environment's present episode.
         episode = torch.arange(env.num_envs, device=env.device) * process_group.world_size + process_group.rank
-        obs, _ = env.reset(seed=self._seed, options=_numbering(process_group))
+        options: dict[str, Any] = {"enumerate_episodes": True}
+        if process_group.world_size > 1:
+            options["share"] = (process_group.rank, process_group.world_size)
+        obs, _ = env.reset(seed=self._seed, options=options)
         state = torch.zeros(env.num_envs, policy.state_size, device=self._device) if policy.state_size else None
         take = step_with(env, policy.chunk_length)
         while self.table.num_ended < num_own:
@@ -315,12 +290,6 @@ class Evaluator:
             if state is not None:
                 state = step["next_state"].masked_fill(done.to(self._device).unsqueeze(-1), 0.0)
             episode[done] += env.num_envs * process_group.world_size
-
-
-def _numbering(process_group: ProcessGroup) -> dict[str, Any]:
-    """Return the options of a reset that number the episodes across environments and processes."""
-    share = {} if process_group.world_size == 1 else {"share": (process_group.rank, process_group.world_size)}
-    return {"enumerate_episodes": True, **share}
 
 
 def means_of(shares: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:

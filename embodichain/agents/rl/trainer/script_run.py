@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from embodichain.agents.rl.algo import BaseAlgorithm
 from embodichain.agents.rl.algo.registry import algorithm_data, find_algo_name
@@ -18,8 +18,6 @@ from embodichain.agents.rl.metrics.loggers import LoggedRun, begin_loggers, find
 from embodichain.agents.rl.metrics.metrics_file import JsonLinesSink
 from embodichain.agents.rl.metrics.sinks import RunLog, WriterSink
 from embodichain.agents.rl.models import Policy, check_policy
-from embodichain.agents.rl.trainer.evaluation import RecordsVideos
-from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import to_dict
 from embodichain.utils.errors import placed, raise_problems
@@ -29,41 +27,14 @@ from embodichain.utils.utility import as_json
 from embodichain.utils.validation import from_dict
 
 
-@runtime_checkable
-class TakesEvents(Protocol):
-    """Environments to which events can be added after they are built."""
-
-    def add_events(self, cfgs: Mapping[str, Any]) -> None:
-        """Add events by name."""
-
-
-@runtime_checkable
-class NumbersEnvs(Protocol):
-    """Environments with random streams that depend on their numbers."""
-
-    def number_envs(self, first_env_id: int, group_size: int) -> None:
-        """Number the environments from ``first_env_id``; a group of ``group_size`` share all draws."""
-
-
-@runtime_checkable
-class DescribesItself(Protocol):
-    """Environments that can be built again from plain data."""
-
-    def config_data(self) -> dict[str, Any]:
-        """Return the environment's config as in a file, ``id`` included; a ConfigError if that is impossible."""
-
-    def terms_data(self, terms: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the configs of terms as in a file; a ConfigError if that is impossible."""
-
-
 @dataclass(frozen=True)
 class ScriptParts:
     """The parts of a script's ``Trainer``; the event configs are added to the environments, by name."""
 
     policy: Policy
     algorithm: BaseAlgorithm
-    env: VecEnv
-    eval_env: VecEnv | None
+    env: Any  # a ``VecEnv``
+    eval_env: Any
     event_cfg: Mapping[str, Any]
     eval_event_cfg: Mapping[str, Any]
 
@@ -108,14 +79,21 @@ class ScriptRun:
             observation_space=getattr(env, "single_observation_space", None),
             evaluated=algorithm.reads_evaluated,
         )
-        _number_envs(parts.env, parts.algorithm, settings["num_envs"])
+        group_size = getattr(getattr(algorithm, "cfg", None), "group_size", 1)
+        if hasattr(env, "number_envs"):
+            env.number_envs(get_process_group().rank * settings["num_envs"], group_size)
+        elif group_size > 1:
+            raise ConfigError(
+                f"{type(algorithm).__name__} compares the members of groups of {group_size}, which must begin their "
+                f"episodes alike: {type(env).__name__} has no number_envs(first_env_id, group_size)"
+            )
         add_events(parts.env, parts.event_cfg, "event_cfg")
         add_events(parts.eval_env, parts.eval_event_cfg, "eval_event_cfg")
         self.config = describe_parts(parts, settings)
         self.cfg.seed = self.config["trainer"]["seed"]
         self._folder = folder
         self._writer = writer
-        self._recorded = parts.env if parts.event_cfg and isinstance(parts.env, RecordsVideos) else None
+        self._recorded = parts.env if parts.event_cfg and hasattr(parts.env, "start_recording") else None
 
     @contextmanager
     def training(self, log: RunLog, iterations: int, iterations_before: int) -> Iterator[None]:
@@ -132,30 +110,25 @@ class ScriptRun:
         if not get_process_group().is_main:
             yield
             return
+        metrics = self._folder / "metrics.jsonl"
         with RunLock() as lock:
             lock.take(self._folder)
-            with self._writing(log, iterations_before):
-                yield
-
-    @contextmanager
-    def _writing(self, log: RunLog, iterations_before: int) -> Iterator[None]:
-        metrics = self._folder / "metrics.jsonl"
-        if not iterations_before:
-            metrics.unlink(missing_ok=True)
-        if PROBLEM_KEY not in self.config:
-            write_json(self._folder / "config.json", self.config, indent=2)
-        begin_loggers(log, self.cfg, self._loggers, LoggedRun(self._folder.name, self._folder, self.config))
-        if self._writer is not None:
-            log.add(WriterSink(self._writer))
-        log.add(JsonLinesSink(metrics))
-        if self._recorded is not None:
-            self._recorded.start_recording(self._folder / "videos", "train")
-        try:
-            yield
-        finally:
+            if not iterations_before:
+                metrics.unlink(missing_ok=True)
+            if PROBLEM_KEY not in self.config:
+                write_json(self._folder / "config.json", self.config, indent=2)
+            begin_loggers(log, self.cfg, self._loggers, LoggedRun(self._folder.name, self._folder, self.config))
+            if self._writer is not None:
+                log.add(WriterSink(self._writer))
+            log.add(JsonLinesSink(metrics))
             if self._recorded is not None:
-                self._recorded.stop_recording()
-            log.close()
+                self._recorded.start_recording(self._folder / "videos", "train")
+            try:
+                yield
+            finally:
+                if self._recorded is not None:
+                    self._recorded.stop_recording()
+                log.close()
 
 
 def _settings(cfg: TrainerCfg, parts: ScriptParts, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,35 +139,15 @@ def _settings(cfg: TrainerCfg, parts: ScriptParts, given: Mapping[str, Any]) -> 
     return settings | {"eval_freq": cfg.eval_freq}
 
 
-def add_events(env: object, cfgs: Mapping[str, Any], place: str) -> None:
-    """Add a trainer's events to its environments, if it has any.
-
-    Args:
-        place: the trainer's argument, for messages.
-
-    Raises:
-        ConfigError: the environments take no events, or one does not fit them.
-    """
+def add_events(env: Any, cfgs: Mapping[str, Any], place: str) -> None:
+    """Add a trainer's events, given as the argument ``place``, to its environments, if it has any."""
     if not cfgs:
         return
-    if not isinstance(env, TakesEvents):
+    if not hasattr(env, "add_events"):
         why = "there is no eval_env" if env is None else f"{type(env).__name__} has no add_events"
         raise ConfigError(f"Trainer({place}=...): {why}")
     with placed(f"Trainer({place}=...): "):
         env.add_events(cfgs)
-
-
-def _number_envs(env: object, algorithm: BaseAlgorithm, num_envs: int) -> None:
-    """Give each process's environments different random streams, and an algorithm's group the same one."""
-    group_size = getattr(getattr(algorithm, "cfg", None), "group_size", 1)
-    first_env_id = get_process_group().rank * num_envs
-    if isinstance(env, NumbersEnvs):
-        env.number_envs(first_env_id, group_size)
-    elif group_size > 1:
-        raise ConfigError(
-            f"{type(algorithm).__name__} compares the members of groups of {group_size}, which must begin their "
-            f"episodes alike: {type(env).__name__} has no number_envs(first_env_id, group_size)"
-        )
 
 
 def check_agreement(
@@ -217,34 +170,22 @@ def check_agreement(
 
 def describe_parts(parts: ScriptParts, trainer: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``ScriptRun.config``."""
-    settings, env = dict(trainer), parts.env
+    settings, env, policy, algorithm = dict(trainer), parts.env, parts.policy, parts.algorithm
+    name, cfg = find_algo_name(type(algorithm)), getattr(algorithm, "cfg", None)
     try:
-        if not isinstance(env, DescribesItself):
+        if not hasattr(env, "config_data"):
             raise ConfigError(f"the environment {type(env).__name__} has no config_data()")
+        if policy.block is None:
+            raise ConfigError(f"the policy {type(policy).__name__} was not built by build_policy")
+        if name is None or not isinstance(cfg, algorithm.cfg_class):
+            raise ConfigError(f"the algorithm {type(algorithm).__name__} is not registered, or has no config in 'cfg'")
         gym_config = env.config_data()
         settings["seed"] = gym_config.get("env", gym_config).pop("seed")
         settings["events"] = {"train": env.terms_data(parts.event_cfg), "eval": env.terms_data(parts.eval_event_cfg)}
-        settings["import_modules"] = _modules_of(type(parts.policy), type(parts.algorithm), type(env))
-        blocks = {"policy": _of_policy(parts.policy), "algorithm": _of_algorithm(parts.algorithm)}
-        return as_json({"trainer": settings, **blocks, "gym_config": gym_config}, "its config")
+        # Modules of users' classes, without the script itself, which cannot be imported again.
+        modules = dict.fromkeys(type(part).__module__ for part in (policy, algorithm, env))
+        settings["import_modules"] = [m for m in modules if m.partition(".")[0] not in ("__main__", "embodichain")]
+        blocks = {"trainer": settings, "policy": policy.block, "algorithm": algorithm_data(name, cfg)}
+        return as_json({**blocks, "gym_config": gym_config}, "its config")
     except ConfigError as error:
         return {"trainer": dict(trainer), PROBLEM_KEY: str(error).partition("\n")[0]}
-
-
-def _of_policy(policy: Policy) -> Mapping[str, Any]:
-    if policy.block is None:
-        raise ConfigError(f"the policy {type(policy).__name__} was not built by build_policy")
-    return policy.block
-
-
-def _of_algorithm(algorithm: BaseAlgorithm) -> dict[str, Any]:
-    name, cfg = find_algo_name(type(algorithm)), getattr(algorithm, "cfg", None)
-    if name is None or not isinstance(cfg, algorithm.cfg_class):
-        raise ConfigError(f"the algorithm {type(algorithm).__name__} is not registered, or keeps no config in 'cfg'")
-    return algorithm_data(name, cfg)
-
-
-def _modules_of(*classes: type) -> list[str]:
-    """Return the modules of users' classes, without the script itself, which cannot be imported again."""
-    modules = dict.fromkeys(cls.__module__ for cls in classes)
-    return [m for m in modules if m != "__main__" and m.partition(".")[0] != "embodichain"]

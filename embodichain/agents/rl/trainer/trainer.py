@@ -26,7 +26,7 @@ from embodichain.agents.rl.metrics.panel import ProgressDisplay, make_progress
 from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.models import Policy, load_policy_state
 from embodichain.agents.rl.nan_guard import NanGuard
-from embodichain.agents.rl.trainer.evaluation import EVAL_SEED_OFFSET, EvalEnv, Evaluation, Evaluator
+from embodichain.agents.rl.trainer.evaluation import EVAL_SEED_OFFSET, Evaluation, Evaluator
 from embodichain.agents.rl.trainer.saving import Saver
 from embodichain.agents.rl.trainer.script_run import ScriptParts, ScriptRun, check_agreement
 from embodichain.agents.rl.trainer.step_stats import EpisodeStats, clipped_share
@@ -36,7 +36,7 @@ from embodichain.agents.rl.trainer.threads import (
     worthwhile_threads,
 )
 from embodichain.agents.rl.trainer.viewer import Viewer
-from embodichain.agents.rl.vec_env import VecEnv, knows_success
+from embodichain.agents.rl.vec_env import EvalEnv, VecEnv, knows_success
 from embodichain.utils.border import printing_may_fail
 from embodichain.utils.device import torch_threads
 from embodichain.utils.errors import CommandFailedError

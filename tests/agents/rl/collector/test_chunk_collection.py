@@ -13,7 +13,6 @@ from embodichain.agents.rl.buffer import RolloutBuffer, num_env_steps
 from embodichain.agents.rl.collector import BaseCollector, SyncCollector
 from embodichain.agents.rl.trainer.evaluation import Evaluator
 from embodichain.agents.rl.trainer.step_stats import EpisodeStats
-from embodichain.agents.rl.vec_env import StepsChunks
 from embodichain.utils import ConfigError
 from tests.agents.rl.fakes import ChunkedEnv, ScriptedEnv, linear_policy
 
@@ -22,11 +21,6 @@ T, H = 4, 3
 
 def collect(count: int, collector: BaseCollector) -> list[TensorDict]:
     return [collector.collect(T).clone() for _ in range(count)]
-
-
-def test_fake_keeps_the_contract() -> None:
-    assert isinstance(ChunkedEnv(2), StepsChunks)
-    assert not isinstance(ScriptedEnv(2), StepsChunks)
 
 
 def test_rollout_has_a_row_a_decision() -> None:
