@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from embodichain.agents.rl.run_config import load_run_config
-from embodichain.ext.upstream.inline_env import read_inline_env
+from embodichain.ext.upstream.training import convert_training
 from embodichain.lab.gym.config.env_config import ENV_KEYS, TOP_KEYS, config_to_cfg
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
@@ -34,9 +34,7 @@ def test_every_key_is_there() -> None:
 def test_environment_inside_the_training_config_is_read_as_the_example_says() -> None:
     example = re.search(r'```json\n("env": {.*?)```', TEXT, re.DOTALL)
     assert example is not None
-    inline = read_inline_env(json.loads(f"{{{example[1]}}}")["env"])
-    assert inline.problems == []
-    cfg = config_to_cfg(inline.data)
+    cfg = config_to_cfg(convert_training(json.loads(f"{{{example[1]}}}"))["trainer"]["gym_config"])
     assert (cfg.num_envs, list(cfg.rewards), cfg.extensions) == (16, ["success"], {"success_threshold": 0.1})
 
 

@@ -15,15 +15,14 @@ from embodichain.agents.rl.config.trainer_cfg import is_env_config
 from embodichain.agents.rl.run_config import RunConfig, load_run_config
 from embodichain.agents.rl.task_env import scene_cfg
 from embodichain.agents.rl.train_source import find_train_config
-from embodichain.lab.gym.config.converters import Converted, Unchanged, convert_environment
-from embodichain.lab.gym.config.env_config import config_to_cfg
+from embodichain.lab.gym.config.env_config import config_to_cfg, converted
 from embodichain.lab.gym.env_sources import TaskCfg, find_source
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.gym.registry import get_env_spec
 from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
-from embodichain.utils.errors import collected, placed, raise_problems
+from embodichain.utils.errors import placed, raise_problems
 from embodichain.utils.utility import load_config_file
 
 _NUM_ENVS = 3  # that are tried
@@ -48,26 +47,20 @@ def read_config(
         on_device = [] if device is None else [f"trainer.device={device}"]
         return load_run_config(path, [*on_device, *overrides], allowed_imports)
     problems: list[str] = []
-    converted: Converted = Unchanged(data)
     source = find_source(data["id"])
-    if source is None:
-        with placed(f"{path}: "):
-            converted = convert_environment(data, problems)  # before the overrides, which have our paths
-            raise_problems(problems)
-    data = converted.data
-    apply_overrides(data, overrides, problems)
-    raise_problems(problems)
     with placed(f"{path}: "):
+        if source is None:
+            data = converted(data, "environment")  # before the overrides, which have our paths
+        apply_overrides(data, overrides, problems)
+        raise_problems(problems)
         if source is not None:
             parsed = source.parse(data, allowed_imports)
             raise_problems(parsed.problems)
             return data["id"], parsed.cfg
         spec = get_env_spec(data["id"])
-        with collected(problems):
-            return spec.env_id, config_to_cfg(
-                data, env_class=spec.cls, allowed_imports=list(allowed_imports), folder=path.parent
-            )
-        raise ConfigError("\n".join(converted.in_users_words(problems)))
+        return spec.env_id, config_to_cfg(
+            data, env_class=spec.cls, allowed_imports=list(allowed_imports), folder=path.parent
+        )
 
 
 def try_config(config: RunConfig | tuple[str, TaskCfg]) -> str:

@@ -1,8 +1,17 @@
 """Other layouts of configs, converted to ours before the parse; see the README of this folder."""
 
-from embodichain.ext.upstream.environment import modernise_env as convert_environment
-from embodichain.ext.upstream.environment import refuse_other_products
-from embodichain.ext.upstream.inline_env import read_inline_env
-from embodichain.ext.upstream.training import modernise as convert_training
+from __future__ import annotations
 
-__all__ = ["convert_environment", "convert_training", "read_inline_env", "refuse_other_products"]
+from typing import Any, Literal
+
+from embodichain.ext.upstream.environment import convert_environment
+from embodichain.ext.upstream.training import convert_training
+
+
+def convert(data: dict[str, Any], kind: Literal["training", "environment"]) -> dict[str, Any]:
+    """Return a config's plain data, which are changed, in our layout; a door names this function.
+
+    Raises:
+        ConfigError: a line for each unreadable key.
+    """
+    return convert_training(data) if kind == "training" else convert_environment(data)

@@ -1,19 +1,14 @@
-"""Converts environment configs of EmbodiChain 0.2.0 to 0.3.2 to our layout, before the parse.
-
-Their 0.1 is ours. The training config's part is in ``embodichain/ext/upstream/training.py``.
-"""
+"""Converts environment configs of EmbodiChain 0.2.0 to 0.3.2 to our layout; their 0.1 is ours."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any
 
 from embodichain.ext.upstream.translation import Translation
 from embodichain.lab.gym.registry import find_env_spec
 from embodichain.utils import ConfigError
-
-__all__ = ["modernise_env", "refuse_other_products"]
+from embodichain.utils.errors import raise_problems
 
 _TASK_PROGRAMS = ("embodiment", "embodiment_id", "environment_id", "program_id", "task_key", "task_program")
 """Keys of the files of 0.3's task programs: each kind has one of them."""
@@ -104,18 +99,15 @@ def refuse_other_products(data: Mapping[str, Any]) -> None:
         )
 
 
-def modernise_env(data: Mapping[str, Any], problems: list[str]) -> Translation:
-    """Return an environment config's plain data in our layout; warnings name moved keys.
-
-    Args:
-        data: the file's content; not changed.
-        problems: lines about unreadable keys are added.
+def convert_environment(data: dict[str, Any]) -> dict[str, Any]:
+    """Return an environment config's plain data, which are changed, in our layout; warnings name moved keys.
 
     Raises:
-        ConfigError: the config uses a part of EmbodiChain that this package does not have.
+        ConfigError: a line for each unreadable key; or, in one line, the config uses a part of EmbodiChain that this
+            package does not have.
     """
     refuse_other_products(data)
-    translation = Translation(copy.deepcopy(dict(data)), problems)
+    translation = Translation(data)
     for path, reason in _UNUSED.items():
         translation.skip(path, reason)
     _read_physics(translation)
@@ -129,7 +121,8 @@ def modernise_env(data: Mapping[str, Any], problems: list[str]) -> Translation:
     for name, term in _objects(translation.get("env.actions")):
         _read_action(translation, name, term)
     translation.report("environment config")
-    return translation
+    raise_problems(translation.problems)
+    return data
 
 
 def _read_physics(translation: Translation) -> None:

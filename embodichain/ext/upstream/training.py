@@ -1,103 +1,70 @@
-"""Converts other layouts of the training config to ours, before the parse: our older ones, and EmbodiChain's.
+"""Converts other layouts of the training config to ours: our older ones, and EmbodiChain's.
 
-EmbodiChain 0.1 is ours. Differences of 0.2.0 to 0.3.2 are in the tables and small functions of the second half;
-an environment config's part is in ``embodichain/ext/upstream/environment.py``.
+EmbodiChain 0.1 is ours. Differences of 0.2.0 to 0.3.2 are in the tables and small functions of the second half.
 """
 
 from __future__ import annotations
 
-import copy
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from embodichain.agents.rl.config.overrides import OLD_PATHS, apply_overrides
 from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
+from embodichain.ext.upstream.environment import refuse_other_products
+from embodichain.ext.upstream.inline_env import whole_env
 from embodichain.ext.upstream.translation import Translation
 from embodichain.utils import ConfigError, logger
-from embodichain.utils.errors import collected
+from embodichain.utils.errors import collected, raise_problems
 
 # Policies with another layout of their block; a user's policy may have keys of the same names.
 _OLD_POLICIES = ("actor_critic", "actor_only", "vla")
 _THEIR_ALGORITHMS = ("ppo", "grpo")
 
 
-def modernise(data: dict[str, Any], problems: list[str], overrides: Sequence[str] = ()) -> Translation:
-    """Return a training config's plain data in the present layout; warnings name moved keys.
-
-    Overrides are applied before EmbodiChain's keys are read, some of which mean a number by the values of others. They
-    may be of these keys, too; their values count more than the file's form of the same value.
-
-    An environment's config in ``env`` stays there, for ``read_inline_env``, which knows the tasks.
-
-    Args:
-        data: the file's content; not changed.
-        problems: lines about unreadable keys are added, such as keys in both layouts; the present one counts.
-        overrides: overrides of the training config: ``trainer.num_envs=256`` and the like.
+def convert_training(data: dict[str, Any]) -> dict[str, Any]:
+    """Return a training config's plain data, which are changed, in the present layout; warnings name moved keys.
 
     Raises:
-        ConfigError: the config uses a part of EmbodiChain that this package does not have.
+        ConfigError: a line for each unreadable key, such as one in both layouts; or, in one line, the config uses a
+            part of EmbodiChain that this package does not have.
     """
-    data = copy.deepcopy(data)
-    _read_older(data, problems)
-    apply_overrides(data, overrides, problems)
-    translation = Translation(data, problems, overridden=[override.partition("=")[0] for override in overrides])
+    refuse_other_products(data)
+    translation = Translation(data)
+    _read_older(translation)
+    ours = len(translation.moved)
     _read_trainer(translation)
     if translation.get("policy.name") in _OLD_POLICIES:
         _read_policy(translation)
     _read_algorithm(translation)
+    weight, is_theirs = translation.get("algorithm.cfg.vf_coef"), translation.moved[ours:] or translation.unused
+    if (env := translation.take("env")) is not None:
+        translation.put("trainer.gym_config", whole_env(env, translation), "env")
     translation.report("training config")
-    _compare_value_loss(translation)
-    return translation
+    if is_theirs and translation.get("algorithm.name") == "ppo" and _is_number(weight):
+        logger.log_warning(
+            f"algorithm.cfg.vf_coef: weights half the squared error here, all of it in EmbodiChain: {2 * weight} is "
+            f"EmbodiChain's {weight}"
+        )
+    raise_problems(translation.problems)
+    return data
 
 
-def _read_older(data: dict[str, Any], problems: list[str]) -> None:
+def _read_older(translation: Translation) -> None:
     """Convert the layouts that this package's own configs had."""
-    block = "trainer" if "trainer" in data else "runtime"  # as the file has it
-    if "runtime" in data:
-        _move(data, "runtime", "trainer", problems)
-    trainer = data["trainer"] if isinstance(data.get("trainer"), dict) else {}
-    if isinstance(cuda := trainer.get("cuda"), bool):
-        trainer["cuda"] = f"cuda:{trainer.get('gpu_id') or 0}" if cuda else "cpu"
-    elif trainer.pop("cuda", None) is not None:
-        problems.append(f"{block}.cuda: Input should be a valid boolean, got {cuda!r}")
-    for key in ("cuda", "rollout_steps"):
-        if key in trainer:
-            _move(data, f"trainer.{key}", OLD_PATHS[f"trainer.{key}"], problems, f"{block}.{key}")
-    if "env" in data and "gym_config" in trainer:
-        problems.append("env: is the older form of 'trainer.gym_config', which is given too")
-        del data["env"]
-    elif "env" in data:
-        data.setdefault("trainer", {})
-        logger.log_warning("env: deprecated, write 'trainer.gym_config'")
-    if isinstance(policy := data.get("policy"), dict) and policy.get("name") in _OLD_POLICIES:
-        for key in list(cfg) if isinstance(cfg := policy.get("cfg"), dict) else ():
-            _move(data, f"policy.cfg.{key}", f"policy.{key}", problems)
-        if policy.get("cfg") == {}:
-            del policy["cfg"]
-        for network in ("actor", "critic"):
-            for key in ("hidden_sizes", "activation"):
-                if isinstance(policy.get(network), dict) and key in policy[network]:
-                    _move(data, f"policy.{network}.{key}", f"policy.{network}.network_cfg.{key}", problems)
-
-
-def _move(data: dict[str, Any], old: str, new: str, problems: list[str], written: str | None = None) -> None:
-    """Move the value at ``old``, which the file has at ``written``, to ``new``."""
-    *blocks, key = old.split(".")
-    *parents, name = new.split(".")
-    source = functools.reduce(dict.__getitem__, blocks, data)
-    node = data
-    for parent in parents:
-        node = node.setdefault(parent, {})
-        if not isinstance(node, dict):
-            return  # a wrong type, which the parse reports
-    value, written = source.pop(key), written or old
-    if name in node:
-        problems.append(f"{written}: is the older form of '{new}', which is given too")
+    translation.move("runtime", "trainer")
+    if (cuda := translation.take("trainer.cuda")) is not None:
+        device = f"cuda:{translation.get('trainer.gpu_id') or 0}" if cuda else "cpu"
+        translation.put("trainer.device", device, "trainer.cuda", was=cuda)
+    translation.move("trainer.rollout_steps", "trainer.buffer_size")
+    if translation.get("policy.name") not in _OLD_POLICIES:
         return
-    logger.log_warning(f"{written}: deprecated, write '{new}'")
-    node[name] = value
+    if isinstance(translation.get("policy.cfg"), dict):
+        for key, value in translation.take("policy.cfg").items():
+            translation.put(f"policy.{key}", value, f"policy.cfg.{key}")
+    for network in ("policy.actor", "policy.critic"):
+        for key in ("hidden_sizes", "activation"):
+            translation.move(f"{network}.{key}", f"{network}.network_cfg.{key}")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -167,13 +134,6 @@ def _read_learning_env(translation: Translation) -> None:
             "trainer.learning_env: 'PointMassRL' belongs to EmbodiChain's differentiable training, which this package "
             "does not have; its smallest task is CartPoleRL: configs/agents/rl/basic/cart_pole"
         )
-    path, ours = "trainer.learning_env", "trainer.gym_config"
-    if translation.counts_more(ours, path):
-        return
-    if translation.get(ours) is not None and translation.counts_more(path, ours):
-        translation.take(ours)
-    elif translation.get(ours) is not None:
-        translation.refuse(path, f"is EmbodiChain's form of '{ours}', which is given too")
     translation.put("env", {"id": env_id, "cfg": cfg}, "trainer.learning_env")
 
 
@@ -206,7 +166,7 @@ def _read_normalization(translation: Translation) -> None:
     actor, critic = (flags.get(path, False) for path in paths)
     if translation.get("policy.critic") is None or actor == critic:
         translation.put(new, actor, given[0])
-    elif not any(translation.counts_more(new, path) for path in given):
+    else:
         translation.refuse(
             paths[0], f"must be as '{paths[1]}': here both networks read the same normalised observation"
         )
@@ -265,19 +225,6 @@ def _read_value_clipping(translation: Translation) -> None:
         translation.put(new, None, old, was=False)
 
 
-def _compare_value_loss(translation: Translation) -> None:
-    """Warn of a weight of the value loss in a file in EmbodiChain's layout, where it means twice as much."""
-    path = "algorithm.cfg.vf_coef"
-    weight, name = translation.get(path), translation.get("algorithm.name")
-    theirs = [*translation.written.values(), *(line.partition(" ")[0] for line in translation.unused)]
-    is_theirs = not all(map(translation.is_overridden, theirs)) and not translation.is_overridden(path)
-    if is_theirs and name == "ppo" and _is_number(weight):
-        logger.log_warning(
-            f"{path}: weights half the squared error here, all of it in EmbodiChain: {2 * weight} is EmbodiChain's "
-            f"{weight}"
-        )
-
-
 def _minibatch_size(number: int, rollout: int) -> int:
     if number > rollout:
         raise ConfigError(f"must be at most {rollout}, the transitions of a rollout, got {number}")
@@ -299,8 +246,6 @@ def _read_scheduler(translation: Translation) -> None:
     """Read the block ``lr_scheduler``."""
     path, new = "algorithm.cfg.lr_scheduler", "algorithm.cfg.lr_schedule"
     block = translation.take_object(path)
-    if translation.counts_more(new, path):
-        return
     kwargs = block.take_object("kwargs")
     name = block.get("name")
     block.require("name", ("linear",), "the learning rate is constant without it, or falls linearly to 0")
@@ -322,7 +267,7 @@ def _refuse_rest(block: Translation) -> None:
 def _convert(translation: Translation, old: str, new: str, convert: Callable[[Any], Any]) -> None:
     """Put ``convert`` of the value at ``old``, if there is one, at ``new``; its ConfigErrors are problems."""
     value = translation.take(old)
-    if value is not None and not translation.counts_more(new, old):
+    if value is not None:
         with collected(translation.problems, f"{old}: "):
             translation.put(new, convert(value), old, was=value)
 
@@ -334,11 +279,9 @@ def _convert_by_rollout(translation: Translation, old: str, new: str, convert: C
         convert: function of the value at ``old`` and the number of transitions.
     """
     value = translation.take(old)
-    if value is None or translation.counts_more(new, old):
+    if value is None:
         return
-    with collected(translation.problems, f"{new}: "):
-        if not translation.is_overridden(new) and (beside := translation.take(new)) is not None:
-            _count(beside)
+    translation.take(new)
     num_envs, steps = (translation.get(f"trainer.{key}") for key in ("num_envs", "buffer_size"))
     sizes = [num_envs, TrainerCfg.buffer_size if steps is None else steps]
     with collected(translation.problems, f"{old}: "):

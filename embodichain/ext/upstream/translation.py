@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from embodichain.utils import logger
-
-__all__ = ["Translation"]
 
 _LONGEST = 60  # characters of a value in a message
 
@@ -19,26 +17,21 @@ class Translation:
 
     Attributes:
         data: the config, or an object in it; changed in place.
-        problems: lines about unreadable keys.
         place: prefix of the paths in messages.
-        overridden: paths that overrides have set; such a value counts more than the same in the other layout.
+        problems: lines about unreadable keys.
         moved: moved keys, as ``their path -> our path``.
         unused: keys without a counterpart here that change no result.
-        written: our path -> their path, of moved keys.
     """
 
     data: dict[str, Any]
-    problems: list[str]
     place: str = ""
-    overridden: Collection[str] = ()
+    problems: list[str] = field(default_factory=list)
     moved: list[str] = field(default_factory=list)
     unused: list[str] = field(default_factory=list)
-    written: dict[str, str] = field(default_factory=dict)
 
     def inside(self, path: str, value: Any) -> Translation:
         """Return the same for ``value`` at ``path``; for anything but an object, an empty one."""
-        data = value if isinstance(value, dict) else {}
-        return replace(self, data=data, place=f"{self.place}{path}.")
+        return replace(self, data=value if isinstance(value, dict) else {}, place=f"{self.place}{path}.")
 
     def take_object(self, path: str) -> Translation:
         """Remove the object at ``path`` and return the same for it; an empty one if there is none."""
@@ -71,32 +64,18 @@ class Translation:
             self.moved.append(f"{self.place}{written}{theirs} -> {self.place}{path}{ours}")
 
     def set(self, path: str, value: Any, written: str) -> bool:
-        """Set a value as ``put`` does without a report; return whether it counts.
-
-        It is a problem if there is one already, unless an override has set one of the two.
-        """
+        """Set a value as ``put`` does without a report; return whether it was, which a value there already prevents."""
         *parents, key = path.split(".")
         node = self.data
         for parent in parents:
             node = node.setdefault(parent, {})
             if not isinstance(node, dict):
                 return False  # a wrong type, which the parse reports
-        if key in node and not self.counts_more(written, path):
-            if not self.counts_more(path, written):
-                self.refuse(written, f"is EmbodiChain's form of '{self.place}{path}', which is given too")
+        if key in node:
+            self.refuse(written, f"is another form of '{self.place}{path}', which is given too")
             return False
         node[key] = value
-        self.written[self.place + path] = self.place + written
         return True
-
-    def counts_more(self, path: str, other: str) -> bool:
-        """Return whether an override has set the value at ``path``, and none that at ``other``."""
-        return self.is_overridden(path) and not self.is_overridden(other)
-
-    def is_overridden(self, path: str) -> bool:
-        """Return whether an override has set the value at ``path``, above it or below it."""
-        path = f"{self.place}{path}."
-        return any(path.startswith(f"{key}.") or f"{key}.".startswith(path) for key in self.overridden)
 
     def move(self, old: str, new: str) -> None:
         """Move the value at ``old``, if there is one, to ``new``."""
@@ -118,22 +97,10 @@ class Translation:
         """Add a line about the value at ``path``."""
         self.problems.append(f"{self.place}{path}: {problem}")
 
-    def in_users_words(self, lines: Sequence[str]) -> list[str]:
-        """Return lines about the data with the paths that the user's file has."""
-        return [self._in_users_words(line) for line in lines]
-
-    def _in_users_words(self, line: str) -> str:
-        place, _, problem = line.partition(":")
-        for ours, theirs in self.written.items():
-            is_inside = place == ours or place.startswith((f"{ours}.", f"{ours}["))
-            if is_inside and ours != theirs and "(set by the override '" not in line:
-                return f"{theirs}: is '{place}' here:{problem}"
-        return line
-
     def report(self, what: str) -> None:
         """Log moved and unused keys, in a warning each."""
         if self.moved:
-            logger.log_warning(f"{what} in EmbodiChain's layout, read as: {', '.join(self.moved)}")
+            logger.log_warning(f"{what} in another layout (deprecated), read as: {', '.join(self.moved)}")
         if self.unused:
             logger.log_warning(f"{what}: without counterpart, not used: {', '.join(self.unused)}")
 

@@ -72,7 +72,12 @@ class ParsedTask:
     time_limit: int | None
     problems: list[str]
     file_data: dict[str, Any]
-    names: SceneNames = field(default_factory=lambda: SceneNames(None, None))
+    names: SceneNames = field(default_factory=SceneNames)
+
+    @property
+    def env_id(self) -> str:
+        """Id of the environment."""
+        return str(self.file_data["id"])
 
     def data(self) -> dict[str, Any]:
         """Return the content of a file that is parsed to the same config."""

@@ -20,7 +20,7 @@ from embodichain.lab.sim.cfg import (
     RobotCfg,
     SimulationManagerCfg,
 )
-from embodichain.lab.sim.model.scene import SceneBuilder, compile_scene_file
+from embodichain.lab.sim.model.scene import EntityCfg, SceneBuilder, compile_scene_file, member_cfgs
 from embodichain.lab.sim.model.terrain import TerrainCfg
 from embodichain.lab.sim.objects import (
     Articulation,
@@ -34,7 +34,6 @@ from embodichain.lab.sim.objects import (
     Terrain,
 )
 from embodichain.lab.sim.objects.articulation import BasePose
-from embodichain.lab.sim.objects.rigid_object import member_cfgs
 from embodichain.lab.sim.rendering.renderer import make_drawer
 from embodichain.lab.sim.rendering.shot import Appearance, Drawer
 from embodichain.lab.sim.sensors import (
@@ -53,8 +52,6 @@ from embodichain.utils.state import DeclaresState, declared_state, load_attribut
 from embodichain.utils.system import count_processors
 
 T = TypeVar("T")
-SensorCfg = CameraCfg | ContactSensorCfg
-EntityCfg = RigidObjectCfg | ArticulationCfg | RobotCfg | MarkerCfg | LightCfg | RigidObjectGroupCfg | SensorCfg
 
 
 class SimulationManager:
@@ -88,10 +85,9 @@ class SimulationManager:
         self.cfg = cfg
         self.num_envs = cfg.num_envs
         _, self.device = parse_sim_device(cfg.sim_device)
-        self._builder = SceneBuilder(cfg)
+        self.builder = SceneBuilder(cfg)
         self._scene_file: str | None = None
         self._softened: dict[str, str] = {}
-        self._cfgs: list[EntityCfg] = []
         self._backend: Backend | None = None
         self._state_cache: StateCache | None = None
         self._contact_columns: dict[str, slice] = {}
@@ -118,16 +114,22 @@ class SimulationManager:
         if SimulationManager._latest is self:
             SimulationManager._latest = None
 
-    def add_rigid_object(self, cfg: RigidObjectCfg) -> None:
-        """Add a rigid body (before :meth:`build`)."""
+    def add(self, cfg: EntityCfg) -> None:
+        """Add an entity of any kind (before :meth:`build`). A contact sensor's articulation must be there already; the
+        first light replaces the default one.
+
+        Raises:
+            ConfigError: the uid is taken or malformed, or a file, joint or link of the config does not exist.
+        """
         self._check_unbuilt()
-        self._builder.add_rigid_object(cfg)
-        self._cfgs.append(cfg)
+        self.builder.add(cfg)
+
+    add_rigid_object = add_articulation = add_robot = add_rigid_object_group = add_marker = add_light = add_sensor = add
 
     def vary_inertia(self, uid: str) -> None:
         """Let the centre of mass of a rigid body differ between environments (before :meth:`build`)."""
         self._check_unbuilt()
-        self._builder.vary_inertia(self._rigid_object_cfg(uid).uid)
+        self.builder.vary_inertia(self._rigid_object_cfg(uid).uid)
 
     def add_mesh_variants(self, uid: str, paths: Sequence[Path]) -> None:
         """Give a rigid body further meshes for single environments to choose from (before :meth:`build`).
@@ -141,35 +143,12 @@ class SimulationManager:
             raise ConfigError(
                 f"rigid object '{uid}': only a Mesh can be replaced by others, got a {cfg.shape.shape_type}"
             )
-        self._builder.add_mesh_variants(cfg, paths)
-
-    def add_articulation(self, cfg: ArticulationCfg) -> None:
-        """Add an articulation (before :meth:`build`)."""
-        self._check_unbuilt()
-        self._builder.add_articulation(cfg)
-        self._cfgs.append(cfg)
-
-    def add_robot(self, cfg: RobotCfg) -> None:
-        """Add a robot (before :meth:`build`)."""
-        self.add_articulation(cfg)
-
-    def add_marker(self, cfg: MarkerCfg) -> None:
-        """Add a visible body without physics (before :meth:`build`)."""
-        self._check_unbuilt()
-        self._builder.add_marker(cfg)
-        self._cfgs.append(cfg)
-
-    def add_rigid_object_group(self, cfg: RigidObjectGroupCfg) -> None:
-        """Add the members of a group (before :meth:`build`)."""
-        for member in member_cfgs(cfg):
-            self.add_rigid_object(member)
-        self._builder.claim(cfg.uid)
-        self._cfgs.append(cfg)
+        self.builder.add_mesh_variants(cfg, paths)
 
     def add_terrain(self, cfg: TerrainCfg) -> None:
         """Put a terrain in the place of the level ground (before :meth:`build`)."""
         self._check_unbuilt()
-        self._builder.add_terrain(cfg)
+        self.builder.add_terrain(cfg)
 
     def use_scene_file(self, name: str) -> None:
         """Simulate the scene of an MJCF file as it is; only cameras can be added (before :meth:`build`).
@@ -180,27 +159,10 @@ class SimulationManager:
         self._check_unbuilt()
         self._scene_file = name
 
-    def add_light(self, cfg: LightCfg) -> None:
-        """Add a light; the first replaces the default light (before :meth:`build`)."""
-        self._check_unbuilt()
-        self._builder.add_light(cfg)
-        self._cfgs.append(cfg)
-
     def add_emission_light(self, cfg: EmissionLightCfg) -> None:
         """Set the ambient light (before :meth:`build`)."""
         self._check_unbuilt()
-        self._builder.set_emission_light(cfg)
-
-    def add_sensor(self, cfg: SensorCfg) -> None:
-        """Add a camera, or a contact sensor of an articulation that is there (before :meth:`build`)."""
-        self._check_unbuilt()
-        if isinstance(cfg, ContactSensorCfg):
-            robots = [entity.uid for entity in self._cfgs if isinstance(entity, RobotCfg)]
-            entity = cfg.entity or (robots[0] if robots else "robot")
-            self._builder.add_contact_sensor(cfg.uid, entity, cfg.link_names)
-        else:
-            self._builder.claim(cfg.uid)
-        self._cfgs.append(cfg)
+        self.builder.set_emission_light(cfg)
 
     def build(self) -> None:
         """Compile the scene and start all environments in its initial state.
@@ -210,7 +172,7 @@ class SimulationManager:
         """
         self._check_unbuilt()
         file = self._scene_file
-        scene = self._builder.compile() if file is None else compile_scene_file(file)
+        scene = self.builder.compile() if file is None else compile_scene_file(file)
         backend = make_backend(
             scene.model, scene.visual_model, self.num_envs, self.cfg.num_threads, self.cfg.sim_device
         )
@@ -225,7 +187,7 @@ class SimulationManager:
         if file is not None:
             names = [scene.model.body(body).name for body in range(1, scene.model.nbody)]
             self._bodies = {name: SceneBody(name, backend) for name in names if name}
-        for cfg in self._cfgs:
+        for cfg in self.builder.entities.values():
             match cfg:
                 case RobotCfg():
                     parts = scene.parts[cfg.uid]
@@ -241,7 +203,7 @@ class SimulationManager:
                 case LightCfg():
                     self._lights[cfg.uid] = Light(cfg, scene.visual_model, self._appearance)
                 case RigidObjectGroupCfg():
-                    members = [self.rigid_objects[member.uid] for member in member_cfgs(cfg)]
+                    members = [self.rigid_objects[member.uid] for member in member_cfgs(cfg).values()]
                     self._groups[cfg.uid] = RigidObjectGroup(cfg, members)
                 case StereoCameraCfg():
                     self.sensors[cfg.uid] = StereoCamera(cfg, backend, self._appearance, self._drawer)
@@ -275,7 +237,7 @@ class SimulationManager:
     @property
     def entity_uids(self) -> list[str]:
         """The uids of all entities, sorted."""
-        return sorted([*(cfg.uid for cfg in self._cfgs), *self._bodies])
+        return sorted([*self.builder.entities, *self._bodies])
 
     @section("physics")
     def update(self, substeps: int = 1, env_ids: torch.Tensor | None = None) -> None:
@@ -353,17 +315,6 @@ class SimulationManager:
             raise KeyError(unknown_name("body with sense_contacts", name, self._contact_columns))
         # The engine's sensor has the force of the body on the others.
         return -self.backend.read("sensordata")[:, self._contact_columns[name]]
-
-    def uids_by_kind(self) -> dict[str, frozenset[str]]:
-        """Return the names of the entities of each kind."""
-        return {
-            "rigid object": frozenset(self.rigid_objects),
-            "rigid object group": frozenset(self._groups),
-            "articulation": frozenset(self.articulations),
-            "robot": frozenset(self.robots),
-            "articulation or robot": frozenset(self.articulations | self.robots),
-            "light": frozenset(self._lights),
-        }
 
     def _warn_of_softened(self, softened: Mapping[str, str], physics_dt: float) -> None:
         """Log the drives that are less stiff than configured; effort drives are left out.
@@ -453,7 +404,7 @@ class SimulationManager:
         return self._drawing
 
     def _rigid_object_cfg(self, uid: str) -> RigidObjectCfg:
-        cfgs = {cfg.uid: cfg for cfg in self._cfgs if isinstance(cfg, RigidObjectCfg)}
+        cfgs = {uid: cfg for uid, cfg in self.builder.entities.items() if isinstance(cfg, RigidObjectCfg)}
         if uid not in cfgs:
             raise ConfigError(unknown_name("rigid object", uid, cfgs))
         return cfgs[uid]

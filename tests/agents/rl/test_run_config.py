@@ -5,7 +5,6 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -180,32 +179,11 @@ def test_values_of_the_environment_can_be_overridden(place: str, prefix: str) ->
     )
 
 
-def test_wrong_override_of_the_environment_is_named() -> None:
-    config = tiny_config(trainer__gym_config=env_file())
-    found = errors(config, overrides=["max_episode_steps=-1", "robot.uidd=a"])
-    for start, override in {
-        "env.json: max_episode_steps: Input should be greater than or equal to 1": "max_episode_steps=-1",
-        "env.json: robot.uidd: unknown key. Did you mean 'uid'?": "robot.uidd=a",
-    }.items():
-        (line,) = (line for line in found if line.startswith(start))
-        assert line.endswith(f"(set by the override '{override}')")
-    assert len(found) == 2
-
-
-@pytest.mark.parametrize(
-    "override", ["sensor[0].width=8", "sensor.0.width=8", "sensor[0]=8", "gym_config.sensor[0].uid=a"]
-)
+@pytest.mark.parametrize("override", ["sensor[0].width=8", "sensor.0.width=8", "sensor[0]=8"])
 def test_element_of_a_list_is_not_overridden(override: str) -> None:
     config = tiny_config(trainer__gym_config=str(CART_POLE_ENV))
     (line,) = errors(config, overrides=[override])
     assert line == f"override '{override}': elements of a list cannot be set: give the whole list, sensor=[...]"
-
-
-def test_override_that_a_later_one_has_changed_is_not_blamed() -> None:
-    overrides = ["algorithm.cfg.batch_size=64", "algorithm.cfg.batch_size=-1"]
-    (line,) = errors(tiny_config(), overrides=overrides)
-    assert line.startswith("algorithm.cfg.batch_size: Input should be greater than 0")
-    assert line.count("(set by the override '") == 1
 
 
 def test_unknown_key_of_a_network_is_compared_with_those_of_its_type() -> None:
@@ -215,29 +193,15 @@ def test_unknown_key_of_a_network_is_compared_with_those_of_its_type() -> None:
 
 
 @pytest.mark.parametrize("prefix", ["", "gym_config.", "trainer.gym_config."])
-def test_override_of_the_environment_is_quoted_as_it_was_typed(prefix: str) -> None:
-    config = tiny_config(trainer__gym_config=str(CART_POLE_ENV))
-    overrides = [f"{prefix}max_episode_steps=-1", f"{prefix}env.rewards.clam.weight=2"]
-    lines = errors(config, overrides=overrides)
-    assert len(lines) == 2
-    assert any(line.endswith(f"(set by the override '{overrides[0]}')") for line in lines)
-    assert any(line.startswith(f"override '{overrides[1]}': unknown term") for line in lines)
-
-
-def test_override_of_a_term_that_is_not_there_names_the_nearest() -> None:
+def test_override_of_the_environment_is_checked_like_its_file(prefix: str) -> None:
     config = tiny_config(trainer__gym_config=env_file())
-    (line,) = errors(config, overrides=["env.rewards.clam.weight=2"])
-    assert line.startswith(
-        "override 'env.rewards.clam.weight=2': unknown term of env.rewards 'clam'. Did you mean 'calm'?"
-    )
+    found = errors(config, overrides=[f"{prefix}max_episode_steps=-1", f"{prefix}env.rewards.clam.weight=2"])
+    assert [line.partition(": Input")[0] for line in sorted(found)] == [
+        "env.json: env.rewards.clam.func: required, but missing",
+        "env.json: max_episode_steps",
+    ]
     own = ["env.rewards.mine.func=success_reward", "env.rewards.mine.weight=2"]
     assert with_scene(load_run_config(write_config(Path(), config), own).env, "test").rewards["mine"].weight == 2
-
-
-def test_override_that_leaves_something_out_is_named() -> None:
-    (line,) = errors(tiny_config(), overrides=["trainer.events.train.push.mode=interval"])
-    assert line.startswith("trainer.events.train.push.func: required, but missing")
-    assert line.endswith("(set by the override 'trainer.events.train.push.mode=interval')")
 
 
 def test_environment_config_in_place_of_the_training_config_is_said_in_one_line() -> None:
@@ -351,44 +315,6 @@ def test_evaluation_without_a_time_limit_is_refused(monkeypatch: pytest.MonkeyPa
     assert load_run_config(write_config(Path(), config)).env.max_episode_steps == 9
 
 
-def is_plain(value: Any) -> bool:
-    """Return whether a value is a block of a config that is not typed yet, or the file that it is in."""
-    inner = getattr(value, "data", value)
-    plain = (dict, list, str, int, float, bool, type(None))
-    if not isinstance(inner, dict) or not inner:
-        return False
-    inside = [item for item in inner.values() if item]
-    return all(is_plain(item) if isinstance(item, dict) else isinstance(item, plain) for item in inside)
-
-
-def test_plain_data_pass_at_most_twelve_functions_before_they_are_typed(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Counted: what is handed a block of plain data and hands it on, changed or typed. What only looks returns a bool or
-    # a list of problems. A converter is one function.
-    monkeypatch.chdir(REPOSITORY)
-    rooms = ("agents/rl/run_config.py", "agents/rl/config/", "agents/rl/models/registry.py", "lab/gym/config/")
-    waiting: dict[FrameType, str] = {}
-    found = {"agents/rl/run_config.py: load_run_config"}  # which is handed a path
-
-    def profile(frame: FrameType, event: str, result: Any) -> None:
-        code = frame.f_code
-        file = code.co_filename.rpartition("/embodichain/")[2]
-        if event == "call" and file.startswith(rooms) and "<" not in code.co_qualname:
-            arguments = [frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount]]
-            if any(map(is_plain, arguments)):
-                waiting[frame] = f"{file}: {code.co_qualname}"
-        elif event == "return" and (name := waiting.pop(frame, "")) and not isinstance(result, bool | list):
-            found.add(name)
-
-    before = sys.getprofile()
-    sys.setprofile(profile)
-    try:
-        load_run_config("configs/agents/rl/push_cube/train_config.json", ["trainer.device=cpu", "env.seed=2"])
-    finally:
-        sys.setprofile(before)
-    assert {"lab/gym/config/converters.py: convert_environment", "lab/gym/config/env_config.py: parse_env"} <= found
-    assert len(found) <= 12, sorted(found)
-
-
 # --- modules of the user ---
 
 
@@ -479,23 +405,10 @@ def test_config_for_a_gpu_trains_on_the_processor_where_that_is_asked_for(
     assert (run.algorithm.device, run.env.sim_cfg.sim_device) == ("cpu", "cuda:0")
 
 
-@pytest.mark.parametrize(
-    ("key", "path"),
-    [
-        ("seed", "trainer.seed"),
-        ("iteration", "trainer.iterations"),
-        ("batch_size", "algorithm.cfg.batch_size"),
-        ("max_episode_step", "max_episode_steps"),
-    ],
-)
-def test_setting_at_the_top_is_told_its_place(key: str, path: str) -> None:
-    (line,) = errors(tiny_config(), overrides=[f"{key}=10"])
-    known = "Known: trainer, policy, algorithm"
-    assert line == f"{key}: unknown key. Did you mean '{path}'? {known} (set by the override '{key}=10')"
-    # The environment's own keys stand at the top of overrides alone.
-    (line,) = errors(tiny_config(**{key: 10}))
-    place = "trainer.gym_config." if path == "max_episode_steps" else ""
-    assert line == f"{key}: unknown key. Did you mean '{place}{path}'? {known}"
+@pytest.mark.parametrize("path", ["trainer.seed", "algorithm.cfg.batch_size"])
+def test_setting_at_the_top_is_told_its_place(path: str) -> None:
+    key = path.rpartition(".")[2]
+    assert errors(tiny_config(**{key: 10})) == [f"{key}: unknown key. Did you mean '{path}'?"]
 
 
 def test_misspelt_block_is_told_its_name() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from embodichain.ext.upstream.environment import modernise_env, refuse_other_products
+from embodichain.ext.upstream.environment import convert_environment, refuse_other_products
 from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.sim.cfg import RigidBodyAttributesCfg
@@ -19,11 +19,11 @@ BODY: Json = {"uid": "box", "shape": {"shape_type": "Cube", "size": [0.1, 0.1, 0
 
 def read(config: Json) -> tuple[Json, list[str]]:
     """Return the config in our layout and its problems."""
-    problems: list[str] = []
-    before = copy.deepcopy(config)
-    found = modernise_env(config, problems).data
-    assert config == before
-    return found, problems
+    data = copy.deepcopy(config)
+    try:
+        return convert_environment(data), []
+    except ConfigError as error:
+        return data, str(error).splitlines()
 
 
 def action(func: str, **params: Any) -> Json:
@@ -117,7 +117,7 @@ def test_group_of_attributes_is_one_entry_of_the_warning(capsys: pytest.CaptureF
     groups = {"mass_props": {"mass": 1.0}, "material_props": {"restitution": 0.0, "static_friction": 1.0}}
     read({"rigid_object": [{"attrs": groups}]})
     assert capsys.readouterr().err.splitlines() == [
-        "[WARNING] environment config in EmbodiChain's layout, read as: rigid_object[0].attrs.mass_props -> "
+        "[WARNING] environment config in another layout (deprecated), read as: rigid_object[0].attrs.mass_props -> "
         "rigid_object[0].attrs, rigid_object[0].attrs.material_props -> rigid_object[0].attrs"
     ]
 
@@ -125,7 +125,7 @@ def test_group_of_attributes_is_one_entry_of_the_warning(capsys: pytest.CaptureF
 def test_attribute_in_both_forms_is_refused() -> None:
     config: Json = {"background": [{"attrs": {"mass": 1.0, "mass_props": {"mass": 2.0}}}]}
     assert read(config)[1] == [
-        "background[0].attrs.mass_props.mass: is EmbodiChain's form of 'background[0].attrs.mass', which is given too"
+        "background[0].attrs.mass_props.mass: is another form of 'background[0].attrs.mass', which is given too"
     ]
 
 
@@ -231,7 +231,7 @@ def test_new_action_of_cart_pole_moves_both_joints() -> None:
         ),
         (
             {"robot": {"joint_drive_props": {}, "drive_pros": {}}},
-            "robot.joint_drive_props: is EmbodiChain's form of 'robot.drive_pros', which is given too",
+            "robot.joint_drive_props: is another form of 'robot.drive_pros', which is given too",
         ),
         ({"physics_config": 3}, "physics_config: must be an object, got 3"),
         ({"physics_config": {"num_substeps": 0}}, "physics_config.num_substeps: must be a whole number above 0, got 0"),

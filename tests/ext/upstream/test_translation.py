@@ -8,7 +8,7 @@ from embodichain.ext.upstream.translation import Translation
 
 
 def translation(data: dict[str, Any]) -> Translation:
-    return Translation(data, [])
+    return Translation(data)
 
 
 def test_value_moves_and_is_reported() -> None:
@@ -30,7 +30,7 @@ def test_value_that_is_there_stays_and_is_a_problem() -> None:
     t = translation({"old": 1, "new": 2})
     t.move("old", "new")
     assert t.data == {"new": 2}
-    assert t.problems == ["old: is EmbodiChain's form of 'new', which is given too"]
+    assert t.problems == ["old: is another form of 'new', which is given too"]
 
 
 def test_paths_in_an_object_inside_begin_with_its_own() -> None:
@@ -75,37 +75,6 @@ def test_report_is_a_warning_for_each_kind_and_none_for_nothing(capsys: pytest.C
     t.skip("c")
     t.report("config")
     assert capsys.readouterr().err.splitlines() == [
-        "[WARNING] config in EmbodiChain's layout, read as: a -> x",
+        "[WARNING] config in another layout (deprecated), read as: a -> x",
         "[WARNING] config: without counterpart, not used: b 2, c 3",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("overridden", "expected"),
-    [(["block.new"], 2), (["block"], 2), (["block.new.inner"], 2), (["old"], 1), (["older", "blocks"], 2)],
-)
-def test_value_of_an_override_counts_more(overridden: list[str], expected: int) -> None:
-    t = Translation({"old": 1, "block": {"new": 2}}, [], overridden=overridden)
-    t.move("old", "block.new")
-    assert t.data == {"block": {"new": expected}}
-    assert bool(t.problems) == (overridden == ["older", "blocks"])
-
-
-def test_lines_about_the_data_have_the_paths_of_the_file() -> None:
-    t = translation({"old": [1], "older": 2})
-    t.move("old", "new")
-    t.inside("block", {"a": 1}).move("a", "b")
-    lines = [
-        "new: wrong",
-        "new[0]: wrong",
-        "newer: wrong",
-        "block.b.c: wrong",
-        "new: wrong (set by the override 'new=3')",
-    ]
-    assert t.in_users_words(lines) == [
-        "old: is 'new' here: wrong",
-        "old: is 'new[0]' here: wrong",
-        "newer: wrong",
-        "block.a: is 'block.b.c' here: wrong",
-        "new: wrong (set by the override 'new=3')",
     ]

@@ -99,7 +99,7 @@ def test_stands_for_five_seconds_by_its_drives_and_the_scene_warns_of_nothing(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     builder = SceneBuilder(SimulationManagerCfg(physics_dt=0.005))
-    builder.add_articulation(RobotCfg("r", robot_type=name, fix_base=False, drive_pros=GAINS[name]))
+    builder.add(RobotCfg("r", robot_type=name, fix_base=False, drive_pros=GAINS[name]))
     model = builder.compile().model
     assert capsys.readouterr().err == ""
     data = mujoco.MjData(model)

@@ -8,16 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from embodichain.utils import ConfigError
-from embodichain.utils.errors import collected, placed, raise_problems, unknown_name
+from embodichain.utils.errors import collected, placed, raise_problems
 from embodichain.utils.utility import check_plain
-
-OLD_PATHS = {
-    "runtime": "trainer",
-    "env.cfg": "trainer.gym_config",
-    "trainer.cuda": "trainer.device",
-    "trainer.rollout_steps": "trainer.buffer_size",
-}
-"""Older path of a value -> present path."""
 
 _ELEMENT = re.compile(r"\[\d+\]$")
 _INLINE = re.compile(r"(trainer\.)?gym_config\.")  # in a training config, and in a run's record
@@ -71,68 +63,12 @@ def split_overrides(overrides: Sequence[str], env_keys: Collection[str]) -> tupl
     return train, env
 
 
-def without_unknown_terms(
-    data: dict[str, Any], overrides: Sequence[str], blocks: Collection[str], problems: list[str]
-) -> list[str]:
-    """Return an environment's overrides without unknown terms' ones, which are added to ``problems``.
-
-    An override may create a term: as a whole, or with others that set its ``func``.
-
-    Args:
-        data: the environment's config.
-        blocks: the keys in ``env`` that have terms by name.
-    """
-    paths = [override.partition("=")[0].split(".") for override in overrides]
-    made = {tuple(path[:3]) for path in paths if len(path) == 3 or path[3:] == ["func"]}
-    env = data.get("env")
-    known = []
-    for override, path in zip(overrides, paths, strict=True):
-        is_setting = len(path) > 3 and path[0] == "env" and path[1] in blocks and tuple(path[:3]) not in made
-        terms = env.get(path[1]) if is_setting and isinstance(env, dict) else None
-        if is_setting and path[2] not in (terms or {}):
-            problems.append(f"override '{override}': {unknown_name(f'term of env.{path[1]}', path[2], terms or {})}")
-        else:
-            known.append(override)
-    return known
-
-
-def name_overrides(problems: Sequence[str], overrides: Sequence[str]) -> list[str]:
-    """Return the lines, with the override added to lines about its value."""
-    latest = {override.partition("=")[0]: override for override in overrides}
-    lines = []
-    for line in problems:
-        place = line.partition(":")[0]
-        for path, override in latest.items():
-            is_inside = place == path or place.startswith((f"{path}.", f"{path}["))
-            makes_it = path.startswith(f"{place}.") and "unknown key" in line
-            needs_more = path.startswith(place.rpartition(".")[0] + ".") and "required, but missing" in line
-            if is_inside or makes_it or needs_more:
-                line += f" (set by the override '{override}')"
-        lines.append(line)
-    return lines
-
-
-def as_typed(problems: Sequence[str], overrides: Sequence[str]) -> list[str]:
-    """Return the lines, with the overrides that they quote as the user has typed them, before :func:`split_overrides`.
-
-    An override of the environment's config may have been typed with the path that leads there.
-    """
-    lines = list(problems)
-    for override in overrides:
-        if place := _INLINE.match(override):
-            lines = [line.replace(f"'{override[place.end() :]}'", f"'{override}'") for line in lines]
-    return lines
-
-
 def _parse_override(override: str) -> tuple[list[str], Any]:
     """Return the keys of an override's path, and its value."""
     path, equals, text = override.partition("=")
     keys = path.split(".")
     if not equals or not all(keys):
         raise ConfigError(f"override '{override}': must be of the form trainer.num_envs=256")
-    for old, new in OLD_PATHS.items():
-        if path == old or path.startswith(f"{old}."):
-            raise ConfigError(f"override '{override}': '{old}' is the older form of '{new}'")
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
+import inspect
 import re
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 from pydantic import PositiveInt
+from pydantic.errors import PydanticUserError
 
-from embodichain.lab.gym.config.converters import convert_environment
-from embodichain.lab.gym.config.extension_checks import extension_problems
-from embodichain.lab.gym.config.files_beside import find_files_beside
-from embodichain.lab.gym.config.model_names import with_model_names
-from embodichain.lab.gym.config.scene_checks import has_config_robot, names_in_config, needed_problems, scene_problems
-from embodichain.lab.gym.config.scene_file_checks import scene_file_problems
+from embodichain.lab.gym.config.scene import read_scene
 from embodichain.lab.gym.envs.base_env import BaseEnv
 from embodichain.lab.gym.envs.config_data import SCENE_KEYS, TOP_FIELDS, config_data
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
@@ -38,7 +38,8 @@ from embodichain.lab.gym.envs.managers.scene_names import SceneNames
 from embodichain.lab.gym.registry import EnvSpec, find_env_spec
 from embodichain.utils import configclass, logger
 from embodichain.utils.configclass import replace
-from embodichain.utils.errors import collected, raise_problems, unknown_key, unknown_name
+from embodichain.utils.doors import CONFIG_CONVERTERS, load_all
+from embodichain.utils.errors import MISSPELT, closest, collected, raise_problems, unknown_key, unknown_name
 from embodichain.utils.module_utils import find_admitted
 from embodichain.utils.utility import load_config_file
 from embodichain.utils.validation import parse
@@ -116,6 +117,11 @@ class ParsedEnv:
     spec: EnvSpec | None
 
     @property
+    def env_id(self) -> str | None:
+        """Registered name of the task, if it is known."""
+        return None if self.spec is None else self.spec.env_id
+
+    @property
     def time_limit(self) -> int | None:
         """Of episodes, steps; None if there is none."""
         registered = None if self.spec is None else self.spec.max_episode_steps
@@ -125,6 +131,18 @@ class ParsedEnv:
         """Return the content of a file that is parsed to the same config; the task is known."""
         assert self.spec is not None
         return config_data(self.as_written, self.spec.cls) | {"id": self.spec.env_id}
+
+
+def converted(data: Mapping[str, Any], kind: Literal["training", "environment"]) -> dict[str, Any]:
+    """Return a config in our layout, by the converters behind the door ``embodichain.config_converters``.
+
+    Raises:
+        ConfigError: a line for each value in another layout that cannot be read.
+    """
+    ours = copy.deepcopy(dict(data))
+    for convert in load_all(CONFIG_CONVERTERS).values():
+        ours = convert(ours, kind)
+    return ours
 
 
 def config_to_cfg(
@@ -147,7 +165,7 @@ def config_to_cfg(
     Raises:
         ConfigError: with every error found, a line each.
     """
-    parsed = parse_env(data, manager_modules, env_class, allowed_imports, folder)
+    parsed = parse_env(converted(data, "environment"), manager_modules, env_class, allowed_imports, folder)
     raise_problems(parsed.problems)
     return parsed.cfg
 
@@ -159,11 +177,8 @@ def parse_env(
     allowed_imports: Sequence[str] = (),
     folder: Path = Path(),
 ) -> ParsedEnv:
-    """Turn a parsed environment config into a typed one and check it; arguments are those of :func:`config_to_cfg`."""
-    problems: list[str] = []
-    converted = convert_environment(data, problems)
-    data = converted.data
-    problems += [f"{key}: {unknown_key(key, TOP_KEYS)}" for key in data if key not in (*TOP_KEYS, "$schema")]
+    """Turn an environment config in our layout into a typed one and check it; arguments as :func:`config_to_cfg`."""
+    problems = [f"{key}: {unknown_key(key, TOP_KEYS)}" for key in data if key not in (*TOP_KEYS, "$schema")]
     spec = find_env_spec(data.get("id"))
     if env_class is None and spec is not None:
         env_class = spec.cls
@@ -173,27 +188,21 @@ def parse_env(
             )
     cfg, wrong = _parse(data, defaults_of(env_class), problems)
     problems += [f"{path}: {problem}" for path, problem in wrong.items()]
-    find_files_beside(cfg, folder)
-    problems += scene_problems(cfg, wrong)
-    problems += scene_file_problems(cfg, env_class, wrong)
-    names = with_model_names(names_in_config(cfg, env_class, wrong), cfg, env_class, wrong, problems)
-    if cfg.robot is None and has_config_robot(env_class) and "robot" not in wrong:
-        problems.append("robot: required, but missing")
+    names = read_scene(cfg, env_class, folder, wrong, problems)
     if env_class is not None and not (cfg.actions or "env" in wrong or "env.actions" in wrong):
         problems.append("env.actions: at least one action term is needed")
     if names.parts and cfg.control_parts is not None:
         with collected(problems):
             check_parts(cfg.control_parts, frozenset().union(*names.parts.values()))
-    problems += extension_problems(cfg.extensions, env_class)
+    problems += _extension_problems(cfg.extensions, env_class)
     find = functools.partial(find_admitted, modules=manager_modules, allowed_imports=allowed_imports)
     terms = {
         block: _check_terms(getattr(cfg, block), f"env.{block}", names, wrong, find, problems) for block in TERM_BLOCKS
     }
     problems += _entry_problems(cfg.observations, names, problems)
-    problems += needed_problems(env_class, names)
     if env_class is not None and issubclass(env_class, EmbodiedEnv) and not problems:
         problems += env_class.config_problems(cfg)
-    return ParsedEnv(replace(cfg, **terms), cfg, names, converted.in_users_words(problems), spec)
+    return ParsedEnv(replace(cfg, **terms), cfg, names, problems, spec)
 
 
 def defaults_of(env_class: type | None) -> Mapping[str, Any]:
@@ -295,4 +304,32 @@ def _entry_problems(observations: Mapping[str, ObservationCfg], names: SceneName
             entries.add(name)
         elif name not in entries:
             problems.append(f"env.observations.{term}.name: {unknown_name('entry', name, entries)}")
+    return problems
+
+
+def _extension_problems(extensions: Mapping[str, Any], env_class: type | None) -> list[str]:
+    """Return the problems of names that would hide a method of the environment, and of values of another type.
+
+    A value must be of the type that the class annotates its attribute with, as in ``reach: float = 0.1``. A warning
+    names what is nearly an attribute: a task may read others from its config.
+    """
+    problems = []
+    kinds: dict[str, Any] = {}
+    for base in reversed((env_class or object).__mro__):
+        for name, kind in inspect.get_annotations(base).items():
+            with suppress(NameError):  # of a name that only a type checker knows
+                kinds[name] = eval(kind, vars(sys.modules[base.__module__])) if isinstance(kind, str) else kind
+    own = [name for name in {*kinds, *dir(env_class)} if name[0] != "_"]
+    for name, value in extensions.items():
+        place, there = f"env.extensions.{name}", getattr(env_class, name, None)
+        if not name.isidentifier() or name.startswith("_"):
+            problems.append(f"{place}: must be letters, digits and '_', and not begin with '_' or a digit")
+        elif callable(there) or isinstance(there, property | functools.cached_property):
+            problems.append(f"{place}: is taken: the environment has a method or property of that name")
+        elif name not in own:
+            if meant := closest(name, own, MISSPELT):
+                logger.log_warning(f"{place}: the task has '{meant}': is that what is meant?")
+        elif name in kinds:
+            with suppress(PydanticUserError):  # a type that no file can hold
+                problems += [f"{path}: {problem}" for path, problem in parse(kinds[name], value, place)[1].items()]
     return problems

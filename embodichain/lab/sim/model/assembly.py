@@ -7,20 +7,20 @@ has its own name where that is unique. Parts of a side (``left_arm``) have the s
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import mujoco
 import numpy as np
 import torch
 
+from embodichain.lab.sim.assets import UR_TYPES, bundled_assets
 from embodichain.lab.sim.cfg import ArticulationCfg, RobotCfg, URDFComponentCfg
 from embodichain.lab.sim.kinematics import frame_pose, pos_quat
 from embodichain.lab.sim.math import quat_from_euler
-from embodichain.lab.sim.model.checks import asset_of_robot_type, check_components
 from embodichain.lab.sim.model.model_files import ModelFile, load_model
 from embodichain.utils import ConfigError
-from embodichain.utils.errors import placed
+from embodichain.utils.errors import placed, unknown_name
 
 FLANGE_NAMES = ("tool0", "attachment_site", "flange")
 """Names of the site or link where a tool is mounted."""
@@ -74,8 +74,8 @@ def assemble(cfg: ArticulationCfg, place: str) -> Assembly:
     """Load the parts of an articulation and put them together."""
     components = _components(cfg, place)
     result = Assembly(mujoco.MjSpec())
-    for kind, component in components.items():
-        model = load_model(component.urdf_path, place)
+    for kind, (component, path) in components.items():
+        model = load_model(component.urdf_path, path)
         side = f"{kind.partition('_')[0]}_" if "_" in kind else ""
         pose = np.array(component.transform)
         prefix = f"{kind}/{side}" if result.parts else side
@@ -99,20 +99,43 @@ def assemble(cfg: ArticulationCfg, place: str) -> Assembly:
     return result
 
 
-def _components(cfg: ArticulationCfg, place: str) -> dict[str, URDFComponentCfg]:
-    """Return the parts by kind, in building order."""
-    found: dict[str, URDFComponentCfg] = {}
+def _components(cfg: ArticulationCfg, place: str) -> dict[str, tuple[URDFComponentCfg, str]]:
+    """Return the parts by kind, in building order, each with the place of its model in the config."""
+    found: dict[str, tuple[URDFComponentCfg, str]] = {}
     if isinstance(cfg, RobotCfg):
         if cfg.robot_type is not None:
-            with placed(f"{place}: "):
-                found["arm"] = URDFComponentCfg("arm", asset_of_robot_type(cfg.robot_type, cfg.ur_type))
-        for part in cfg.urdf_cfg.components if cfg.urdf_cfg is not None else ():
-            found[part.component_type] = part
+            path = f"{place}.robot_type"
+            with placed(f"{path}: "):
+                found["arm"] = URDFComponentCfg("arm", _asset_of_robot_type(cfg.robot_type, cfg.ur_type)), path
+        for i, part in enumerate(cfg.urdf_cfg.components if cfg.urdf_cfg is not None else ()):
+            found[part.component_type] = part, f"{place}.urdf_cfg.components[{i}].urdf_path"
     if cfg.fpath is not None:
-        found["arm"] = URDFComponentCfg("arm", cfg.fpath)
+        found["arm"] = URDFComponentCfg("arm", cfg.fpath), f"{place}.fpath"
     with placed(f"{place}: "):
-        check_components(found)
+        _check_components(found)
     return {kind: found[kind] for kind in _PARENTS if kind in found}
+
+
+def _asset_of_robot_type(robot_type: str, ur_type: str) -> str:
+    """Return the bundled asset of a ``robot_type``, which ignores case; ConfigError where there is none."""
+    types = {"URRobot": ur_type, "FrankaPanda": "panda", "CartPole": "cart_pole"}
+    types |= {name: name for name in bundled_assets()}
+    asset = {name.lower(): asset for name, asset in types.items()}.get(robot_type.lower())
+    if asset is None:
+        raise ConfigError(unknown_name("robot_type", robot_type, types))
+    if asset not in bundled_assets():
+        raise ConfigError(unknown_name("ur_type", asset, UR_TYPES))
+    return asset
+
+
+def _check_components(kinds: Collection[str]) -> None:
+    """Raise a ConfigError if a robot has no parts, or a hand without its arm."""
+    for kind in kinds:
+        if kind.endswith("hand") and kind.replace("hand", "arm") not in kinds:
+            arm = kind.replace("hand", "arm")
+            raise ConfigError(f"a '{kind}' needs an arm: fpath, robot_type, or '{arm}' in urdf_cfg.components")
+    if not kinds:
+        raise ConfigError("needs an arm: fpath, robot_type, or an 'arm' in urdf_cfg.components")
 
 
 def _attach(spec: mujoco.MjSpec, part: mujoco.MjSpec, prefix: str, where: str, pose: np.ndarray) -> None:

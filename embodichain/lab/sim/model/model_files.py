@@ -18,10 +18,11 @@ import numpy as np
 
 from embodichain.lab.sim.assets import asset_spec
 from embodichain.lab.sim.cfg import RigidObjectCfg
-from embodichain.lab.sim.model.checks import MENAGERIE
 from embodichain.utils import ConfigError
 from embodichain.utils.doors import install_extra
 
+MENAGERIE = "menagerie/"
+"""Prefix of the names of the MuJoCo Menagerie's models."""
 MESH_FORMATS = (".obj", ".stl", ".msh")
 """Formats of meshes that can be read."""
 _SCALAR_JOINTS = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)

@@ -6,7 +6,7 @@ Everything of an entity is named ``<uid>/...`` in the model, so that two entitie
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import cast
@@ -21,11 +21,11 @@ from embodichain.lab.sim.cfg import (
     MarkerCfg,
     ObjectBaseCfg,
     RigidObjectCfg,
+    RigidObjectGroupCfg,
     RobotCfg,
     SimulationManagerCfg,
 )
 from embodichain.lab.sim.model.assembly import Assembly, assemble, place_base, quat_of_degrees
-from embodichain.lab.sim.model.checks import check_plane, check_uid, mesh_path
 from embodichain.lab.sim.model.drives import (
     limit_collisions,
     match_driven,
@@ -47,8 +47,10 @@ from embodichain.lab.sim.model.terrain import (
     lay_terrain,
     make_heights,
 )
+from embodichain.lab.sim.sensors.cfg import CameraCfg, ContactSensorCfg
 from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg, PlaneCfg, ShapeCfg, SphereCfg
 from embodichain.utils import ConfigError, logger
+from embodichain.utils.configclass import replace
 from embodichain.utils.errors import nearest, placed, unknown_name
 
 RENDER_CAMERA = "render"
@@ -63,8 +65,53 @@ _ROBOT_BITS = {"contype": 2, "conaffinity": 5}
 _ARTICULATION_BITS = {"contype": 4, "conaffinity": 3}
 _NO_BITS = {"contype": 0, "conaffinity": 0}
 
+# Names that the model has already.
+_RESERVED_UIDS = ("ground", "world")
 _GEOM = mujoco.mjtGeom
 _CONES = {"pyramidal": mujoco.mjtCone.mjCONE_PYRAMIDAL, "elliptic": mujoco.mjtCone.mjCONE_ELLIPTIC}
+
+EntityCfg = ArticulationCfg | RigidObjectCfg | RigidObjectGroupCfg | MarkerCfg | LightCfg | CameraCfg | ContactSensorCfg
+
+
+def member_cfgs(cfg: RigidObjectGroupCfg, place: str = "") -> dict[str, RigidObjectCfg]:
+    """Return the configs of a group's members by name; their uids are ``<uid>_<name>``.
+
+    Raises:
+        ConfigError: the folder has no mesh files.
+    """
+    members = cfg.rigid_objects
+    if cfg.folder_path is not None:
+        folder = Path(cfg.folder_path).expanduser()
+        files = sorted(folder.glob(f"*{cfg.ext}"))[: cfg.max_num]
+        if not files:
+            place = place or f"rigid object group '{cfg.uid}'"
+            raise ConfigError(f"{place}.folder_path: no files '*{cfg.ext}' in {folder.resolve()}")
+        template = next(iter(members.values()))
+        members = {file.stem: replace(template, shape=MeshCfg(fpath=str(file))) for file in files}
+    return {
+        name: replace(member, uid=f"{cfg.uid}_{name}", body_type=cfg.body_type)  # names with '/' are refused as uids
+        for name, member in members.items()
+    }
+
+
+def _check_uid(uid: str, taken: Collection[str]) -> None:
+    """Raise a ConfigError if a new uid is malformed, reserved or already taken."""
+    if not uid or "/" in uid or not uid.isprintable() or uid in _RESERVED_UIDS:
+        reserved = ", ".join(_RESERVED_UIDS)
+        raise ConfigError(
+            f"uid {uid!r} cannot be used: it must not be empty, have a '/' or a control character, or be one of "
+            f"{reserved}"
+        )
+    if uid in taken:
+        raise ConfigError(f"uid '{uid}' is used twice; there are already: {', '.join(sorted(taken))}")
+
+
+def _mesh_path(fpath: str) -> Path:
+    """Return a mesh's absolute path; a ConfigError where there is no such file."""
+    path = Path(fpath).expanduser().resolve()
+    if not path.is_file():
+        raise ConfigError(f"no such mesh file: {path}")
+    return path
 
 
 @dataclass
@@ -99,8 +146,11 @@ class CompiledScene:
 class SceneBuilder:
     """Collects entities and compiles them. Every scene has a ground, a sky and lights.
 
+    Errors begin with ``place``, an entity's place in the config; without it, with its kind and uid.
+
     Attributes:
-        joints, links, sensed_links: names so far, as in :class:`CompiledScene`.
+        entities: configs of the entities so far, in their order, by uid.
+        joints, links, parts, sensed_links: names so far, as in :class:`CompiledScene`.
     """
 
     def __init__(self, cfg: SimulationManagerCfg) -> None:
@@ -117,10 +167,10 @@ class SceneBuilder:
             self._spec.option.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_WARMSTART)
         if not solver.islands:
             self._spec.option.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_ISLAND)
-        self._uids: set[str] = set()
+        self.entities: dict[str, EntityCfg] = {}
         self.joints: dict[str, dict[str, str]] = {}
         self.links: dict[str, dict[str, str]] = {}
-        self._parts: dict[str, dict[str, list[str]]] = {}
+        self.parts: dict[str, dict[str, list[str]]] = {}
         self._contact_sensors: dict[str, str] = {}
         self.sensed_links: dict[str, tuple[list[str], str]] = {}
         self._variants: dict[str, list[MeshVariant]] = {}
@@ -133,17 +183,40 @@ class SceneBuilder:
         add_surroundings(self._spec)
         _set_bits(self._spec.geom("ground"), _OBJECT_BITS)
 
-    def add_rigid_object(self, cfg: RigidObjectCfg) -> None:
-        """Add a rigid body."""
-        self.claim(cfg.uid)
-        if isinstance(cfg.shape, PlaneCfg):
-            with placed(f"rigid object '{cfg.uid}': "):
-                check_plane(cfg.body_type)
+    def add(self, cfg: EntityCfg, place: str = "") -> None:
+        """Add an entity; the first light replaces the default sun.
+
+        Raises:
+            ConfigError: the uid is taken or malformed, or a file, joint or link of the config does not exist.
+        """
+        if isinstance(cfg, RigidObjectGroupCfg):
+            for name, member in member_cfgs(cfg, place).items():
+                self.add(member, f"{place}.rigid_objects.{name}" if place else "")
+        with placed(f"{place}.uid: " if place else ""):
+            _check_uid(cfg.uid, self.entities)
+        self.entities[cfg.uid] = cfg
+        match cfg:
+            case RigidObjectCfg():
+                self._add_rigid_object(cfg, place or f"rigid object '{cfg.uid}'")
+            case RobotCfg():
+                self._add_articulation(cfg, place or f"robot '{cfg.uid}'")
+            case ArticulationCfg():
+                self._add_articulation(cfg, place or f"articulation '{cfg.uid}'")
+            case MarkerCfg():
+                self._add_marker(cfg)
+            case LightCfg():
+                add_light(self._spec, cfg)
+            case ContactSensorCfg():
+                self._add_contact_sensor(cfg, place or f"sensor '{cfg.uid}'")
+
+    def _add_rigid_object(self, cfg: RigidObjectCfg, place: str) -> None:
+        if isinstance(cfg.shape, PlaneCfg) and cfg.body_type != "static":
+            raise ConfigError(f"{place}.body_type: a Plane must have body_type 'static', got '{cfg.body_type}'")
         body = self._add_body(cfg, mocap=cfg.body_type == "kinematic")
         if cfg.body_type == "dynamic":
             body.add_joint(name=cfg.uid, type=mujoco.mjtJoint.mjJNT_FREE)
             self._damping.append(cfg)
-        geom = self._add_shape(body, cfg.shape, f"rigid object '{cfg.uid}'")
+        geom = self._add_shape(body, cfg.shape, place)
         geom.name = cfg.uid
         set_mass(geom, cfg)
         _finish_geom(geom, cfg)
@@ -171,22 +244,15 @@ class SceneBuilder:
             _finish_geom(geom, cfg)
         self._variants[cfg.uid] = variants
 
-    def add_marker(self, cfg: MarkerCfg) -> None:
+    def _add_marker(self, cfg: MarkerCfg) -> None:
         """Add a visible body without physics."""
-        self.claim(cfg.uid)
         geom = self._add_shape(self._add_body(cfg, mocap=True), cfg.shape, f"marker '{cfg.uid}'")
         geom.rgba = np.array(cfg.rgba)
         geom.mass = 0.0
         _set_bits(geom, _NO_BITS)
 
-    def add_articulation(self, cfg: ArticulationCfg, place: str = "") -> None:
-        """Add an articulation, or a robot, with a position drive on every joint that can have one.
-
-        Args:
-            place: its config's place, for messages; empty: its kind and uid.
-        """
-        self.claim(cfg.uid)
-        place = place or (f"robot '{cfg.uid}'" if isinstance(cfg, RobotCfg) else f"articulation '{cfg.uid}'")
+    def _add_articulation(self, cfg: ArticulationCfg, place: str) -> None:
+        """Add an articulation, or a robot, with a position drive on every joint that can have one."""
         built = assemble(cfg, place)
         spec, names = built.spec, list(built.joints)
         set_drives(spec, built.joints, built.undriven, cfg.drive_pros, place)
@@ -214,37 +280,32 @@ class SceneBuilder:
         if cfg.drive_pros.max_velocity is not None:
             self._ignored.append(f"{cfg.uid}.drive_pros.max_velocity")
 
-    def add_contact_sensor(self, uid: str, entity: str, link_names: Sequence[str], place: str = "") -> None:
-        """Sense force, position and velocity of an articulation's links.
-
-        Args:
-            place: sensor config's place, for messages; empty: its uid.
-        """
-        self.claim(uid)
-        place = place or f"sensor '{uid}'"
-        if entity not in self.links:
+    def _add_contact_sensor(self, cfg: ContactSensorCfg, place: str) -> None:
+        """Sense force, position and velocity of an articulation's links, by default those of the first robot."""
+        robots = [entity.uid for entity in self.entities.values() if isinstance(entity, RobotCfg)]
+        entity = cfg.entity or (robots[0] if robots else "robot")
+        if entity not in self.entities:
             raise ConfigError(f"{place}.entity: {unknown_name('robot or articulation', entity, self.links)}")
-        links = self.links[entity]
-        self.sensed_links[uid] = sense_links(self._spec, uid, link_names, links, f"{entity}/", f"{place}.link_names")
+        if entity in self.links:  # else its own error is reported
+            names, links = f"{place}.link_names", self.links[entity]
+            self.sensed_links[cfg.uid] = sense_links(self._spec, cfg.uid, cfg.link_names, links, f"{entity}/", names)
+
+    def names(self) -> dict[str, dict[str, list[str]]]:
+        """Return the names of ``joints`` and ``links``, and the links of contact sensors (``sensed``), by uid."""
+        return {
+            "joints": {uid: list(names) for uid, names in self.joints.items()},
+            "links": {uid: list(names) for uid, names in self.links.items()},
+            "sensed": {uid: links for uid, (links, _) in self.sensed_links.items()},
+        }
 
     def add_terrain(self, cfg: TerrainCfg) -> None:
         """Replace the level ground; robots with a free base start on the first cell."""
         self._terrain = make_heights(cfg)
         lay_terrain(self._spec, self._terrain)
 
-    def add_light(self, cfg: LightCfg) -> None:
-        """Add a light; the first replaces the default sun."""
-        self.claim(cfg.uid)
-        add_light(self._spec, cfg)
-
     def set_emission_light(self, cfg: EmissionLightCfg) -> None:
         """Set the ambient light."""
         self._spec.visual.headlight.ambient = ambient_of(cfg)
-
-    def claim(self, uid: str) -> None:
-        """Reserve a name; ConfigError where it is taken or malformed."""
-        check_uid(uid, self._uids)
-        self._uids.add(uid)
 
     def _read_names(self, cfg: ArticulationCfg, built: Assembly, place: str) -> None:
         """Store the names of the articulation's joints, links and parts in the model."""
@@ -260,7 +321,7 @@ class SceneBuilder:
                 part: match_driven(patterns, list(built.joints), built.undriven, f"{place}.control_parts.{part}")
                 for part, patterns in cfg.control_parts.items()
             }
-        self._parts[cfg.uid] = parts
+        self.parts[cfg.uid] = parts
         for part, solver in cfg.solver_cfg.items():
             if part not in parts:
                 raise ConfigError(f"{place}.solver_cfg: {unknown_name('control part', part, parts)}")
@@ -296,7 +357,7 @@ class SceneBuilder:
             scale_drive_by_inertia(model, name)
         write_keyframe(model, self._init_qpos)
         if self._terrain is not None:
-            shift_free_bases(model, self._parts, self._terrain.origins[0, 0])
+            shift_free_bases(model, self.parts, self._terrain.origins[0, 0])
         softened = soften_stiff_drives(model)
         for warning in self._warnings:
             logger.log_warning(warning)
@@ -308,7 +369,7 @@ class SceneBuilder:
             visual_model,
             self.joints,
             self.links,
-            self._parts,
+            self.parts,
             self._contact_sensors,
             self.sensed_links,
             self._variants,
@@ -334,8 +395,8 @@ class SceneBuilder:
             case PlaneCfg():
                 return body.add_geom(type=_GEOM.mjGEOM_PLANE, size=[0, 0, 1])
             case MeshCfg():
-                with placed(f"{place}: shape.fpath: "):
-                    path = mesh_path(shape.fpath)
+                with placed(f"{place}.shape.fpath: "):
+                    path = _mesh_path(shape.fpath)
                 self._spec.add_mesh(name=body.name, file=str(path))
                 return body.add_geom(type=_GEOM.mjGEOM_MESH, meshname=body.name)
 

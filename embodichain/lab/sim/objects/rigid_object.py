@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -14,9 +13,6 @@ from embodichain.lab.sim.math import matrix_from_quat, pose_from_row, row_from_p
 from embodichain.lab.sim.model.model_files import MeshVariant
 from embodichain.lab.sim.objects.body_physics import BodyPhysics
 from embodichain.lab.sim.objects.state_cache import StateCache, cached_per_state
-from embodichain.lab.sim.shapes import MeshCfg
-from embodichain.utils import ConfigError
-from embodichain.utils.configclass import replace
 
 
 class RigidObject:
@@ -145,27 +141,6 @@ class RigidObject:
         if self.cfg.body_type == "dynamic":
             return self._backend.qpos[:, self._qpos : self._qpos + 7]
         return torch.cat((self.pos, self.quat), dim=1)
-
-
-def member_cfgs(cfg: RigidObjectGroupCfg) -> list[RigidObjectCfg]:
-    """Return the configs of a group's members, named ``<uid>_<member>``.
-
-    Raises:
-        ConfigError: the folder has no mesh files.
-    """
-    place = f"rigid object group '{cfg.uid}'"
-    members = cfg.rigid_objects
-    if cfg.folder_path is not None:
-        folder = Path(cfg.folder_path).expanduser()
-        files = sorted(folder.glob(f"*{cfg.ext}"))[: cfg.max_num]
-        if not files:
-            raise ConfigError(f"{place}: folder_path: no files '*{cfg.ext}' in {folder.resolve()}")
-        template = next(iter(members.values()))
-        members = {file.stem: replace(template, shape=MeshCfg(fpath=str(file))) for file in files}
-    return [
-        replace(member, uid=f"{cfg.uid}_{name}", body_type=cfg.body_type)  # names with '/' are refused by the scene
-        for name, member in members.items()
-    ]
 
 
 class RigidObjectGroup:

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
+from embodichain.agents.rl.run_config import RunConfig, load_run_config
 from embodichain.agents.rl.task_env import with_scene
 from embodichain.tools.validate import read_config
-from embodichain.utils import ConfigError
 from tests.lab.layouts import ENVS, Json, env_0_3_0, env_0_3_1, train_0_2_0, train_0_2_4, train_0_3
 from tests.lab.originals import CART_POLE_TRAIN_GRPO, PUSH_CUBE_TRAIN
 
@@ -66,11 +65,11 @@ def test_what_stood_elsewhere_is_one_warning_a_file_and_what_is_not_used_another
 ) -> None:
     load(tmp_path, train_0_2_4(CART_POLE_TRAIN_GRPO), env_0_3_0(ENVS["CartPoleRL"]))
     assert capsys.readouterr().err.splitlines() == [
-        "[WARNING] training config in EmbodiChain's layout, read as: policy.initial_log_std -> policy.init_log_std, "
-        "algorithm.cfg.optimizer.learning_rate -> algorithm.cfg.learning_rate",
+        "[WARNING] training config in another layout (deprecated), read as: policy.initial_log_std -> "
+        "policy.init_log_std, algorithm.cfg.optimizer.learning_rate -> algorithm.cfg.learning_rate",
         "[WARNING] training config: without counterpart, not used: trainer.renderer 'fast-rt' (trainer.enable_rt "
         "chooses ray tracing), trainer.eval_seed 1042 (the episodes of evaluations follow from trainer.seed)",
-        "[WARNING] environment config in EmbodiChain's layout, read as: physics_config.physics_dt -> "
+        "[WARNING] environment config in another layout (deprecated), read as: physics_config.physics_dt -> "
         "env.sim_cfg.physics_dt, robot.joint_drive_props -> robot.drive_pros, robot.root_props.fixed_base -> "
         "robot.fix_base",
         "[WARNING] environment config: without counterpart, not used: physics 'default' (the physics is MuJoCo's)",
@@ -97,41 +96,3 @@ def test_override_of_an_environment_config_alone_works_on_their_layout(tmp_path:
     robot = with_scene(found[1], "test").robot
     assert robot is not None
     assert robot.drive_pros.friction == 0.25
-
-
-@pytest.mark.ext
-def test_errors_after_the_translation_name_the_keys_of_the_file(tmp_path: Path) -> None:
-    train, env = train_0_2_4(PUSH_CUBE_TRAIN), env_0_3_0(ENVS["PushCubeRL"])
-    train["algorithm"]["cfg"]["optimizer"]["learning_rate"] = -1
-    train["policy"]["initial_log_std"] = "wide"
-    env["robot"]["joint_drive_props"]["stiffness"] = "stiff"
-    with pytest.raises(ConfigError) as caught:
-        load(tmp_path, train, env)
-    places = {line.partition(": Input should")[0] for line in str(caught.value).splitlines()}
-    drives = "robot.joint_drive_props: is 'robot.drive_pros.stiffness' here"
-    assert {place.replace(f"{tmp_path}/", "") for place in places} == {
-        "algorithm.cfg.optimizer.learning_rate: is 'algorithm.cfg.learning_rate' here",
-        "policy.initial_log_std: is 'policy.init_log_std' here",
-        f"gym_config.json: {drives}",
-    }
-
-
-@pytest.mark.ext
-@pytest.mark.parametrize("override", [[], ["env.sim_cfg.physics_dt=0.02"]])
-def test_errors_of_an_environment_config_alone_name_its_keys(override: list[str], tmp_path: Path) -> None:
-    env = env_0_3_0(ENVS["CartPoleRL"])
-    env["robot"]["joint_drive_props"]["friction"] = "rough"
-    (path := tmp_path / "env.json").write_text(json.dumps(env), encoding="utf-8")
-    with pytest.raises(ConfigError) as caught:
-        read_config(path, override, [])
-    start = f"{path}: robot.joint_drive_props: is 'robot.drive_pros.friction' here: Input should be a valid number"
-    (line,) = str(caught.value).splitlines()
-    assert line.startswith(start)
-
-
-@pytest.mark.ext
-def test_override_by_their_key_continues_a_run_of_our_layout(tmp_path: Path) -> None:
-    run = load(tmp_path, PUSH_CUBE_TRAIN, ENVS["PushCubeRL"])
-    rollout = run.trainer.buffer_size * run.env.num_envs
-    again = load_checkpoint_config(run.resolved, [f"trainer.total_timesteps={3 * rollout}"])
-    assert again.trainer.iterations == 3

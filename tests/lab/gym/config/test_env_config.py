@@ -15,8 +15,7 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from embodichain.lab.gym import registry as registration
-from embodichain.lab.gym.config.env_config import config_to_cfg
-from embodichain.lab.gym.config.extension_checks import extension_problems
+from embodichain.lab.gym.config.env_config import _extension_problems, config_to_cfg
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.actions import DeltaQposTerm
 from embodichain.lab.gym.envs.managers.cfg import DEFAULT_MANAGER_MODULES
@@ -167,7 +166,7 @@ class Typed(EmbodiedEnv):
     ],
 )
 def test_extension_of_another_type_than_the_attribute_is_refused(name: str, value: Any, problem: str) -> None:
-    (line,) = extension_problems({name: value}, Typed)
+    (line,) = _extension_problems({name: value}, Typed)
     path, _, found = line.partition(": ")
     assert path.removesuffix("[1]") == f"env.extensions.{name}"
     assert found == problem
@@ -178,8 +177,8 @@ def test_extensions_of_the_attributes_types_pass_and_those_of_none_of_jsons(
 ) -> None:
     good = {"reach": 1, "steps": 2, "sides": [0, 0.5], "names": ["a"], "kind": "far", "limit": None}
     unknown = {"goal": [1.0], "only_checked": "x", "free": "y", "more": {"a": [1]}}
-    assert not extension_problems(good | unknown, Typed)
-    assert not extension_problems(good | unknown, None)
+    assert not _extension_problems(good | unknown, Typed)
+    assert not _extension_problems(good | unknown, None)
     assert not caplog.messages
 
 

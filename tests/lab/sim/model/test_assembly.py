@@ -109,7 +109,7 @@ def test_parts_on_a_torso_without_joints_go_where_its_flange_is(tmp_path: Any) -
 def scene(cfg: ArticulationCfg) -> mujoco.MjModel:
     """The physics model of a scene with one articulation."""
     builder = SceneBuilder(SimulationManagerCfg())
-    builder.add_articulation(cfg)
+    builder.add(cfg)
     return builder.compile().model
 
 

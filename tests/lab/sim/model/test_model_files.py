@@ -210,7 +210,7 @@ GYMNASIUMS = sorted(scene_path("gymnasium/ant.xml").parent.glob("*.xml"))
 @pytest.mark.parametrize("path", GYMNASIUMS, ids=lambda path: path.stem)
 def test_models_of_gymnasium_are_robots_with_their_own_masses(path: Path) -> None:
     builder = SceneBuilder(SimulationManagerCfg())
-    builder.add_articulation(RobotCfg("robot", fpath=str(path)))
+    builder.add(RobotCfg("robot", fpath=str(path)))
     scene = builder.compile()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of deprecated attributes
@@ -242,7 +242,7 @@ def test_warning_of_mujoco_is_one_line_when_the_scene_is_built(
         '<body name="a" pos="0 0 1"><joint name="j"/><geom size="0.1"/></body></worldbody></mujoco>'
     )
     builder = SceneBuilder(SimulationManagerCfg())
-    builder.add_articulation(ArticulationCfg("r", fpath=str(path)))
+    builder.add(ArticulationCfg("r", fpath=str(path)))
     assert capsys.readouterr().err == ""
     builder.compile()
     (line,) = capsys.readouterr().err.splitlines()

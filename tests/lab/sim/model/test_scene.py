@@ -37,13 +37,7 @@ SOFT = JointDrivePropertiesCfg(stiffness=100.0, damping=5.0)
 def compiled(*entities: Any, **cfg: Any) -> CompiledScene:
     builder = SceneBuilder(SimulationManagerCfg(**cfg))
     for entity in entities:
-        match entity:
-            case ArticulationCfg():
-                builder.add_articulation(entity)
-            case MarkerCfg():
-                builder.add_marker(entity)
-            case _:
-                builder.add_rigid_object(entity)
+        builder.add(entity)
     return builder.compile()
 
 
@@ -300,8 +294,11 @@ def test_scene_without_such_things_warns_of_nothing(capsys: pytest.CaptureFixtur
         ([thing("ground")], "uid 'ground' cannot be used"),
         ([thing("a/b")], "uid 'a/b' cannot be used"),
         ([thing("")], "uid '' cannot be used"),
-        ([thing(shape=MeshCfg("none.obj"))], r"rigid object 'thing': shape\.fpath: no such mesh file: /.*none\.obj"),
-        ([thing(shape=PlaneCfg())], "rigid object 'thing': a Plane must have body_type 'static', got 'dynamic'"),
+        ([thing(shape=MeshCfg("none.obj"))], r"rigid object 'thing'\.shape\.fpath: no such mesh file: /.*none\.obj"),
+        (
+            [thing(shape=PlaneCfg())],
+            "rigid object 'thing'.body_type: a Plane must have body_type 'static', got 'dynamic'",
+        ),
         ([thing(shape=PlaneCfg(), body_type="kinematic")], "body_type 'static', got 'kinematic'"),
         ([ur10(init_qpos=[0.0])], "robot 'arm'.init_qpos: has 1 values for 6 joints: shoulder_pan_joint, "),
         (
@@ -313,13 +310,16 @@ def test_scene_without_such_things_warns_of_nothing(capsys: pytest.CaptureFixtur
             r"robot 'arm'\.control_parts\.arm: unknown joint 'shoulder_pan'\. Did you mean 'shoulder_pan_joint'",
         ),
         ([ur10(control_parts={"arm": ["joint["]})], r"'joint\[' is no regular expression"),
-        ([ur10(fpath="ur11")], "robot 'arm': asset 'ur11' is neither .* Did you mean 'ur10'.* Bundled: cart_pole, "),
+        (
+            [ur10(fpath="ur11")],
+            "robot 'arm'.fpath: asset 'ur11' is neither .* Did you mean 'ur10'.* Bundled: cart_pole, ",
+        ),
         ([RobotCfg(uid="r", robot_type="URRobo")], "unknown robot_type 'URRobo'. Did you mean 'URRobot'"),
         ([RobotCfg(uid="r")], "robot 'r': needs an arm"),
         ([RobotCfg(uid="r", urdf_cfg=GRIPPER)], "robot 'r': a 'hand' needs an arm"),
         (
             [RobotCfg(uid="r", robot_type="URRobot", ur_type="ur7")],
-            "robot 'r': unknown ur_type 'ur7'. Did you mean 'ur5'",
+            "robot 'r'.robot_type: unknown ur_type 'ur7'. Did you mean 'ur5'",
         ),
         (
             [ur10(solver_cfg={"amr": SolverCfg()})],
@@ -333,8 +333,8 @@ def test_scene_without_such_things_warns_of_nothing(capsys: pytest.CaptureFixtur
             [RobotCfg("r", robot_type="Go2", collision_links=[".*_feet"])],
             r"robot 'r'\.collision_links: unknown link or collision shape '\.\*_feet'",
         ),
-        ([ArticulationCfg(uid="a", fpath="none")], "articulation 'a': asset 'none'"),
-        ([ArticulationCfg(uid="a", fpath=__file__)], "articulation 'a': cannot read"),
+        ([ArticulationCfg(uid="a", fpath="none")], "articulation 'a'.fpath: asset 'none'"),
+        ([ArticulationCfg(uid="a", fpath=__file__)], "articulation 'a'.fpath: cannot read"),
         ([thing(shape=MeshCfg(__file__))], "the scene cannot be compiled"),
     ],
 )
@@ -449,7 +449,7 @@ def model_with(solver: ConstraintSolverCfg, *robots: RobotCfg) -> mujoco.MjModel
     """The physics model of a scene with these settings."""
     builder = SceneBuilder(SimulationManagerCfg(physics_dt=0.005, solver=solver))
     for robot in robots:
-        builder.add_articulation(robot)
+        builder.add(robot)
     return builder.compile().model
 
 

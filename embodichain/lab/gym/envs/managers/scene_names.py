@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,48 +20,42 @@ from embodichain.lab.gym.envs.managers.cfg import (
     LinkNumbers,
     SceneEntityCfg,
 )
+from embodichain.lab.sim.cfg import ArticulationCfg, LightCfg, RigidObjectCfg, RigidObjectGroupCfg, RobotCfg
 from embodichain.lab.sim.model.drives import match_names
+from embodichain.lab.sim.model.scene import EntityCfg
+from embodichain.lab.sim.sensors.cfg import CameraCfg, ContactSensorCfg
 from embodichain.utils.errors import collected, nearest
 
-
-class EntityUid(str):
-    """The name of an entity that must be of a kind."""
-
-    kind: str
-
-    @classmethod
-    def of(cls, entity: SceneEntityCfg) -> EntityUid:
-        """Return an entity's name with its kind."""
-        name = cls(entity.uid)
-        name.kind = entity.kind
-        return name
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    "": object,
+    "rigid object": RigidObjectCfg,
+    "rigid object group": RigidObjectGroupCfg,
+    "articulation": ArticulationCfg,
+    "robot": RobotCfg,
+    "articulation or robot": ArticulationCfg,
+    "light": LightCfg,
+    "camera": CameraCfg,
+    "contact sensor": ContactSensorCfg,
+}
 
 
 @dataclass(frozen=True)
 class SceneNames:
-    """The names that terms may use. A set is None if it is only known once the environment is built.
+    """Names that terms may use; those that are only known once the environment is built are left out.
 
     Attributes:
-        uids: uids of all entities.
-        kinds: uids of each kind of entity (``SceneEntityCfg.kind``).
-        parts: the control parts of each robot, by its uid.
-        entries: the base observation's, by slash-separated name.
-        cameras: the uids of cameras.
-        contact_sensors: the uids of contact sensors.
-        commands: the names in ``env.commands``.
-        robot: the uid of the environment's robot.
-        joints: joints of robots and articulations with known models, in their order, by uid.
+        uids: of the entities of each kind (``SceneEntityCfg.kind``; "": any), and the names in ``env.commands``.
+        parts: control parts of each robot, by its uid.
+        entries: the base observation's, by slash-separated name; None: not known.
+        robot: uid of the environment's robot.
+        joints: joints of robots and articulations, in their order, by uid.
         links: their links, likewise.
-        sensed: the links of contact sensors with known robots, in their order, by uid.
+        sensed: links of contact sensors, in their order, by uid.
     """
 
-    uids: frozenset[str] | None
-    parts: Mapping[str, frozenset[str]] | None
+    uids: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    parts: Mapping[str, Collection[str]] = field(default_factory=dict)
     entries: frozenset[str] | None = None
-    cameras: frozenset[str] | None = None
-    contact_sensors: frozenset[str] | None = None
-    commands: frozenset[str] | None = None
-    kinds: Mapping[str, frozenset[str]] | None = None
     robot: str | None = None
     joints: Mapping[str, Sequence[str]] = field(default_factory=dict)
     links: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -70,21 +64,25 @@ class SceneNames:
     @classmethod
     def of(cls, env: TermEnv) -> SceneNames:
         """Return the names of a built scene."""
-        sim = env.sim
-        jointed = sim.articulations | sim.robots
-        return cls(
-            frozenset(sim.entity_uids),
-            {uid: frozenset(robot.control_parts) for uid, robot in sim.robots.items()},
-            None,
-            frozenset(sim.sensors),
-            frozenset(sim.contact_sensors),
-            frozenset(env.cfg.commands),
-            sim.uids_by_kind(),
-            env.robot.uid if sim.robots else None,
-            {uid: articulation.joint_names for uid, articulation in jointed.items()},
-            {uid: articulation.link_names for uid, articulation in jointed.items()},
-            {uid: sensor.names for uid, sensor in sim.contact_sensors.items()},
-        )
+        builder, robot = env.sim.builder, env.robot.uid if env.sim.robots else None
+        uids = uids_by_kind(builder.entities.values())
+        uids |= {"": frozenset(env.sim.entity_uids), "command": frozenset(env.cfg.commands)}
+        return cls(uids, builder.parts, None, robot, **builder.names())
+
+
+def uids_by_kind(entities: Iterable[EntityCfg], added: Iterable[str] = ()) -> dict[str, frozenset[str]]:
+    """Return the uids of each kind of entity.
+
+    Args:
+        added: uids of entities that a task adds, which may be of any kind.
+    """
+    entities = list(entities)
+    found = {
+        kind: frozenset([*added, *(cfg.uid for cfg in entities if isinstance(cfg, cls))])
+        for kind, cls in _KINDS.items()
+    }
+    found["articulation"] -= found["robot"] - frozenset(added)
+    return found
 
 
 def name_problems(params: Mapping[str, Any], place: str, names: SceneNames) -> list[str]:
@@ -94,56 +92,44 @@ def name_problems(params: Mapping[str, Any], place: str, names: SceneNames) -> l
 
 def _unknown_entities(params: Mapping[str, Any], place: str, names: SceneNames) -> Iterator[str]:
     robot = params.get("robot_uid")
-    for path, key, value in _mentions(params, place):
-        if isinstance(value, CameraUid):
-            if names.cameras is None:
-                continue
-            known, what, of = names.cameras | {ALL_SENSORS}, "camera", "scene"
-        elif isinstance(value, ContactSensorUid):
-            if names.contact_sensors is None:
-                continue
-            known, what, of = names.contact_sensors, "contact sensor", "scene"
-        elif isinstance(value, CommandKey):
-            if names.commands is None:
-                continue
-            known, what, of = names.commands, "command", "config's env.commands"
-        elif key == "part_name" or key.endswith("_part_name"):
-            if names.parts is None or (robot and robot not in names.parts):
-                continue  # errors of 'robot_uid' are a problem of their own
-            known = names.parts[robot] if robot else frozenset().union(*names.parts.values())
-            what, of = "control part", f"robot '{robot or next(iter(names.parts), '')}'"
-        elif key == "robot_uid" and names.parts is not None:
-            known, what, of = frozenset(names.parts), "robot", "scene"
-        elif isinstance(value, EntityUid) and names.kinds is not None:
-            known, what, of = names.kinds[value.kind], value.kind, "scene"
-        elif names.uids is not None:
-            known, what, of = names.uids, "", "scene"
-        else:
-            continue
-        if value not in known and (value != GROUND_UID or isinstance(value, EntityUid)):
+    for path, kind, value in _mentions(params, place):
+        known, of = names.uids.get(kind), "config's env.commands" if kind == "command" else "scene"
+        if kind == "control part":
+            parts = [parts for uid, parts in names.parts.items() if robot in (None, uid)]
+            known = frozenset().union(*parts) if parts else None
+            of = f"robot '{robot or next(iter(names.parts), '')}'"
+        elif kind == "camera" and known is not None:
+            known |= {ALL_SENSORS}
+        if known is not None and value not in known and (kind, value) != ("", GROUND_UID):
             there = ", ".join(sorted(known)) or "none"
-            yield f"{path}: no {what and what + ' '}'{value}' in the {of}.{nearest(value, known)} There are: {there}"
+            yield f"{path}: no {kind and kind + ' '}'{value}' in the {of}.{nearest(value, known)} There are: {there}"
 
 
 def _mentions(params: Mapping[str, Any], place: str) -> Iterator[tuple[str, str, str]]:
-    """Yield path, parameter and value of each name of an entity."""
+    """Yield path, kind and value of each name of an entity."""
     for key, value in params.items():
-        for i, item in enumerate(value if isinstance(value, (list, tuple)) else [value]):
-            path = f"{place}.{key}[{i}]" if isinstance(value, (list, tuple)) else f"{place}.{key}"
-            if isinstance(item, CameraEntityCfg):
-                yield f"{path}.uid", key, CameraUid(item.uid)
-            elif isinstance(item, SceneEntityCfg):
-                yield f"{path}.uid", key, EntityUid.of(item) if item.kind else item.uid
-            elif isinstance(item, dict):
-                yield from ((f"{path}.{uid}", key, uid) for uid in item if isinstance(uid, CameraUid))
-            elif isinstance(item, ContactSensorUid | CommandKey) or _is_name(key, item):
-                yield path, key, item
-
-
-def _is_name(key: str, value: Any) -> bool:
-    """Return whether a parameter's value is the name of an entity or control part, by the parameter's own name."""
-    is_named = key == "uids" or key.endswith(("_uid", "_uids", "_uid_list", "part_name"))
-    return isinstance(value, str) and is_named
+        is_list = isinstance(value, (list, tuple))
+        for i, item in enumerate(value if is_list else [value]):
+            path = f"{place}.{key}[{i}]" if is_list else f"{place}.{key}"
+            match item:
+                case CameraEntityCfg():
+                    yield f"{path}.uid", "camera", item.uid
+                case SceneEntityCfg():
+                    yield f"{path}.uid", item.kind, item.uid
+                case dict():
+                    yield from ((f"{path}.{uid}", "camera", uid) for uid in item if isinstance(uid, CameraUid))
+                case CameraUid():
+                    yield path, "camera", item
+                case ContactSensorUid():
+                    yield path, "contact sensor", item
+                case CommandKey():
+                    yield path, "command", item
+                case str() if key == "robot_uid":
+                    yield path, "robot", item
+                case str() if key.endswith("part_name"):
+                    yield path, "control part", item
+                case str() if key == "uids" or key.endswith(("_uid", "_uids", "_uid_list")):
+                    yield path, "", item
 
 
 def _model_problems(params: Mapping[str, Any], place: str, names: SceneNames) -> list[str]:
@@ -151,24 +137,19 @@ def _model_problems(params: Mapping[str, Any], place: str, names: SceneNames) ->
     problems: list[str] = []
     for key, value in params.items():
         path = f"{place}.{key}"
-        if isinstance(value, SceneEntityCfg):
-            with collected(problems):
-                _check_parts_of(value, path, names)
-        elif isinstance(value, dict) and (joints := names.joints.get(names.robot or "")):
-            with collected(problems):
+        with collected(problems):
+            if isinstance(value, SceneEntityCfg):
+                if value.joint_names is not None and value.uid in names.joints:
+                    match_names(_patterns(value.joint_names), names.joints[value.uid], f"{path}.joint_names")
+                if value.link_names is not None and value.uid in names.links:
+                    match_names(value.link_names, names.links[value.uid], f"{path}.link_names", "link")
+            elif isinstance(value, dict) and (joints := names.joints.get(names.robot or "")):
                 match_names([name for name in value if isinstance(name, JointPattern)], joints, path)
-        elif isinstance(value, LinkNumbers):
-            sensor = next((uid for uid in params.values() if isinstance(uid, ContactSensorUid)), "")
-            if sensor in names.sensed:
-                problems += _count_problem(path, value, names.sensed[sensor], f"links of sensor '{sensor}'")
+            elif isinstance(value, LinkNumbers):
+                sensor = next((uid for uid in params.values() if isinstance(uid, ContactSensorUid)), "")
+                if sensor in names.sensed:
+                    problems += _count_problem(path, value, names.sensed[sensor], f"links of sensor '{sensor}'")
     return problems if problems else _joint_number_problems(params, place, names)
-
-
-def _check_parts_of(entity: SceneEntityCfg, path: str, names: SceneNames) -> None:
-    """Raise a ConfigError if a parameter names a joint or a link that its entity does not have."""
-    for kind, given, there in (("joint", entity.joint_names, names.joints), ("link", entity.link_names, names.links)):
-        if given is not None and entity.uid in there:
-            match_names(_patterns(given), there[entity.uid], f"{path}.{kind}_names", kind)
 
 
 def _joint_number_problems(params: Mapping[str, Any], place: str, names: SceneNames) -> list[str]:
