@@ -94,7 +94,7 @@ def test_overrides_change_what_is_evaluated_and_are_named(run_folder: Path, caps
     assert result["figures"]["length"]["mean"] == 5
     assert "environment steps, with max_episode_steps=5" in format_evaluation(result)
     assert main(["eval", "latest", "env.rewards.clam.weight=2"]) == 2
-    assert "Did you mean 'calm'?" in capsys.readouterr().err
+    assert "env.rewards.clam.func: required, but missing" in capsys.readouterr().err
 
 
 def test_exploring_policy_acts_otherwise_and_is_named(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -52,7 +52,10 @@ def read_scene(
         problems.append("robot: required, but missing")
     builder, is_whole = SceneBuilder(cfg.sim_cfg), not {*SCENE_KEYS, "light.direct"} & set(wrong)
     for place, entity in _entities(cfg) if cfg.scene is None else ():
-        is_read = place != "robot" or own is None or is_robots
+        if place == "robot":
+            is_read = own is None or is_robots
+        else:  # a sensor's robot is reported itself
+            is_read = not place.startswith("sensor") or (is_whole and cfg.robot is not None)
         is_wrong = any(path == place or path.startswith((f"{place}.", f"{place}[")) for path in wrong)
         is_here = not any(str(getattr(*found)).startswith(MENAGERIE) for found in _model_files(entity))
         if is_read and is_here and not is_wrong:

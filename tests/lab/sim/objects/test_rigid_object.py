@@ -157,7 +157,7 @@ def test_folder_makes_a_member_of_each_mesh(tmp_path: Path) -> None:
 
 
 def test_group_that_cannot_be_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"rigid object group 'balls': folder_path: no files '\*.obj' in"):
+    with pytest.raises(ConfigError, match=r"rigid object group 'balls'.folder_path: no files '\*.obj' in"):
         build(rigid_objects={"a": BALL}, folder_path=str(tmp_path))
     with pytest.raises(ConfigError, match="rigid_objects"):
         build(rigid_objects={})
