@@ -31,7 +31,6 @@ from embodichain.agents.rl.distributed import ProcessGroup, join_process_group
 from embodichain.agents.rl.distributed.launch import start_local_processes
 from embodichain.agents.rl.distributed.placement import (
     Placement,
-    check_processes,
     count_processes,
     rank_device,
     share_processors,
@@ -92,7 +91,8 @@ def train_from_config(
         raise ConfigError("config_path: a training config is needed, or a run to resume, got None")
     placement = Placement.from_environment(distributed=distributed or processes is not None)
     if processes is not None:
-        check_processes(processes, distributed, placement)
+        if distributed is False or (placement is not None and placement.world_size > 1):
+            raise ConfigError("--processes: starts processes: leave it out with --no-distributed or a launcher's")
         distributed = True
     logger.speak_as(0 if placement is None else placement.rank)
     imports = [*allowed_imports, *imports_allowed_by_environment()]

@@ -433,44 +433,6 @@ def test_signal_saves_the_last_finished_iteration(
     assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == handlers
 
 
-HANGS = """
-import ctypes, sys
-from embodichain.agents.rl import run, train
-from embodichain.agents.rl.distributed import stop
-from embodichain.lab.gym.envs import EmbodiedEnv
-step, count, libc = EmbodiedEnv.step, iter(range(1000)), ctypes.CDLL(None)
-run.StopSignals = lambda: stop.StopSignals(grace=0.1)
-def hang(env, action):
-    if next(count) == 26:  # in the third iteration
-        lock = ctypes.create_string_buffer(64)
-        libc.pthread_mutex_init(lock, None)
-        libc.pthread_mutex_lock(lock)
-        print("hangs", flush=True)
-        libc.pthread_mutex_lock(lock)
-    return step(env, action)
-EmbodiedEnv.step = hang
-sys.exit(train.main(sys.argv[1:]))
-"""
-
-
-def test_step_that_hangs_loses_no_finished_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = write_config(Path(), tiny_config(trainer__enable_eval=False, trainer__iterations=4))
-    whole = run_whole(config, monkeypatch)
-    command = [sys.executable, "-c", HANGS, "--config", config]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        while process.stdout.readline() != "hangs\n":
-            assert process.poll() is None
-        process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=60)
-    run = only_run()
-    assert process.returncode == 143
-    assert f"checkpoint saved: {run}/checkpoints/tiny_step_16.pt; 'embodichain resume {run}' continues" in errors
-    assert main(["--resume", str(run)]) == 0
-    assert rows(run) == rows(whole)
-    assert_same(final(run)["policy"], final(whole)["policy"])
-
-
 def test_evaluation_is_stopped_too_and_its_iteration_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     config = write_config(Path(), tiny_config(trainer__eval_freq="2 it"))
     whole = run_whole(config, monkeypatch)

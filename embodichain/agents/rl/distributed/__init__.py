@@ -9,8 +9,9 @@ from embodichain.agents.rl.distributed.process_group import (
     forget_process_group,
     get_process_group,
     join_process_group,
+    merged_moments,
+    moments,
 )
-from embodichain.agents.rl.distributed.tensors import merged_moments, moments
 
 __all__ = [
     "RENDEZVOUS",

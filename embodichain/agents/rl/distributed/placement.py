@@ -59,43 +59,17 @@ class Placement:
         """
         if not {"RANK", "WORLD_SIZE"} <= environment.keys():
             return None
-        names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT")
-        numbers = {name: environment.get(name, str(int(name == "LOCAL_WORLD_SIZE"))) for name in names}
-        for name, text in numbers.items():
-            if not text.isdecimal():
-                raise ConfigError(f"{name}: a launcher such as torchrun sets it to a number, got '{text}'")
-        if numbers["WORLD_SIZE"] == "1" and not (distributed and "MASTER_ADDR" in environment):
+        if environment["WORLD_SIZE"] == "1" and not (distributed and "MASTER_ADDR" in environment):
             return None
+        names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT")
+        numbers = [int(environment.get(name, name == "LOCAL_WORLD_SIZE")) for name in names]
         host = f"{socket.gethostname()}:{os.getppid()}:{process_start(os.getppid())}"
         launch = Launch(environment.get("TORCHELASTIC_RUN_ID", "none"), host)
-        rank, world_size, local_rank, local_world_size, restarts = map(int, numbers.values())
-        is_local = RENDEZVOUS in environment
-        return cls(rank, world_size, local_rank, local_world_size, restarts, None if is_local else launch)
-
-
-def check_processes(processes: int, distributed: bool | None, placement: Placement | None) -> None:
-    """Check the number of processes to start on this machine; raise a ConfigError if it is impossible here."""
-    if processes < 1:
-        raise ConfigError(f"--processes: must be at least 1, got {processes}")
-    if distributed is False:
-        raise ConfigError("--processes: cannot go together with --no-distributed")
-    if placement is not None and placement.world_size > 1:
-        raise ConfigError(
-            f"--processes: this is one of {placement.world_size} processes that torchrun or another launcher has "
-            "started; leave it out"
-        )
+        return cls(*numbers, launch=None if RENDEZVOUS in environment else launch)
 
 
 def count_processes(distributed: bool, processes: int | None, device: torch.device, placement: Placement | None) -> int:
-    """Return the number of processes to start on this machine; 1: this one trains.
-
-    Args:
-        distributed: whether the command line or the config requests several processes.
-        processes: their number, from the command line; None: one for each GPU.
-
-    Raises:
-        ConfigError: there are fewer devices than processes, or a launcher has started several without ``distributed``.
-    """
+    """Return the number of processes to start on this machine, one for each GPU unless given; 1: this one trains."""
     if placement is not None and not distributed:
         raise ConfigError(
             f"WORLD_SIZE: this is one of {placement.world_size} processes, and trainer.distributed is false: each "
@@ -121,9 +95,6 @@ def rank_device(name: str, placement: Placement | None) -> torch.device:
     Args:
         name: ``trainer.device``. The number of ``"cuda:<number>"`` counts only for a single process.
         placement: of this process, if it is one of several.
-
-    Raises:
-        ConfigError: there is no such device here.
     """
     device = resolve_device(name)
     if placement is None or device.type == "cpu":

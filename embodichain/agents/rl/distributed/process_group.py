@@ -3,13 +3,14 @@
 ``get_process_group()`` returns the group of all processes of the training; with one process nothing is shared, and the
 same calls return what they were given. Results are the same on every rank to the last bit.
 
-Legend: W processes, K tensors; ... any shape.
+Legend: W processes; n samples of size O; ... any shape.
 """
 
 from __future__ import annotations
 
 import atexit
 import hashlib
+import io
 import os
 import time
 import uuid
@@ -26,7 +27,6 @@ from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 from torch.distributed.rendezvous import rendezvous
 
 from embodichain.agents.rl.distributed.placement import RENDEZVOUS
-from embodichain.agents.rl.distributed.tensors import checksum, gradient_buckets, packed, unpacked
 from embodichain.utils import ConfigError
 from embodichain.utils.border import discard_unwritten_output
 from embodichain.utils.errors import CommandFailedError
@@ -34,6 +34,7 @@ from embodichain.utils.system import let_others_run
 
 T = TypeVar("T")
 
+BUCKET_BYTES = 4 * 2**20  # of a bucket of gradients, about
 _JOIN_SECONDS = 300.0  # for processes that have not started yet
 _ADOPTED_LIMIT = 1800.0  # s, torch's own limit
 # s; a process polls for so long before it sleeps until it is woken. Minibatches keep the processes within some
@@ -126,20 +127,22 @@ class ProcessGroup:
         """
         if self.world_size == 1:
             return
-        for bucket in gradient_buckets(p for p in dict.fromkeys(parameters) if p.requires_grad):
-            flat = bucket.flatten()
+        for bucket in _gradient_buckets(p for p in dict.fromkeys(parameters) if p.requires_grad):
+            flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
             if samples is None:
-                bucket.write(self.mean(flat))
-                continue
-            weight = samples.detach().reshape(1).to(flat)
-            total = self.sum(torch.cat((torch.where(weight > 0, flat * weight, 0.0), weight)))
-            bucket.write(total[:-1] / total[-1].clamp(min=1))
+                mean = self.mean(flat)
+            else:
+                weight = samples.detach().reshape(1).to(flat)
+                total = self.sum(torch.cat((torch.where(weight > 0, flat * weight, 0.0), weight)))
+                mean = total[:-1] / total[-1].clamp(min=1)
+            pieces = mean.split([gradient.numel() for gradient in bucket])
+            torch._foreach_copy_(bucket, [new.view_as(old) for new, old in zip(pieces, bucket, strict=True)])
 
     def differing(self, tensors: Mapping[str, torch.Tensor]) -> list[str]:
         """Return the names of those tensors that are not the same on all ranks, by checksums of their bits."""
         if self.world_size == 1:
             return []
-        sums = self.gather(torch.stack([checksum(tensor) for tensor in tensors.values()]))
+        sums = self.gather(torch.stack([_checksum(tensor) for tensor in tensors.values()]))
         return [name for name, differs in zip(tensors, (sums != sums[0]).any(0).tolist(), strict=True) if differs]
 
 
@@ -147,20 +150,16 @@ class TorchProcessGroup(ProcessGroup):
     """The processes of a ``torch.distributed`` group.
 
     Tensors on the CPU are sent by gloo, those on a GPU by NCCL.
-
-    Attributes:
-        bytes_shared: size of all that this rank has given to collective operations so far.
     """
 
     def __init__(self) -> None:
         self.rank = dist.get_rank()
         self.world_size = dist.get_world_size()
-        self.bytes_shared = 0
         self._gloo: dist.ProcessGroup | None = None  # the default one
         self._nccl: dist.ProcessGroup | None = None  # for tensors on GPUs
 
     def use(self, device: torch.device, hang_seconds: float) -> None:
-        """Set up for work; see ``ProcessGroup``."""
+        """See ``ProcessGroup``."""
         timeout = timedelta(seconds=hang_seconds)
         self._gloo = dist.new_group(backend="gloo", timeout=timeout)
         if device.type == "cuda":
@@ -168,21 +167,21 @@ class TorchProcessGroup(ProcessGroup):
             self._nccl = dist.new_group(backend="nccl", timeout=timeout)
 
     def sum(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the sum; see ``ProcessGroup``."""
+        """See ``ProcessGroup``."""
         total = x.detach().clone()
         self._finish(dist.all_reduce(total, group=self._group(total), async_op=True), "sum", total)
         return total
 
     def gather(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the ranks' tensors; see ``ProcessGroup``."""
+        """See ``ProcessGroup``."""
         parts = x.new_empty((self.world_size, *x.shape))
         own = x.detach().contiguous()
         self._finish(dist.all_gather(list(parts), own, group=self._group(own), async_op=True), "gather", own)
         return parts
 
     def gather_data(self, data: T, only_to_main: bool = False) -> list[T]:
-        """Return what each rank has; see ``ProcessGroup``."""
-        own = packed(data)
+        """See ``ProcessGroup``."""
+        own = _packed(data)
         sizes = self.gather(torch.tensor(len(own))).tolist()
         padded = torch.zeros(max(sizes), dtype=torch.uint8)
         padded[: len(own)] = own
@@ -193,10 +192,10 @@ class TorchProcessGroup(ProcessGroup):
             pieces = list(parts) if self.is_main else None
             work = dist.gather(padded, pieces, dst=0, group=self._gloo, async_op=True)
             self._finish(work, "gather_data", padded)
-        return [unpacked(part[:size]) for part, size in zip(parts, sizes, strict=False)]
+        return [_unpacked(part[:size]) for part, size in zip(parts, sizes, strict=False)]
 
     def broadcast(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Write rank 0's tensors into those of all ranks; see ``ProcessGroup``."""
+        """See ``ProcessGroup``."""
         for tensor in tensors:
             contiguous = tensor.detach().contiguous()
             work = dist.broadcast(contiguous, src=0, group=self._group(contiguous), async_op=True)
@@ -204,13 +203,13 @@ class TorchProcessGroup(ProcessGroup):
             tensor.detach().copy_(contiguous)
 
     def broadcast_data(self, data: T) -> T:
-        """Return what rank 0 has; see ``ProcessGroup``."""
-        own = packed(data if self.is_main else None)
+        """See ``ProcessGroup``."""
+        own = _packed(data if self.is_main else None)
         size = torch.tensor(len(own))
         self.broadcast([size])
         content = own if self.is_main else torch.empty(int(size), dtype=torch.uint8)
         self.broadcast([content])
-        received: T = unpacked(content)
+        received: T = _unpacked(content)
         return received
 
     def _group(self, x: torch.Tensor) -> dist.ProcessGroup | None:
@@ -218,7 +217,6 @@ class TorchProcessGroup(ProcessGroup):
 
     def _finish(self, work: Any, what: str, x: torch.Tensor) -> None:
         """Wait for an operation; raise a LostProcessError if it cannot succeed."""
-        self.bytes_shared += x.numel() * x.element_size()
         if x.device.type != "cpu":
             work.wait()  # on the device; the host continues
             return
@@ -324,3 +322,67 @@ def _agree_on_name(store: Store, rank: int, world_size: int) -> str:
 def _exit_at_once() -> None:
     discard_unwritten_output()
     os._exit(1)
+
+
+def _gradient_buckets(parameters: Iterable[nn.Parameter]) -> Iterator[list[torch.Tensor]]:
+    """Divide gradients into buckets of one type and about ``BUCKET_BYTES`` each, in order; a missing one is zero."""
+    bucket: list[torch.Tensor] = []
+    size = 0
+    for p in parameters:
+        if p.grad is None:
+            p.grad = torch.zeros_like(p)
+        if bucket and (size >= BUCKET_BYTES or (bucket[0].dtype, bucket[0].device) != (p.dtype, p.device)):
+            yield bucket
+            bucket, size = [], 0
+        bucket.append(p.grad)
+        size += p.numel() * p.element_size()
+    if bucket:
+        yield bucket
+
+
+def _packed(data: object) -> torch.Tensor:
+    """Return tensors, numbers, texts and containers of them as bytes: uint8 [n]."""
+    buffer = io.BytesIO()
+    torch.save(data, buffer)
+    return torch.frombuffer(buffer.getbuffer(), dtype=torch.uint8)
+
+
+def _unpacked(content: torch.Tensor) -> Any:
+    """Return what :func:`_packed` was given."""
+    return torch.load(io.BytesIO(content.numpy().tobytes()), weights_only=True)
+
+
+def _checksum(x: torch.Tensor) -> torch.Tensor:
+    """Return a checksum of a tensor's bits: int64 [], on the CPU."""
+    data = x.detach().contiguous().reshape(-1).view(torch.uint8)
+    words = nn.functional.pad(data, (0, -len(data) % 8)).view(torch.int64)
+    # Weights by place, so that swapped values are detected.
+    places = torch.arange(1, 2 * len(words), 2, device=x.device)
+    return (words * places).sum().cpu()
+
+
+def moments(x: torch.Tensor) -> torch.Tensor:
+    """Return the number of samples [n, O], their mean, and their sum of squared deviations from it: a row [1 + 2 O]."""
+    mean = x.mean(0) if len(x) else x.new_zeros(x.shape[1])
+    return torch.cat((x.new_full((1,), x.shape[0]), mean, (x - mean).square().sum(0)))
+
+
+def merged_moments(parts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the number, mean and sum of squared deviations of all samples together: [], [O], [O].
+
+    Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979. Parts
+    are taken in their order, so that the same parts give the same bits. Parts may be empty.
+
+    Args:
+        parts: rows of :func:`moments`, float64 [W, 1 + 2 O].
+    """
+    size = (parts.shape[1] - 1) // 2
+    count, mean, m2 = parts[0].split((1, size, size))
+    for part in parts[1:]:
+        n, part_mean, part_m2 = part.split((1, size, size))
+        total = (count + n).clamp(min=1)
+        delta = torch.where(n > 0, part_mean - mean, 0.0)
+        m2 = m2 + torch.where(n > 0, part_m2, 0.0) + delta.square() * (count * n / total)
+        mean = mean + delta * (n / total)
+        count = count + n
+    return count.squeeze(0), mean, m2

@@ -35,18 +35,6 @@ def test_without_a_launcher_there_is_no_placement() -> None:
     assert Placement.from_environment({"RANK": "0", "WORLD_SIZE": "1"}) is None  # as some clusters set it everywhere
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"RANK": "one"}, "RANK: a launcher such as torchrun sets it to a number, got 'one'"),
-        ({"LOCAL_RANK": ""}, "LOCAL_RANK: a launcher such as torchrun sets it to a number, got ''"),
-    ],
-)
-def test_variables_that_make_no_sense_are_named(change: dict[str, str], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        Placement.from_environment(TORCHRUN | change)
-
-
 def test_each_process_has_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)

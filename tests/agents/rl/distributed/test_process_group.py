@@ -16,12 +16,16 @@ from embodichain.agents.rl.distributed import (
     ProcessGroup,
     TorchProcessGroup,
     get_process_group,
-    tensors,
+    merged_moments,
+    moments,
+)
+from embodichain.agents.rl.distributed import (
+    process_group as group_module,
 )
 from embodichain.utils import ConfigError
 from tests.agents.rl.distributed.processes import RankError, receive, run_ranks, start_ranks
 
-pytestmark = pytest.mark.e2e
+several = pytest.mark.e2e
 
 WORLDS = (2, 4)
 
@@ -44,6 +48,37 @@ def test_alone_everything_is_what_was_given() -> None:
     assert process_group.differing({"x": x}) == []
     assert process_group.is_main
     assert isinstance(get_process_group(), ProcessGroup)
+
+
+# --- moments ---
+
+
+def test_moments_of_one_part() -> None:
+    # 1, 3: mean 2, deviations 1 and 1; 0, 4: mean 2, deviations 2 and 2
+    assert moments(torch.tensor([[1.0, 0.0], [3.0, 4.0]])).tolist() == [2, 2, 2, 2, 8]
+
+
+def test_merged_parts_are_the_moments_of_all_samples() -> None:
+    torch.manual_seed(0)
+    x = 100 + torch.randn(11, 3, dtype=torch.float64)
+    parts = torch.stack([moments(part) for part in x.split((2, 5, 1, 3))])
+    count, mean, m2 = merged_moments(parts)
+    assert count == 11
+    torch.testing.assert_close(mean, x.mean(0))
+    torch.testing.assert_close(m2, (x - x.mean(0)).square().sum(0))
+
+
+def test_part_without_samples_changes_nothing() -> None:
+    x = torch.randn(4, 2, dtype=torch.float64)
+    alone = merged_moments(moments(x)[None])
+    beside = merged_moments(torch.stack((moments(x[:0]), moments(x), moments(x[:0]))))
+    assert all(torch.equal(a, b) for a, b in zip(alone, beside, strict=True))
+
+
+def test_one_part_comes_back_bit_for_bit() -> None:
+    part = moments(torch.randn(7, 2, dtype=torch.float64))
+    count, mean, m2 = merged_moments(part[None])
+    assert torch.equal(torch.cat((count[None], mean, m2)), part)
 
 
 # --- several ---
@@ -77,6 +112,7 @@ def collectives(process_group: TorchProcessGroup) -> dict[str, Any]:
     }
 
 
+@several
 @pytest.mark.parametrize("world", WORLDS)
 def test_collective_operations(world: int) -> None:
     results = run_ranks(world, collectives)
@@ -98,7 +134,7 @@ def test_collective_operations(world: int) -> None:
 def averaged(
     process_group: TorchProcessGroup, samples: list[int] | None, bucket_bytes: int
 ) -> list[list[float] | None]:
-    tensors.BUCKET_BYTES = bucket_bytes
+    group_module.BUCKET_BYTES = bucket_bytes
     first, second, frozen, without = (nn.Parameter(torch.zeros(2)) for _ in range(4))
     double = nn.Parameter(torch.zeros(1, dtype=torch.float64))
     frozen.requires_grad_(False)
@@ -112,6 +148,7 @@ def averaged(
     return [None if p.grad is None else p.grad.tolist() for p in parameters[:5]]
 
 
+@several
 @pytest.mark.parametrize("bucket_bytes", [1, 2**20])
 def test_gradients_are_averaged(bucket_bytes: int) -> None:
     # (1 + 2) / 2 and (2 + 4) / 2; the one that only rank 0 has, 8 / 2
@@ -119,13 +156,15 @@ def test_gradients_are_averaged(bucket_bytes: int) -> None:
         assert result == [[1.5, 3], [1, 0], None, [0.5], [4, 0]]
 
 
+@several
 def test_gradients_are_weighted_by_their_samples() -> None:
     # Samples 1 and 3: (1 * 1 + 3 * 2) / 4 = 1.75, twice as much, (0 + 3 * 1) / 4, (8 * 1) / 4.
     for result in run_ranks(2, averaged, [1, 3], 2**20):
         assert result == [[1.75, 3.5], [1, 0], None, [0.75], [2, 0]]
 
 
-def test_gradients_of_no_samples_do_not_count_even_where_they_are_not_numbers() -> None:
+@several
+def test_gradients_of_no_samples_do_not_count() -> None:
     for result in run_ranks(2, averaged, [5, 0], 2**20):
         assert result == [[1, 2], [1, 0], None, [0], [8, 0]]
 
@@ -140,6 +179,7 @@ def compare(process_group: TorchProcessGroup) -> list[list[str]]:
     ]
 
 
+@several
 def test_tensors_that_differ_are_named_on_all_ranks() -> None:
     assert run_ranks(2, compare) == [[[], ["ordered", "tiny"]]] * 2
 
@@ -160,6 +200,7 @@ def fail(process_group: TorchProcessGroup, how: str) -> None:
     process_group.sum(torch.ones(3))
 
 
+@several
 @pytest.mark.parametrize(
     ("how", "message"),
     [
@@ -201,6 +242,7 @@ def listening_addresses(process_group: TorchProcessGroup) -> tuple[float, list[s
     return total, found
 
 
+@several
 def test_processes_of_one_machine_listen_on_loopback_alone(tmp_path: Path) -> None:
     for total, addresses in run_ranks(2, listening_addresses, folder=tmp_path):
         assert total == 3  # 1 + 2
