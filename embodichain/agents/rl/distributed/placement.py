@@ -62,10 +62,12 @@ class Placement:
         if environment["WORLD_SIZE"] == "1" and not (distributed and "MASTER_ADDR" in environment):
             return None
         names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT")
-        numbers = [int(environment.get(name, name == "LOCAL_WORLD_SIZE")) for name in names]
+        numbers = (int(environment.get(name, name == "LOCAL_WORLD_SIZE")) for name in names)
+        rank, world_size, local_rank, local_world_size, restarts = numbers
         host = f"{socket.gethostname()}:{os.getppid()}:{process_start(os.getppid())}"
         launch = Launch(environment.get("TORCHELASTIC_RUN_ID", "none"), host)
-        return cls(*numbers, launch=None if RENDEZVOUS in environment else launch)
+        is_local = RENDEZVOUS in environment
+        return cls(rank, world_size, local_rank, local_world_size, restarts, None if is_local else launch)
 
 
 def count_processes(distributed: bool, processes: int | None, device: torch.device, placement: Placement | None) -> int:

@@ -11,9 +11,34 @@ from typing import Any
 from embodichain.agents.rl.checkpoint.folder import CheckpointFolder
 from embodichain.agents.rl.checkpoint.segments import SegmentFolder, Store
 from embodichain.agents.rl.distributed import ProcessGroup
-from embodichain.agents.rl.distributed.shards import with_all_parts
 from embodichain.utils import logger
 from embodichain.utils.profiling import section
+
+# Entries of a checkpoint that each rank has for itself.
+OWN = ("generators", "statistics", "collector", "env", "stores")
+
+
+def own_part(content: dict[str, Any], process_group: ProcessGroup) -> dict[str, Any] | None:
+    """Return this rank's own entries of a checkpoint; None, with one warning, if it cannot continue from them."""
+    others, world_size = content.get("other_ranks", []), content.get("world_size", 1)
+    if process_group.world_size == world_size == 1 + len(others):
+        return (
+            {name: content[name] for name in OWN if name in content}
+            if process_group.is_main
+            else others[process_group.rank - 1]
+        )
+    if process_group.is_main:
+        why = (
+            f"the run had {world_size} processes and now has {process_group.world_size}"
+            if process_group.world_size != world_size
+            else "a process had failed when the checkpoint was written"
+        )
+        empty = ", and the replay buffers begin empty" if content.get("stores") else ""
+        logger.log_warning(
+            f"{why}: policy, optimiser, normaliser and counters continue, the environments begin new episodes{empty}; "
+            "the resumed training is not bit-identical"
+        )
+    return None
 
 
 class Saver:
@@ -75,7 +100,11 @@ class Saver:
         """
         step = content["global_step"]
         stores = self._save_stores(content["stores"], is_together)
-        content = with_all_parts(content | {"stores": stores}, self._process_group, is_together)
+        content = content | {"stores": stores}
+        own = {name: content[name] for name in OWN if name in content}
+        # Complete on rank 0.
+        parts = self._process_group.gather_data(own, only_to_main=True) if is_together else [own]
+        content |= {"world_size": self._process_group.world_size, "other_ranks": parts[1:]}
         with self._saving:
             if self._process_group.is_main:
                 path = self._folder.save(content, step)

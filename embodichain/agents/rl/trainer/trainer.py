@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from tensordict import TensorDict
+from torch import nn
 
 from embodichain import __version__
 from embodichain.agents.rl.algo import BaseAlgorithm
@@ -20,14 +21,13 @@ from embodichain.agents.rl.collector import BaseCollector, SyncCollector
 from embodichain.agents.rl.config.schedule import Schedule
 from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
 from embodichain.agents.rl.distributed import ProcessGroup, get_process_group
-from embodichain.agents.rl.distributed.shards import check_in_step, mean_over_ranks, own_part
 from embodichain.agents.rl.distributed.stop import stopping_together
 from embodichain.agents.rl.metrics.panel import ProgressDisplay, make_progress
 from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.models import Policy, load_policy_state
 from embodichain.agents.rl.nan_guard import NanGuard
 from embodichain.agents.rl.trainer.evaluation import EVAL_SEED_OFFSET, Evaluation, Evaluator
-from embodichain.agents.rl.trainer.saving import Saver
+from embodichain.agents.rl.trainer.saving import Saver, own_part
 from embodichain.agents.rl.trainer.script_run import ScriptParts, ScriptRun, check_agreement
 from embodichain.agents.rl.trainer.step_stats import EpisodeStats, clipped_share
 from embodichain.agents.rl.trainer.threads import (
@@ -249,7 +249,12 @@ class Trainer:
         self.algorithm.load_state_dict(state["algorithm"])
         if own is not None:
             self.saver.load_stores(state["stores"], checkpoints)
-            self._load_own_part(state)
+            self._stats.load_state_dict(state["statistics"])
+            if state["env"] is not None and self.collector.load_env_state_dict(state["env"]):
+                self.collector.load_state_dict(state["collector"])
+            else:
+                self._stats.drop_unfinished()
+            load_generators_state(state["generators"])
         else:
             # Not the random numbers of the run's beginning again.
             torch.manual_seed(torch.initial_seed() + self.global_step)
@@ -258,14 +263,6 @@ class Trainer:
         self.saver.load_state_dict(state)
         if self._process_group.is_main and self.algorithm.device.type == "cpu":
             warn_of_other_threads(state["num_threads"], self._threads)
-
-    def _load_own_part(self, state: dict[str, Any]) -> None:
-        self._stats.load_state_dict(state["statistics"])
-        if state["env"] is not None and self.collector.load_env_state_dict(state["env"]):
-            self.collector.load_state_dict(state["collector"])
-        else:
-            self._stats.drop_unfinished()
-        load_generators_state(state["generators"])
 
     def _on_step(self, step: TensorDict, info: dict[str, Any]) -> None:
         self._stop()
@@ -280,7 +277,10 @@ class Trainer:
             progress = make_progress(iterations, self._iteration, self._process_group.is_main)
             try:
                 if self._iteration == 0 and self.policy.has_normalizer and self._collects:
-                    self._warm_up()
+                    rollout = self._collect(WARM_UP_STEPS)
+                    self._stats.finish_rollout(rollout)
+                    self.policy.update_normalizer(rollout["obs"])
+                    self._nan_guard.check_outliers(0)
                 self.saver.finished = freeze(self.state_dict())
                 self.collector.reset_every_rollout = self.algorithm.reset_every_rollout
                 if self._collects:
@@ -289,12 +289,6 @@ class Trainer:
             finally:
                 progress.close()
                 self.collector.stop()
-
-    def _warm_up(self) -> None:
-        rollout = self._collect(WARM_UP_STEPS)
-        self._stats.finish_rollout(rollout)
-        self.policy.update_normalizer(rollout["obs"])
-        self._nan_guard.check_outliers(0)
 
     @section("iteration")
     def _iterate(self) -> dict[str, float]:
@@ -343,9 +337,10 @@ class Trainer:
         if rollout is not None:
             losses["clipped_actions"] = clipped_share(rollout["action"][:, :-1], self.env.action_space)
             self.policy.update_normalizer(rollout["obs"][:, :-1])
-        losses = mean_over_ranks(losses, self._process_group)
+        # All ranks have the same names, in the same order.
+        means = self._process_group.mean(torch.tensor(list(losses.values()), dtype=torch.float64))
         check_in_step(self.policy, self._process_group)
-        return losses
+        return dict(zip(losses, means.tolist(), strict=True))
 
     def _clock(self) -> float:
         """Return the time without pauses, s."""
@@ -367,3 +362,15 @@ class Trainer:
             self.last_evaluation = evaluator.run(self.policy, label, self._stop, on_step=on_step)
         self.log.write_videos(self.last_evaluation.videos, self.global_step)
         return {**self.last_evaluation.scalars(), "time/eval_seconds": evaluator.seconds - seconds_before}
+
+
+def check_in_step(policy: nn.Module, process_group: ProcessGroup) -> None:
+    """Check that all ranks have the same parameters and buffers; a RuntimeError on all ranks if not."""
+    names = process_group.differing(policy.state_dict())
+    if names:
+        raise RuntimeError(
+            f"the processes' policies have parted: {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}. An "
+            "algorithm must average its gradients before each step, by gradient_step or "
+            "get_process_group().average_gradients; a policy's own statistics must be merged by "
+            "get_process_group().gather (see docs/distributed.md)"
+        )

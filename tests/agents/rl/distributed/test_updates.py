@@ -20,8 +20,8 @@ from embodichain.agents.rl.algo.grpo import alive_mask
 from embodichain.agents.rl.buffer import batches
 from embodichain.agents.rl.buffer.batches import minibatch_sizes
 from embodichain.agents.rl.distributed import TorchProcessGroup
-from embodichain.agents.rl.distributed.shards import check_in_step
 from embodichain.agents.rl.models import MLP, ActorCritic, ActorOnly, Policy
+from embodichain.agents.rl.trainer.trainer import check_in_step
 from tests.agents.rl.distributed import users_algorithm
 from tests.agents.rl.distributed.processes import RankError, run_ranks
 
