@@ -54,9 +54,6 @@ def configclass(cls: type[T] | None = None, /, *, frozen: bool = False) -> Any:
 
     Returns:
         The class, with ``copy(**kw)``, ``replace(**kw)``, ``to_dict()`` and ``validate(prefix="")``.
-
-    Raises:
-        pydantic.ValidationError: on building an instance from values that the annotations do not allow.
     """
     if cls is None:
         return lambda c: _make(c, frozen)

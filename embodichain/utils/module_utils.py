@@ -109,9 +109,6 @@ def import_allowed_modules(
         allowed_prefixes: a module is allowed when it is one of these, lies below one, or has its code in trusted
             folders.
         beside: the config's folder.
-
-    Raises:
-        ConfigError: a module is not allowed, and none is imported; or a module is missing.
     """
     if isinstance(allowed_prefixes, str):  # its letters would be prefixes
         raise ConfigError(f"allowed_imports: must be a list such as ['my_task'], got {allowed_prefixes!r}")

@@ -71,11 +71,7 @@ def flat_input(td: TensorDict) -> torch.Tensor:
 
 
 def select_entries(td: TensorDict, names: Sequence[str]) -> TensorDict:
-    """Return some of an observation's entries [N, ...], with their names as keys; nothing is copied.
-
-    Raises:
-        ConfigError: there is no such entry; the message lists the known ones.
-    """
+    """Return some of an observation's entries [N, ...], with their names as keys; nothing is copied."""
     entries: dict[str, torch.Tensor] = {}
     for name in names:
         value = td.get(tuple(name.split("/")), None)
@@ -163,11 +159,7 @@ class Mirror:
 
     @classmethod
     def of(cls, permutation: Sequence[int], signs: Sequence[float], place: str) -> Mirror:
-        """Return the mirror of D components by D indices and D signs, 1 or -1.
-
-        Raises:
-            ConfigError: the mirror image of a mirror image is not the vector itself.
-        """
+        """Return the mirror of D components by D indices and D signs, 1 or -1."""
         mirror = cls(torch.tensor(permutation, dtype=torch.int64), torch.tensor(signs, dtype=torch.float32))
         size = len(permutation)
         numbers = torch.arange(1.0, size + 1)

@@ -23,11 +23,7 @@ CONFIG_SUFFIXES = (".json", *_YAML)
 
 
 def load_json(path: str | Path) -> Any:
-    """Read a JSON file: the path's or, if a path from ``configs`` is not there, the shipped one.
-
-    Raises:
-        ConfigError: the file is not there or not readable, or is not JSON (with line and column), or gives a key twice.
-    """
+    """Read a JSON file: the path's or, if a path from ``configs`` is not there, the shipped one."""
     text = _read(Path(path))
     try:
         return json.loads(text, object_pairs_hook=_unique)
@@ -51,9 +47,6 @@ def load_config_file(path: str | Path) -> dict[str, Any]:
 
     YAML is read by version 1.2's rules for numbers and bools, so that both formats say the same:
     ``3e-4`` is a number, ``no`` is text, and keys are text.
-
-    Raises:
-        ConfigError: as :func:`load_json`, or the top level is not a mapping, or as :func:`check_plain`.
     """
     path = Path(path)
     if path.suffix in _YAML:
@@ -126,11 +119,7 @@ def check_plain(data: Any) -> None:
 
 
 def as_json(data: dict[str, Any], place: str) -> dict[str, Any]:
-    """Return data as read from a JSON file: lists for tuples, string keys, and Python's numbers for NumPy's.
-
-    Raises:
-        ConfigError: the data have values that JSON lacks.
-    """
+    """Return data as read from a JSON file: lists for tuples, string keys, and Python's numbers for NumPy's."""
 
     def as_number(value: Any) -> Any:
         if isinstance(value, np.generic) and not isinstance(number := value.item(), np.generic):

@@ -137,11 +137,7 @@ class VideoReader:
         self.close()
 
     def read(self, count: int) -> np.ndarray:
-        """Return the next ``count`` images, or as many as there are, [T, height, width, 3] uint8.
-
-        Raises:
-            ValueError: the file cannot be decoded, or its images are of another size.
-        """
+        """Return the next ``count`` images, or as many as there are, [T, height, width, 3] uint8."""
         images = list(islice(self._images, count))
         return np.stack(images) if images else np.zeros((0, *self._shape), np.uint8)
 

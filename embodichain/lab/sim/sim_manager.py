@@ -33,7 +33,6 @@ from embodichain.lab.sim.objects import (
     StateCache,
     Terrain,
 )
-from embodichain.lab.sim.objects.articulation import BasePose
 from embodichain.lab.sim.rendering.renderer import make_drawer
 from embodichain.lab.sim.rendering.shot import Appearance, Drawer
 from embodichain.lab.sim.sensors import (
@@ -132,11 +131,7 @@ class SimulationManager:
         self.builder.vary_inertia(self._rigid_object_cfg(uid).uid)
 
     def add_mesh_variants(self, uid: str, paths: Sequence[Path]) -> None:
-        """Give a rigid body further meshes for single environments to choose from (before :meth:`build`).
-
-        Raises:
-            ConfigError: the body has no mesh, or a file cannot be used.
-        """
+        """Give a rigid body further meshes for single environments to choose from (before :meth:`build`)."""
         self._check_unbuilt()
         cfg = self._rigid_object_cfg(uid)
         if not isinstance(cfg.shape, MeshCfg):
@@ -165,11 +160,7 @@ class SimulationManager:
         self.builder.set_emission_light(cfg)
 
     def build(self) -> None:
-        """Compile the scene and start all environments in its initial state.
-
-        Raises:
-            ConfigError: MuJoCo refuses the scene, or a camera's parent does not exist.
-        """
+        """Compile the scene and start all environments in its initial state."""
         self._check_unbuilt()
         file = self._scene_file
         scene = self.builder.compile() if file is None else compile_scene_file(file)
@@ -243,7 +234,12 @@ class SimulationManager:
     def update(self, substeps: int = 1, env_ids: torch.Tensor | None = None) -> None:
         """Advance the physics of environments [n] (None: all) by ``substeps`` substeps."""
         if self._softened:  # now the drives have their modes
-            self._warn_of_softened(self._softened, self.cfg.physics_dt)
+            articulations = (*self.articulations.values(), *self.robots.values())
+            by_effort = {name for articulation in articulations for name in articulation.drives.by_effort()}
+            if texts := [text for name, text in self._softened.items() if name not in by_effort]:
+                logger.log_warning(
+                    f"drives too stiff for physics_dt {self.cfg.physics_dt}, softened: {'; '.join(texts)}"
+                )
             self._softened = {}
         self.backend.step(substeps, env_ids)
         for sensor in self.contact_sensors.values():
@@ -261,7 +257,8 @@ class SimulationManager:
     def place_on_terrain(self, env_ids: torch.Tensor) -> None:
         """Put the robots with a free base, at rest, where their environments [n] start: origin and ``init_pos``."""
         if self.terrain is not None:
-            self.terrain.place(self._bases(), env_ids)
+            robots = [robot for robot in self.robots.values() if robot.base.is_free and robot not in self._detached]
+            self.terrain.place([robot.base for robot in robots], env_ids)
 
     def detach_from_reset(self, uids: Sequence[str]) -> None:
         """Let rigid bodies, articulations or robots keep their state at every reset from now on."""
@@ -306,27 +303,12 @@ class SimulationManager:
         Args:
             uid: a rigid object with ``sense_contacts``, or an articulation or robot.
             link: link among its ``sense_contacts``, for an articulation or robot.
-
-        Raises:
-            KeyError: the body's contacts are not sensed.
         """
         name = f"{uid}/{link}" if link else uid
         if name not in self._contact_columns:
             raise KeyError(unknown_name("body with sense_contacts", name, self._contact_columns))
         # The engine's sensor has the force of the body on the others.
         return -self.backend.read("sensordata")[:, self._contact_columns[name]]
-
-    def _warn_of_softened(self, softened: Mapping[str, str], physics_dt: float) -> None:
-        """Log the drives that are less stiff than configured; effort drives are left out.
-
-        Args:
-            softened: a text for each drive, by its name.
-        """
-        by_effort = {
-            name for one in (*self.articulations.values(), *self.robots.values()) for name in one.drives.by_effort()
-        }
-        if texts := [text for name, text in softened.items() if name not in by_effort]:
-            logger.log_warning(f"drives too stiff for physics_dt {physics_dt}, softened: {'; '.join(texts)}")
 
     def get_rigid_object(self, uid: str) -> RigidObject:
         """Return a rigid body; KeyError names the known ones."""
@@ -389,10 +371,6 @@ class SimulationManager:
         if self._drawing is not None:
             self._drawing.close()
             self._drawing = None
-
-    def _bases(self) -> list[BasePose]:
-        """Return the free bases of the robots that a reset moves."""
-        return [robot.base for robot in self.robots.values() if robot.base.is_free and robot not in self._detached]
 
     def _drawer(self) -> Drawer:
         """Return the renderer of the cameras; it is chosen for the first image."""

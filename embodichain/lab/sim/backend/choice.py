@@ -25,11 +25,7 @@ def has_warp() -> bool:
 
 
 def parse_sim_device(sim_device: str | torch.device) -> tuple[bool, torch.device]:
-    """Return whether a ``sim_device`` means MuJoCo Warp, and the device of its tensors; nothing is imported.
-
-    Raises:
-        ConfigError: the device is unknown or not available, or the extra ``gpu`` is not installed.
-    """
+    """Return whether a ``sim_device`` means MuJoCo Warp, and the device of its tensors; nothing is imported."""
     name = str(sim_device)
     match = re.fullmatch(r"auto|cpu|warp:cpu|cuda(?::(\d+))?", name)
     if match is None:
@@ -57,9 +53,6 @@ def make_backend(
         model: compiled; its keyframe 0 is the initial state.
         num_threads: CPU threads; 0: one for each CPU that this process may use.
         sim_device: see ``SimulationManagerCfg.sim_device``.
-
-    Raises:
-        ConfigError: the engine cannot run there.
     """
     is_warp, device = parse_sim_device(sim_device)
     if not is_warp:

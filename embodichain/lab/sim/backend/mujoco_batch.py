@@ -26,15 +26,10 @@ _CONSTANTS_FOLLOW = frozenset(mujoco.MjModel._setconst_inputs)
 _SAVED = ("_initial_state", "_has_stale_constants", "_constants_are_stale")
 
 
-def _silence_log() -> None:
-    """Stop MuJoCo from printing and from writing MUJOCO_LOG.TXT; the environment reports divergences."""
-    config = mujoco.MjLogConfig.get()
-    config.logto_file = False
-    config.logto_console = False
-    mujoco.MjLogConfig.set(config)
-
-
-_silence_log()
+# Neither prints nor a MUJOCO_LOG.TXT: the environment reports divergences.
+_LOG = mujoco.MjLogConfig.get()
+_LOG.logto_file = _LOG.logto_console = False
+mujoco.MjLogConfig.set(_LOG)
 
 
 class MujocoBatchBackend(Backend):
@@ -55,9 +50,6 @@ class MujocoBatchBackend(Backend):
         Args:
             model: compiled; its keyframe 0 is the initial state.
             num_threads: 0: one for each CPU that this process may use.
-
-        Raises:
-            ConfigError: the environments do not fit into the memory.
         """
         super().__init__(model, visual_model, num_envs, torch.device("cpu"))
         threads = num_threads or count_processors()

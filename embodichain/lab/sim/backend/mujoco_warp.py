@@ -66,9 +66,6 @@ class MujocoWarpBackend(Backend):
             model: compiled; its keyframe 0 is the initial state.
             device: ``cpu`` or ``cuda:<number>``.
             capacity: room for contacts and constraints; None: measured.
-
-        Raises:
-            ConfigError: MuJoCo Warp does not support the scene.
         """
         super().__init__(model, visual_model, num_envs, device)
         self.capacity = probe(model) if capacity is None else capacity
@@ -88,7 +85,12 @@ class MujocoWarpBackend(Backend):
             except (NotImplementedError, ValueError) as error:
                 raise ConfigError(f"sim_device '{device}': MuJoCo Warp cannot simulate this scene: {error}") from error
         self._allocate()
-        self._initial = self._read_initial()
+        data = mujoco.MjData(model)  # the state of one environment after a reset
+        mujoco.mj_resetDataKeyframe(model, data, 0)
+        self._initial: dict[str, Tensor] = {}
+        for name, view in self._views.items():
+            values = torch.from_numpy(np.array(getattr(data, name)))
+            self._initial[name] = values.to(device, view.dtype).reshape(view.shape[1:])
         self._fixed_geoms = FixedGeoms(model, device)
         for name, initial in self._initial.items():
             self._views[name].copy_(initial.expand_as(self._views[name]))
@@ -281,16 +283,6 @@ class MujocoWarpBackend(Backend):
             view.copy_(state[name])
         self._statics_are_stale = bool(self._fields.own)
         self.version += 1
-
-    def _read_initial(self) -> dict[str, Tensor]:
-        """Return the state of one environment after a reset, by field."""
-        data = mujoco.MjData(self.model)
-        mujoco.mj_resetDataKeyframe(self.model, data, 0)
-        initial = {}
-        for name, view in self._views.items():
-            values = torch.from_numpy(np.array(getattr(data, name)))
-            initial[name] = values.to(self.device, view.dtype).reshape(view.shape[1:])
-        return initial
 
     def _put(self, field: Tensor, at: tuple[Any, ...], values: Tensor, env_ids: Tensor | None) -> None:
         """Write a part of a field [N, ...] in environments [n], of these only the chosen ones."""

@@ -50,11 +50,7 @@ class WarpModel:
     """
 
     def __init__(self, model: mujoco.MjModel, num_envs: int, device: torch.device) -> None:
-        """Load the model to Warp's current device.
-
-        Raises:
-            NotImplementedError, ValueError: MuJoCo Warp does not support it.
-        """
+        """Load the model to Warp's current device."""
         self._model = model
         self._num_envs = num_envs
         self._device = device

@@ -65,9 +65,6 @@ def load_model(name: str, place: str) -> ModelFile:
     Args:
         name: a file (URDF or MJCF), the name of a bundled asset, or ``menagerie/<model>[/<file>]`` with the extra
             ``menagerie``, which downloads it at its first use.
-
-    Raises:
-        ConfigError: there is no such file or asset, a mesh is not there, or the engine refuses the model.
     """
     unseen: list[str] = []
     heard: list[str] = []

@@ -435,9 +435,6 @@ def compile_scene_file(name: str) -> CompiledScene:
     Physics runs on the model that MuJoCo makes of the file, bit for bit: its options, contacts and sensors, its geoms
     that are only visible, too. A file without keyframes gets one, of the file's reference pose. The model for rendering
     has in addition room for large images, and the camera that the ray tracer moves.
-
-    Raises:
-        ConfigError: there is no such file, or MuJoCo refuses it.
     """
     path = scene_path(name)
     heard: list[str] = []

@@ -96,7 +96,12 @@ class Articulation:
         actuators = [mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_ACTUATOR, full) for full in joints.values()]
         self.driven_ids = [j for j, actuator in enumerate(actuators) if actuator >= 0]
         self._ctrl_adr = {j: actuators[j] for j in self.driven_ids}
-        self._mimics = self._read_mimics(model)
+        # addresses in qpos and zero positions of follower and leader, and the polynomial's coefficients
+        self._mimics: list[tuple[int, int, float, float, list[float]]] = []
+        for follower, leader, coefficients in mimics(model):
+            if follower in self._joint_ids:
+                one, two = int(model.jnt_qposadr[follower]), int(model.jnt_qposadr[leader])
+                self._mimics.append((one, two, float(model.qpos0[one]), float(model.qpos0[two]), coefficients.tolist()))
         self.body_data = self._read_body_data(model)
         self.drives: JointDrives = JointDrives(backend, self._ctrl_adr, self._qvel_adr, self.body_data.default_qpos[0])
         """The joints' drives."""
@@ -145,11 +150,7 @@ class Articulation:
         return target[:, columns(ids, target.device)]
 
     def get_link_pose(self, link_name: str, to_matrix: bool = False) -> Tensor:
-        """Return a link's pose in the environment's frame: [N, 7] (x, y, z, qw, qx, qy, qz), or [N, 4, 4].
-
-        Raises:
-            KeyError: no such link.
-        """
+        """Return a link's pose in the environment's frame: [N, 7] (x, y, z, qw, qx, qy, qz), or [N, 4, 4]."""
         pose = self._link_matrix(link_name)
         return pose if to_matrix else row_from_pose(pose)
 
@@ -172,7 +173,10 @@ class Articulation:
             name: a control part, or None for all joints.
         """
         ids = self.get_joint_ids(name) if joint_ids is None else joint_ids
-        self._write_targets(ids, qpos, env_ids)
+        driven = [i for i, j in enumerate(ids) if j in self._ctrl_adr]
+        if driven:
+            values = qpos if len(driven) == len(ids) else qpos[:, driven]
+            self._backend.write("ctrl", self._columns(self._ctrl_adr, [ids[i] for i in driven]), values, env_ids)
         if not target:
             self._backend.write("qpos", self._columns(self._qpos_adr, ids), qpos, env_ids)
             self._follow(env_ids)
@@ -198,14 +202,6 @@ class Articulation:
         """Apply efforts [n, J] (Nm or N) on top of joint drives, until others are set or the episode ends."""
         ids = self.get_joint_ids(name) if joint_ids is None else joint_ids
         self._backend.write("qfrc_applied", self._columns(self._qvel_adr, ids), qf, env_ids)
-
-    def _write_targets(self, ids: Sequence[int], qpos: Tensor, env_ids: Tensor | None) -> None:
-        driven = [i for i, j in enumerate(ids) if j in self._ctrl_adr]
-        if len(driven) == len(ids):
-            self._backend.write("ctrl", self._columns(self._ctrl_adr, ids), qpos, env_ids)
-        elif driven:
-            columns = self._columns(self._ctrl_adr, [ids[i] for i in driven])
-            self._backend.write("ctrl", columns, qpos[:, driven], env_ids)
 
     def _follow(self, env_ids: Tensor | None) -> None:
         """Move the joints that mimic others to the positions that follow from these."""
@@ -265,38 +261,20 @@ class Articulation:
         """Return a link's pose, [N, 4, 4]."""
         if name not in self._links:
             raise KeyError(f"'{self.uid}': {unknown_name('link', name, self._links)}")
-        body = self._links[name]
-        joints = self._joints_between(0, body)
-        if joints is None:  # the base is free
+        body, model = self._links[name], self._backend.model
+        joints: list[int] = []
+        for between in bodies_between(model, 0, body) or []:
+            first = int(model.body_jntadr[between])
+            joints += range(first, first + int(model.body_jntnum[between]))
+        if not set(joints) <= set(self._joint_ids):  # the base is free
             return body_pose(self._backend, body)
         chain = self._link_chains.get(name)
         if chain is None:
-            ids = [self._joint_ids[j] for j in joints]
-            chain = SerialChain(self._backend.model, ids, body, np.eye(4), self._backend.device)
+            chain = SerialChain(model, joints, body, np.eye(4), self._backend.device)
             self._link_chains[name] = chain
-        pose = chain.forward(self.get_qpos()[:, joints])
+        pose = chain.forward(self.get_qpos()[:, [self._joint_ids.index(joint) for joint in joints]])
         shift = self.base.shift
         return pose if shift is None else shift @ pose
-
-    def _joints_between(self, root: int, body: int) -> list[int] | None:
-        """Return the joints from one body to another as indices; None where it moves by more than these."""
-        model = self._backend.model
-        on_the_way: list[int] = []
-        for between in bodies_between(model, root, body) or []:
-            first = int(model.body_jntadr[between])
-            on_the_way += range(first, first + int(model.body_jntnum[between]))
-        if any(j not in self._joint_ids for j in on_the_way):
-            return None
-        return [self._joint_ids.index(j) for j in on_the_way]
-
-    def _read_mimics(self, model: mujoco.MjModel) -> list[tuple[int, int, float, float, list[float]]]:
-        """Return addresses in qpos and zero positions of follower and leader, and the polynomial's coefficients."""
-        found = []
-        for follower, leader, coefficients in mimics(model):
-            if follower in self._joint_ids:
-                one, two = int(model.jnt_qposadr[follower]), int(model.jnt_qposadr[leader])
-                found.append((one, two, float(model.qpos0[one]), float(model.qpos0[two]), coefficients.tolist()))
-        return found
 
     def _read_body_data(self, model: mujoco.MjModel) -> BodyData:
         n, device = self._backend.num_envs, self._backend.device
@@ -384,7 +362,7 @@ class BasePose:
     def linear_velocity(self) -> Tensor:
         """Return the linear velocity in the base's frame, [N, 3], m/s."""
         # The engine has a free joint's linear velocity in the world's frame and its angular one in the body's.
-        return self._to_base(self.velocity()[:, :3])
+        return torch.bmm(self.velocity()[:, None, :3], self.rotation())[:, 0]
 
     def angular_velocity(self) -> Tensor:
         """Return the angular velocity in the base's frame, [N, 3], rad/s."""
@@ -405,10 +383,6 @@ class BasePose:
         if self._is_free:
             return self._backend.qvel[:, self._qvel : self._qvel + 6]
         return torch.zeros(self._backend.num_envs, 6, device=self._backend.device)
-
-    def _to_base(self, vector: Tensor) -> Tensor:
-        """Return vectors [N, 3] of the environment's frame in the base's."""
-        return torch.bmm(vector[:, None], self.rotation())[:, 0]
 
     def set_velocity(self, velocity: Tensor, env_ids: Tensor) -> None:
         """Set linear (environment's frame, m/s) and angular velocity (base's frame, rad/s) of a free base, [n, 6]."""

@@ -136,9 +136,7 @@ class BodyPhysics:
     def set_body_scale(self, scale: Tensor, env_ids: Tensor) -> None:
         """Set the size to factors [n, 3] of the configured one, along the body's axes; the mass stays.
 
-        Raises:
-            ValueError: the shape cannot be scaled so in single environments: meshes and planes not at all, spheres and
-                capsules alike along all axes, cylinders alike along x and y.
+        Meshes and planes cannot be scaled; spheres and capsules only alike along all axes, cylinders along x and y.
         """
         self._check_collides()
         shape = self._cfg.shape.shape_type

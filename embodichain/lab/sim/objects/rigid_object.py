@@ -85,9 +85,6 @@ class RigidObject:
 
         Args:
             pose: [n, 7] (position, quaternion wxyz) or [n, 4, 4].
-
-        Raises:
-            ValueError: the body is static.
         """
         if pose.shape[-2:] == (4, 4):
             pose = row_from_pose(pose)
@@ -110,9 +107,6 @@ class RigidObject:
 
         Args:
             velocity: [n, 6].
-
-        Raises:
-            ValueError: the body is not dynamic.
         """
         if self.cfg.body_type != "dynamic":
             raise ValueError(f"rigid object '{self.uid}' is {self.cfg.body_type} and has no velocity")

@@ -43,11 +43,7 @@ class Robot(Articulation):
             self._chain(part)
 
     def get_joint_ids(self, name: str | None = None) -> list[int]:
-        """Return the indices of a control part's joints, or of all.
-
-        Raises:
-            KeyError: no such control part.
-        """
+        """Return the indices of a control part's joints, or of all."""
         if name is None:
             return list(range(self.dof))
         if name not in self._part_ids:

@@ -6,9 +6,8 @@ import copy
 import queue
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import mujoco
@@ -112,8 +111,10 @@ class OpenGLDrawer:
             else:
                 slices = min(28, max(12, max(size) // 10))
                 quality.shadowsize, quality.numslices, quality.numstacks = 0, slices, slices // 2 - 1
-            with _planes_of_few_pieces(self._model, self._planes):
-                renderer = _make_renderer(self._model, width, height)
+            endless = self._model.geom_size[self._planes]
+            self._model.geom_size[self._planes] = (_PLANE_SIZE, _PLANE_SIZE, _PIECE_SIZE)
+            renderer = _make_renderer(self._model, width, height)
+            self._model.geom_size[self._planes] = endless
             if not self._shadows:
                 renderer.scene.flags[_SHADOW] = renderer.scene.flags[_REFLECTION] = 0
             self._renderers[size] = renderer
@@ -233,14 +234,6 @@ def _plain_planes(model: mujoco.MjModel) -> np.ndarray:
     if (model.light_type != mujoco.mjtLightType.mjLIGHT_DIRECTIONAL).any():
         return np.zeros(0, dtype=np.int64)
     return np.flatnonzero((model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE) & (model.geom_size[:, :2] <= 0).all(axis=1))
-
-
-@contextmanager
-def _planes_of_few_pieces(model: mujoco.MjModel, planes: np.ndarray) -> Iterator[None]:
-    sizes = model.geom_size[planes]
-    model.geom_size[planes] = (_PLANE_SIZE, _PLANE_SIZE, _PIECE_SIZE)
-    yield
-    model.geom_size[planes] = sizes
 
 
 def _lay_texture(scene: mujoco.MjvScene, model: mujoco.MjModel, planes: np.ndarray) -> None:

@@ -147,9 +147,6 @@ class Appearance:
             uid: entity's uid, or ``ground``.
             rgba: colour broadcastable to [n, 4], 0 to 1.
             links: names or regular expressions of its links; None: all.
-
-        Raises:
-            ConfigError: no link is named so.
         """
         self.write("geom_rgba", self._geoms(uid, links), rgba[:, None], env_ids)
 

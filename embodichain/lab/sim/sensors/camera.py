@@ -46,9 +46,6 @@ class Camera:
 
         Args:
             drawing: function that returns the renderer, called for the first image.
-
-        Raises:
-            ConfigError: the parent does not exist.
         """
         self.cfg = cfg
         self.uid = cfg.uid
@@ -79,9 +76,6 @@ class Camera:
         Returns:
             Images that the config enables: ``color`` [N, H, W, 3] uint8; ``depth`` [N, H, W] float32, m along the view;
             ``mask`` [N, H, W] int32, the ``mask_numbers`` of the seen entity.
-
-        Raises:
-            ConfigError: no renderer is installed; the message names the package.
         """
         if not self.is_held or self._handed_out is None:
             self._draw_what_changed()
