@@ -139,7 +139,7 @@ def test_letters_that_the_encoding_lacks_are_escaped(monkeypatch: pytest.MonkeyP
     assert written.getvalue() == b"outputs/w\\xfcrfel\n"
 
 
-def test_inner_use_changes_nothing_and_another_stream_that_was_put_there_stays(
+def test_nested_use_keeps_a_stream_that_was_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first, second = io.StringIO(), io.StringIO()

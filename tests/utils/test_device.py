@@ -45,7 +45,7 @@ def limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]
     return paths
 
 
-def test_available_is_what_is_free_or_swapped_within_the_containers_limit(limits: tuple[Path, Path]) -> None:
+def test_available_memory_is_within_the_containers_limit(limits: tuple[Path, Path]) -> None:
     meminfo, limit = limits
     assert available_memory() is None
     check_memory("num_envs", "environments", 10**18)  # nobody knows

@@ -13,13 +13,13 @@ from embodichain.utils.errors import (
 )
 
 
-def test_nearest_offers_the_closest_known_name_and_nothing_when_all_are_far() -> None:
+def test_nearest_name_is_empty_when_all_are_far() -> None:
     assert nearest("gama", ["gamma", "lambda"]) == " Did you mean 'gamma'?"
     assert nearest("zzz", ["gamma", "lambda"]) == ""
     assert nearest("gamma", []) == ""
 
 
-def test_message_of_an_unknown_name_has_the_nearest_and_all_known_ones_sorted() -> None:
+def test_unknown_name_lists_known_ones_sorted() -> None:
     message = unknown_name("policy", "actor_critc", ["mlp", "actor_critic"])
     assert message == "unknown policy 'actor_critc'. Did you mean 'actor_critic'? Known: actor_critic, mlp"
     assert unknown_name("policy", "x", []) == "unknown policy 'x'. Known: none"
@@ -29,7 +29,7 @@ def test_config_error_is_a_value_error() -> None:
     assert issubclass(ConfigError, ValueError)
 
 
-def test_unknown_key_has_the_nearest_and_all_where_they_are_few_or_none_is_near() -> None:
+def test_unknown_key_lists_the_known_if_few() -> None:
     assert unknown_key("sed", ["seed", "device"]) == "unknown key. Did you mean 'seed'? Known: seed, device"
     many = [f"key_{i}" for i in range(9)]
     assert unknown_key("keey_1", many) == "unknown key. Did you mean 'key_1'?"

@@ -61,7 +61,7 @@ def test_relative_place_is_below_the_root(name: str, place: str, capsys: pytest.
         ("//x", "x"),
     ],
 )
-def test_place_outside_becomes_one_below_the_root_with_one_warning(
+def test_place_outside_moves_below_the_root_with_a_warning(
     name: str, place: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = OutputFolder(Path("run"))

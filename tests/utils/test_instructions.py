@@ -7,7 +7,7 @@ from embodichain.utils import ConfigError
 from embodichain.utils.instructions import VOCABULARY, decode_instruction, encode_instructions
 
 
-def test_instruction_becomes_the_numbers_of_its_words_filled_up_with_zeros() -> None:
+def test_instruction_is_its_words_numbers_and_padding() -> None:
     tokens = encode_instructions(["push the red cube", "Open Drawer"], length=5)
     expected = [[VOCABULARY.index(w) for w in ("push", "the", "red", "cube")] + [0]]
     expected += [[VOCABULARY.index("open"), VOCABULARY.index("drawer"), 0, 0, 0]]

@@ -5,7 +5,7 @@ import pytest
 from embodichain.utils import logger
 
 
-def test_messages_go_to_the_stderr_of_the_moment_with_their_level(capsys: pytest.CaptureFixture[str]) -> None:
+def test_messages_go_to_the_present_stderr_with_their_level(capsys: pytest.CaptureFixture[str]) -> None:
     logger.log_info("one")
     logger.log_warning("two")
     captured = capsys.readouterr()
@@ -28,7 +28,7 @@ def test_infos_are_left_out_of_a_block_and_come_back_after_it(capsys: pytest.Cap
     assert capsys.readouterr().err == "[WARNING] two\n[INFO] three\n"
 
 
-def test_message_is_repeated_outside_a_block_without_repeats_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_message_is_logged_once_in_a_block_without_repeats(capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(2):
         with logger.without_repeats():
             logger.log_warning("one")

@@ -43,9 +43,7 @@ def test_error_has_the_nearest_public_name_and_all_of_them() -> None:
         find_function_from_modules("lods", ["json"])
 
 
-def test_fault_inside_the_users_module_is_shown_and_not_taken_for_a_missing_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_dependency_of_a_users_module_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "users_module_with_fault.py").write_text("import a_dependency_that_is_not_there\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ModuleNotFoundError, match="a_dependency_that_is_not_there"):
@@ -121,5 +119,5 @@ class Methods:
 @pytest.mark.parametrize(
     ("name", "counts"), [("one", [2]), ("two", [2, 3]), ("any", [1, 2, 3, 4]), ("named", []), ("wrapped", [2])]
 )
-def test_number_of_positional_arguments_that_a_method_can_be_called_with(name: str, counts: list[int]) -> None:
+def test_takes_counts_positional_arguments(name: str, counts: list[int]) -> None:
     assert [count for count in range(1, 5) if takes(getattr(Methods, name), count)] == counts

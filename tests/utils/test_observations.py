@@ -102,7 +102,7 @@ def test_unknown_entry_is_an_error_that_lists_the_known_ones(name: str) -> None:
 SWAP = Mirror.of([1, 0, 2], [-1, -1, 1], "here")
 
 
-def test_mirror_image_takes_each_component_from_its_partner_with_its_sign() -> None:
+def test_mirror_permutes_components_and_their_signs() -> None:
     assert SWAP(torch.tensor([[1.0, 2.0, 3.0]])).tolist() == [[-2.0, -1.0, 3.0]]
 
 

@@ -130,9 +130,3 @@ def test_a_training_says_where_its_time_went(
     assert update["loss"]["calls"] > 0
     events = json.loads((folder / "profile_trace.json").read_text(encoding="utf-8"))["traceEvents"]
     assert {"environment", "physics", "update"} <= {event.get("name") for event in events}
-
-
-def test_without_it_nothing_is_left_in_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["--config", write_config(Path(), tiny_config(trainer__enable_eval=False))]) == 0
-    assert not list(Path("outputs").glob("*/profile*"))

@@ -27,7 +27,7 @@ def draw(
         return random.uniform(torch.arange(len(random.episode)) if rows is None else rows, 0.0, 1.0, size)
 
 
-def test_uniform_numbers_have_the_mean_variance_and_range_of_their_law() -> None:
+def test_uniform_numbers_have_their_laws_moments() -> None:
     values = draw(begun(1000), size=100)
     # 1e5 numbers: the mean's deviation is sqrt(1 / 12 / 1e5) = 9e-4, the variance's sqrt(1 / 180 / 1e5) = 2.4e-4.
     assert abs(values.mean().item() - 0.5) < 5 * 9e-4
@@ -39,7 +39,7 @@ def test_uniform_numbers_have_the_mean_variance_and_range_of_their_law() -> None
     assert (counts - 5000).abs().max().item() < 5 * 69
 
 
-def test_numbers_of_neighbouring_envs_episodes_lanes_draws_and_streams_are_uncorrelated() -> None:
+def test_neighbouring_draws_are_uncorrelated() -> None:
     random = begun(20_000)
     first = draw(random, size=2)
     with random.stream("place"):
@@ -74,7 +74,7 @@ def test_bounds_apply_lane_by_lane() -> None:
     assert (values[:, 1] == 10.0).all()
 
 
-def test_draws_of_an_env_do_not_depend_on_how_many_there_are_nor_on_who_else_draws() -> None:
+def test_draws_do_not_depend_on_the_number_of_envs() -> None:
     many, few = begun(8), begun(3)
     assert torch.equal(draw(many)[:3], draw(few))
     assert torch.equal(draw(many, rows=torch.tensor([5, 2])), draw(many)[[5, 2]])
@@ -99,7 +99,7 @@ def test_members_of_a_group_share_all_draws_and_groups_do_not() -> None:
     assert torch.equal(draw(grouped(3, group_size=3, first_id=3)), values[3:])
 
 
-def test_members_whose_numbers_of_episodes_differ_are_aligned_at_the_largest() -> None:
+def test_align_groups_takes_the_largest_episode_number() -> None:
     random = grouped(4, group_size=2)
     for env in (0, 0, 1, 3):
         random.next_episode(torch.tensor([env]))
@@ -111,7 +111,7 @@ def test_members_whose_numbers_of_episodes_differ_are_aligned_at_the_largest() -
     assert torch.equal(values[[0, 0, 2, 2]], values)
 
 
-def test_reseeding_keeps_the_groups_and_enumerating_episodes_does_not() -> None:
+def test_enumerating_episodes_ignores_groups_until_reseeded() -> None:
     random = grouped(4, group_size=2)
     first = draw(random)
     random.reseed(1, enumerate_episodes=True)
@@ -123,7 +123,7 @@ def test_reseeding_keeps_the_groups_and_enumerating_episodes_does_not() -> None:
     assert torch.equal(draw(random), first)
 
 
-def test_same_arguments_give_the_same_bits_and_any_other_argument_others() -> None:
+def test_draws_depend_on_seed_stream_and_tick() -> None:
     reference = draw(begun(2))
     assert torch.equal(draw(begun(2)), reference)
     assert not torch.equal(draw(begun(2, seed=2)), reference)
@@ -131,7 +131,7 @@ def test_same_arguments_give_the_same_bits_and_any_other_argument_others() -> No
     assert not torch.equal(draw(begun(2), tick=1), reference)
 
 
-def test_second_draw_in_a_stream_is_another_and_a_new_block_starts_again() -> None:
+def test_new_block_of_a_stream_starts_again() -> None:
     random = begun(2)
     rows = torch.arange(2)
     with random.stream("a"):
@@ -166,7 +166,7 @@ def test_next_episode_changes_the_draws_of_its_envs_only() -> None:
     assert random.episode.tolist() == [0, 1, 0]
 
 
-def test_numbers_are_those_of_the_draw_alone_however_many_draws_are_known() -> None:
+def test_draws_do_not_depend_on_earlier_draws() -> None:
     random = begun(4)
     some, others = torch.tensor([2, 0]), torch.tensor([1, 3])
     for rows in (torch.arange(4), some, others, some):
@@ -198,7 +198,7 @@ def test_draws_outside_all_streams_are_not_remembered() -> None:
 
 
 @pytest.mark.parametrize("num_envs", [1, 2, 3])
-def test_enumerated_episodes_are_the_same_set_for_any_number_of_envs(num_envs: int) -> None:
+def test_enumerated_episodes_are_one_set_for_any_num_envs(num_envs: int) -> None:
     random = begun(num_envs, enumerate_episodes=True)
     seen = [draw(random, size=1)]
     for _ in range(6 // num_envs - 1):

@@ -79,7 +79,7 @@ def chosen() -> ChosenRows:
     return env_ids
 
 
-def test_chosen_rows_index_as_all_rows_do_and_results_are_plain_tensors() -> None:
+def test_chosen_rows_index_as_all_rows_do() -> None:
     env_ids, values = chosen(), torch.arange(3.0)
     assert len(env_ids) == 3
     assert type(values[env_ids]) is Tensor
@@ -99,7 +99,7 @@ def test_one_number_of_chosen_rows_is_not_read_either() -> None:
     assert len(chosen()[:, None]) == 3
 
 
-def test_row_numbers_are_those_of_the_mask_and_of_plain_numbers_themselves() -> None:
+def test_row_numbers_are_the_masks() -> None:
     plain = torch.tensor([1, 2])
     assert row_numbers(chosen()).tolist() == [0, 2]
     assert row_numbers(plain) is plain
@@ -109,7 +109,7 @@ MASK = torch.tensor([True, False, True])
 Pair = namedtuple("Pair", ["value", "count"])
 
 
-def test_what_changed_in_place_or_was_replaced_is_put_back_into_the_same_objects() -> None:
+def test_snapshot_restores_into_the_same_objects() -> None:
     kept, replaced = torch.zeros(3), torch.zeros(3)
     array, history = np.zeros(3), deque([torch.zeros(2)], maxlen=2)
     generator = torch.Generator().manual_seed(1)

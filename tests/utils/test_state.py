@@ -140,7 +140,7 @@ def test_what_a_checkpoint_cannot_hold_is_no_plain_data(value: Any, capsys: pyte
 
 
 @pytest.mark.parametrize("is_copied_twice", [False, True])
-def test_kinds_of_numbers_and_dictionaries_come_back_through_a_file(is_copied_twice: bool) -> None:
+def test_numbers_and_dictionaries_come_back_through_a_file(is_copied_twice: bool) -> None:
     content: dict[str, Any] = {
         "single": np.float32(0.1),
         "flag": np.bool_(True),

@@ -29,7 +29,7 @@ def test_process_exists_until_it_has_ended() -> None:
     assert system.process_exists(10**30) is False
 
 
-def test_peak_memory_counts_kilobytes_on_linux_and_bytes_on_macos(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_peak_memory_is_in_bytes_on_linux_and_macos(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrusage", lambda who: resource.struct_rusage([0.0, 0.0, 3000, *[0] * 13]))
     assert system.peak_memory() == 3000 * 1024
     monkeypatch.setattr(sys, "platform", "darwin")
@@ -115,7 +115,7 @@ def test_process_ends_with_its_killed_parent() -> None:
     assert not (command.exists() and command.read_bytes())  # nothing is left, or what nobody has asked the code of
 
 
-def test_only_children_of_ours_and_of_torchrun_watch_their_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_our_children_and_torchruns_watch_their_parent(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[str] = []
     monkeypatch.setattr(threading.Thread, "start", lambda thread: started.append(thread.name))
     monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)

@@ -27,9 +27,7 @@ def test_invalid_json_is_reported_with_file_line_and_column(tmp_path: Path) -> N
         load_json(path)
 
 
-def test_a_file_that_is_not_there_is_reported_with_the_working_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_file_is_an_error_with_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=rf"none\.json: no such file \(working directory {tmp_path}\)"):
         load_json("none.json")
@@ -37,9 +35,7 @@ def test_a_file_that_is_not_there_is_reported_with_the_working_directory(
         load_config_file("none.yaml")
 
 
-def test_shipped_config_is_read_from_any_folder_unless_there_is_one_of_its_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shipped_config_is_read_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     path = Path("configs/agents/rl/reach/gym_config.json")
     assert load_json(path)["id"] == "ReachRL"
@@ -116,9 +112,7 @@ def test_yaml_blocks_may_be_merged(tmp_path: Path) -> None:
         ("a.yaml", "a:\n  1: 2\n", "invalid YAML at line 2, column 3: a key must be text, in quotes if need be, got 1"),
     ],
 )
-def test_key_that_is_given_twice_or_no_text_is_refused_with_its_place(
-    tmp_path: Path, name: str, text: str, problem: str
-) -> None:
+def test_key_given_twice_or_not_text_is_refused(tmp_path: Path, name: str, text: str, problem: str) -> None:
     path = write(tmp_path, name, text)
     with pytest.raises(ConfigError) as caught:
         load_config_file(path)

@@ -53,7 +53,7 @@ def test_nested_plain_data_become_config_classes() -> None:
     assert isinstance(thing.shape, Mesh)
 
 
-def test_unknown_key_is_named_with_its_path_and_the_nearest_field() -> None:
+def test_unknown_key_has_its_path_and_the_nearest_field() -> None:
     assert errors({"uid": "a", "cuont": 2}) == [
         "thing.cuont: unknown key. Did you mean 'count'? Known: uid, parts, by_name, shape, spare, count"
     ]
@@ -100,7 +100,7 @@ def test_missing_fields_are_named_at_any_depth() -> None:
     assert errors({"uid": "a", "spare": {}}) == ["thing.spare.name: required, but missing"]
 
 
-def test_all_errors_are_reported_together_missing_fields_included() -> None:
+def test_all_errors_are_reported_with_missing_fields() -> None:
     lines = errors({"count": "x", "colour": 1, "by_name": {"b": {"gain": []}}}, place="")
     assert {line.split(":")[0] for line in lines} == {"count", "by_name.b.gain", "colour", "uid", "by_name.b.name"}
     assert len(lines) == 5
@@ -182,7 +182,7 @@ def test_errors_without_end_are_cut_off() -> None:
     assert all(len(line) < 1000 for line in lines)
 
 
-def test_what_is_wrong_is_left_out_so_that_the_rest_can_be_checked_further() -> None:
+def test_wrong_values_are_left_out_of_parsed_configs() -> None:
     data = {
         "uid": "a",
         "parts": [3, {"name": "p", "gain": "x", "nmae": 1}],
@@ -220,7 +220,7 @@ class RangeCfg:
         return self
 
 
-def test_a_class_that_checks_itself_is_not_asked_about_what_is_missing() -> None:
+def test_validator_does_not_run_with_missing_fields() -> None:
     with pytest.raises(ConfigError, match=r"^r\.low: required, but missing$"):
         from_dict(RangeCfg, {"high": 2.0}, "r")
     with pytest.raises(ConfigError, match=r"low 3.0 is above high 2.0"):
@@ -245,7 +245,7 @@ class Choice:
     ] = []
 
 
-def test_what_is_required_is_missed_in_an_object_that_does_not_say_its_type() -> None:
+def test_missing_field_is_found_in_an_untagged_object() -> None:
     value, problems = parse(Choice, {"parts": [{}, {"kind": "mesh"}, {"uid": "a"}]}, "")
     assert problems == {"parts[0].uid": "required, but missing", "parts[1].path": "required, but missing"}
     assert value is not None

@@ -65,7 +65,7 @@ def test_caller_may_reuse_an_image(tmp_path: Path) -> None:
 
 # noticed at the end, or in the midst of it; 300 are more than the queue holds: nobody waits for room in it
 @pytest.mark.parametrize("num_pictures", [1, 300])
-def test_file_that_cannot_be_written_is_an_error_in_ffmpegs_words(tmp_path: Path, num_pictures: int) -> None:
+def test_unwritable_video_is_an_error_in_ffmpegs_words(tmp_path: Path, num_pictures: int) -> None:
     (tmp_path / "video.mp4").mkdir()  # ffmpeg finds a folder in its place
     writer = VideoWriter(tmp_path / "video.mp4", WIDTH, HEIGHT, fps=10)
 

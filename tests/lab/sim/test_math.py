@@ -56,7 +56,7 @@ def test_euler_angles_turn_about_the_fixed_x_then_y_then_z_axis() -> None:
     torch.testing.assert_close(turned, torch.tensor([0.0, 0.0, 1.0]), atol=1e-6, rtol=0)
 
 
-def test_quaternion_product_is_first_the_right_then_the_left_rotation() -> None:
+def test_quaternion_product_applies_the_right_factor_first() -> None:
     a, b = random_quats(50), random_quats(100)[50:]
     torch.testing.assert_close(
         matrix_from_quat(quat_mul(a, b)), matrix_from_quat(a) @ matrix_from_quat(b), atol=1e-6, rtol=0

@@ -34,7 +34,7 @@ def test_entities_are_found_by_kind_and_name(sim: SimulationManager) -> None:
     assert sim.entity_uids == ["arm", "cart", "cube", "goal"]
 
 
-def test_unknown_name_is_a_key_error_with_the_nearest_and_the_known_ones(sim: SimulationManager) -> None:
+def test_unknown_entity_is_a_key_error_with_known_names(sim: SimulationManager) -> None:
     with pytest.raises(KeyError, match=r"unknown rigid object 'cub'\. Did you mean 'cube'\? Known: cube"):
         sim.get_rigid_object("cub")
     with pytest.raises(KeyError, match=r"unknown robot 'cart'\..* Known: arm"):
@@ -80,7 +80,7 @@ def test_reset_puts_the_named_envs_into_the_initial_state(sim: SimulationManager
     assert torch.equal(cube.pos, before)
 
 
-def test_contact_force_on_a_body_is_its_weight_and_that_on_a_link_what_lies_on_it() -> None:
+def test_contact_force_is_the_weight_that_is_carried() -> None:
     box = RigidObjectCfg("box", shape=CubeCfg(), init_pos=(1.0, 0, 0.05), sense_contacts=True)
     drawer = ArticulationCfg(
         "cabinet",
@@ -108,7 +108,7 @@ def test_contact_force_on_a_body_is_its_weight_and_that_on_a_link_what_lies_on_i
         sim.get_contact_force("cabinet", "drawer_top")
 
 
-def test_physics_before_the_scene_is_built_is_an_error_that_says_so() -> None:
+def test_physics_before_build_is_an_error() -> None:
     sim = SimulationManager(SimulationManagerCfg())
     sim.add_rigid_object(CUBE)
     with pytest.raises(RuntimeError, match=r"not built yet: call SimulationManager\.build"):
@@ -116,7 +116,7 @@ def test_physics_before_the_scene_is_built_is_an_error_that_says_so() -> None:
 
 
 @pytest.mark.parametrize("device", [torch.device("cpu"), "cpu"])
-def test_device_of_the_simulation_is_a_name_or_a_device_given_or_assigned(device: str | torch.device) -> None:
+def test_sim_device_is_a_name_or_a_torch_device(device: str | torch.device) -> None:
     given = SimulationManagerCfg(sim_device=device)
     assert given.sim_device == "cpu"
     assigned = SimulationManagerCfg()
@@ -128,7 +128,7 @@ def test_device_of_the_simulation_is_a_name_or_a_device_given_or_assigned(device
         assert sim.device == torch.device("cpu")
 
 
-def test_softened_drives_are_warned_of_at_the_first_step_unless_they_push_with_efforts(
+def test_softened_drives_are_one_warning_at_the_first_step(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     gains = {".*": 100.0, "wrist_[23]_joint": 1e5}, {".*": 5.0, "wrist_[23]_joint": 1e3}

@@ -92,7 +92,7 @@ def test_envs_after_a_reset_run_as_new_ones_do() -> None:
 
 
 @pytest.mark.parametrize("change", ["step", "write", "reset"])
-def test_derived_field_is_of_the_current_state_after_every_change(change: str) -> None:
+def test_derived_field_is_current_after_every_change(change: str) -> None:
     sim = scene(2)
     push(sim)
     sim.backend.read("xpos")
@@ -187,7 +187,7 @@ def test_exact_reads_have_all_digits_of_the_state() -> None:
     assert sim.backend.read("qpos")[0, 0].item() != 1 / 3  # float32
 
 
-def test_refreshed_rows_have_the_fields_of_their_present_state_and_others_keep_the_last_ones() -> None:
+def test_refresh_computes_fields_of_its_rows_alone() -> None:
     sim = simulate(BALL, num_envs=2)
     sim.backend.read_last("xpos")
     sim.update(3)

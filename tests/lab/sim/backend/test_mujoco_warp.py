@@ -166,7 +166,7 @@ def test_tensors_handed_out_never_change_afterwards(backend: Backend) -> None:
     assert all(torch.equal(tensor, copy) for tensor, copy in zip(tensors, copies, strict=True))
 
 
-def test_derived_field_is_of_the_current_state_after_every_change(backend: Backend) -> None:
+def test_derived_field_is_current_after_every_change(backend: Backend) -> None:
     body = backend.model.body("cube").id
     for height in (1.0, 2.0):
         backend.write("qpos", slice(-5, -4), torch.tensor([[height]]), torch.tensor([1]))
@@ -307,7 +307,7 @@ def test_meshes_that_were_not_chosen_are_not_there(tmp_path: Path) -> None:
     assert backend.read_model("geom_dataid")[:, -2:].tolist() == [[-1, 1], [0, -1], [-1, 1]]
 
 
-def test_field_that_cannot_differ_between_envs_is_refused_by_name(envs: dict[str, EmbodiedEnv]) -> None:
+def test_field_common_to_all_envs_is_not_written(envs: dict[str, EmbodiedEnv]) -> None:
     with pytest.raises(ValueError, match="geom_type: MuJoCo Warp has one value of it for all environments"):
         envs["warp"].sim.backend.write_model("geom_type", 0, torch.tensor(3))
 

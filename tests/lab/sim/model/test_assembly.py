@@ -44,7 +44,7 @@ def test_transform_moves_a_hand_in_the_flanges_frame() -> None:
     assert position(built, "gripper_base_link") == [-1.1843, -0.756141, 0.0116]
 
 
-def test_link_named_like_a_flange_takes_a_hand_where_there_is_no_site(tmp_path: Any) -> None:
+def test_link_named_like_a_flange_takes_a_hand(tmp_path: Any) -> None:
     path = tmp_path / "arm.xml"
     path.write_text(
         '<mujoco><worldbody><body name="a"><joint name="j"/><geom size="0.1"/><body name="b" pos="0 0 1">'
@@ -67,7 +67,7 @@ def test_two_arms_with_hands_have_their_sides_before_all_names() -> None:
     assert right == [left[0].expected, left[1].expected, pytest.approx(left[2].expected + 0.5)]
 
 
-def test_transform_of_the_first_part_is_the_base_and_the_others_stand_beside_it() -> None:
+def test_first_parts_transform_is_the_base() -> None:
     built = robot(("left_arm", "ur3", LIFTED), ("right_arm", "ur3"))
     np.testing.assert_allclose(built.base_transform[:3, 3], [0, 0, 0.5])
     assert position(built, "right_base_link") == [0.0, 0.0, -0.5]  # in the frame of the first
@@ -114,7 +114,7 @@ def scene(cfg: ArticulationCfg) -> mujoco.MjModel:
 
 
 @pytest.mark.parametrize("own", ["", "<freejoint/>"])
-def test_free_base_falls_and_a_fixed_one_stays_whatever_the_file_says(tmp_path: Path, own: str) -> None:
+def test_free_base_falls_and_fixed_base_stays(tmp_path: Path, own: str) -> None:
     path = tmp_path / "lump.xml"
     path.write_text(
         f'<mujoco><worldbody><body name="lump">{own}<geom size="0.1" mass="1"/></body></worldbody></mujoco>'
@@ -140,7 +140,7 @@ def test_free_base_falls_and_a_fixed_one_stays_whatever_the_file_says(tmp_path: 
         ({"init_pos": (0.0, 0.0, 5.0)}, [0, 0, 5, 0, 1, 0, 0]),
     ],
 )
-def test_free_base_starts_at_its_place_in_the_file_unless_the_config_has_another(
+def test_free_base_starts_where_file_or_config_says(
     tmp_path: Path, own: str, pose: dict[str, Any], expected: list[float]
 ) -> None:
     path = tmp_path / "lump.xml"
@@ -152,7 +152,7 @@ def test_free_base_starts_at_its_place_in_the_file_unless_the_config_has_another
     assert model.key_qpos[0].tolist() == pytest.approx(expected, abs=1e-7)
 
 
-def test_fixed_base_stands_by_its_offset_in_the_file_from_the_configured_place(tmp_path: Path) -> None:
+def test_fixed_base_keeps_its_offset_in_the_file(tmp_path: Path) -> None:
     path = tmp_path / "lump.xml"
     path.write_text('<mujoco><worldbody><body name="lump" pos="0 0 1"><geom size="0.1"/></body></worldbody></mujoco>')
     model = scene(ArticulationCfg(uid="a", fpath=str(path), init_pos=(0.0, 0.0, 2.0)))
@@ -179,7 +179,7 @@ def test_free_base_of_two_roots_is_an_error_that_names_them(tmp_path: Path) -> N
         scene(ArticulationCfg(uid="a", fpath=str(path), fix_base=False))
 
 
-def test_free_base_with_joints_of_its_own_is_an_error_that_names_them(tmp_path: Path) -> None:
+def test_free_base_with_joints_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "planar.xml"
     path.write_text(
         '<mujoco><worldbody><body name="torso"><joint name="rootx" type="slide"/><joint name="rooty" axis="0 1 0"/>'

@@ -35,7 +35,7 @@ def test_joints_of_a_ur_arm_answer_to_their_numbers_too() -> None:
         match_names(["JOINT7"], names, "here")
 
 
-def test_arm_of_a_side_answers_with_its_side_and_another_arm_not_at_all() -> None:
+def test_alias_of_a_ur_joint_has_its_arms_side() -> None:
     both = [f"{side}_{joint}" for side in ("left", "right") for joint in UR]
     assert match_names(["right_JOINT1"], both, "here") == ["right_shoulder_pan_joint"]
     assert match_names([".*_JOINT[12]"], both, "here") == [*both[:2], *both[6:8]]
@@ -46,7 +46,7 @@ def test_arm_of_a_side_answers_with_its_side_and_another_arm_not_at_all() -> Non
         match_names(["JOINT1"], UR, "here", "link")
 
 
-def test_pattern_leaves_out_joints_without_a_drive_and_may_not_match_only_such() -> None:
+def test_pattern_leaves_out_joints_without_a_drive() -> None:
     assert match_driven(["a.*", "b"], NAMES, {"abc"}, "here") == ["ab", "b"]
     with pytest.raises(ConfigError, match=r"here: abc cannot be driven: .* Driven are: ab, b"):
         match_driven(["b", "abc"], NAMES, {"abc"}, "here")

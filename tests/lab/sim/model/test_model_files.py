@@ -85,7 +85,7 @@ def test_missing_mesh_is_an_error_that_names_the_link(tmp_path: Path) -> None:
     assert "mesh 'gone/x.stl' (collision of link 'base') is not there" in second
 
 
-def test_picture_format_that_cannot_be_read_is_left_out_or_replaced_by_one_beside_it(tmp_path: Path) -> None:
+def test_unreadable_visual_mesh_is_left_out_or_replaced(tmp_path: Path) -> None:
     for name in ("a.dae", "b.glb"):
         (tmp_path / name).write_text("not a mesh of ours")
     (tmp_path / "a.obj").write_text(TETRAHEDRON)
@@ -97,7 +97,7 @@ def test_picture_format_that_cannot_be_read_is_left_out_or_replaced_by_one_besid
         load_model(str(urdf(tmp_path, mesh("collision", "b.glb"))), "here")
 
 
-def test_moving_link_without_mass_is_an_error_with_the_robots_place(tmp_path: Path) -> None:
+def test_moving_link_without_mass_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"robot 'r': cannot compile .* mass and inertia"):
         mjcf(tmp_path, '<worldbody><body name="b"><joint name="j"/></body></worldbody>')
 
@@ -114,7 +114,7 @@ def test_missing_mesh_of_an_mjcf_is_an_error(tmp_path: Path) -> None:
     assert mjcf(tmp_path, scene.format("link.obj")).spec.compile().nmesh == 1
 
 
-def test_own_actuators_say_which_joints_are_driven_and_how_strongly(tmp_path: Path) -> None:
+def test_own_actuators_say_which_joints_are_driven(tmp_path: Path) -> None:
     body = '<body name="{0}"><joint name="{0}"/><geom size="0.1"/></body>'
     loaded = mjcf(
         tmp_path,
@@ -142,7 +142,7 @@ def test_first_keyframe_is_home_and_is_taken_out(tmp_path: Path) -> None:
     assert loaded.spec.compile().nkey == 0
 
 
-def test_without_a_keyframe_the_start_is_the_pose_of_the_first_body(tmp_path: Path) -> None:
+def test_start_without_keyframe_is_the_first_bodys_pose(tmp_path: Path) -> None:
     loaded = mjcf(tmp_path, '<worldbody><body pos="1 2 3" quat="0 1 0 0"><geom size="0.1"/></body></worldbody>')
     assert loaded.start.tolist() == pytest.approx([1, 2, 3, 0, 1, 0, 0])
 

@@ -111,7 +111,7 @@ def test_friction_of_a_contact_with_the_ground_is_the_objects() -> None:
     assert data.contact.friction[:, 0].tolist() == pytest.approx([0.3] * data.ncon)
 
 
-def test_body_without_collision_falls_through_the_ground_and_a_marker_touches_nothing() -> None:
+def test_bodies_without_collision_touch_nothing() -> None:
     marker = MarkerCfg(uid="marker", shape=SphereCfg(radius=0.2), init_pos=(0.0, 0.0, 0.1))
     scene = compiled(marker, thing(init_pos=(0, 0, 0.04), attrs=RigidBodyAttributesCfg(enable_collision=False)))
     data = mujoco.MjData(scene.model)
@@ -170,7 +170,7 @@ def test_visual_and_physics_model_have_the_same_states_and_poses() -> None:
 # --- robots -----------------------------------------------------------------------------------------------------------
 
 
-def test_robot_of_arm_and_hand_has_the_arms_joints_first_and_a_part_for_each() -> None:
+def test_arms_joints_come_before_the_hands() -> None:
     scene = compiled(RobotCfg(uid="r", robot_type="URRobot", urdf_cfg=GRIPPER, drive_pros=SOFT))
     joints = list(scene.joints["r"])
     assert joints[0] == "shoulder_pan_joint"
@@ -178,7 +178,7 @@ def test_robot_of_arm_and_hand_has_the_arms_joints_first_and_a_part_for_each() -
     assert scene.parts["r"] == {"arm": joints[:6], "hand": joints[6:]}
 
 
-def test_control_parts_are_names_or_regular_expressions_in_joint_order() -> None:
+def test_control_parts_are_patterns_in_joint_order() -> None:
     parts = {"wrist": ["wrist_.*"], "base": ["elbow_joint", "shoulder_pan_joint"]}
     scene = compiled(ur10(control_parts=parts))
     assert scene.parts["arm"] == {
@@ -193,7 +193,7 @@ def test_two_robots_may_use_the_same_names() -> None:
     assert scene.model.nu == 12
 
 
-def test_keyframe_is_the_initial_state_with_every_target_where_its_joint_is() -> None:
+def test_keyframe_is_the_initial_state_and_its_targets() -> None:
     scene = compiled(ur10(), thing("k", body_type="kinematic", init_pos=(1.0, 2.0, 3.0), init_rot=(0.0, 0.0, 180.0)))
     model = scene.model
     assert model.key_qpos[0].tolist() == HOME
@@ -235,7 +235,7 @@ def test_softened_drive_does_not_shake() -> None:
     assert np.abs(data.qpos - data.ctrl).max() < 1e-2
 
 
-def test_damping_of_a_free_body_is_its_rate_times_mass_and_inertia() -> None:
+def test_free_bodys_damping_is_rate_times_mass_and_inertia() -> None:
     attrs = RigidBodyAttributesCfg(mass=2.0, linear_damping=0.5, angular_damping=0.25)
     model = compiled(thing(shape=CubeCfg(size=(0.1, 0.2, 0.3)), attrs=attrs)).model
     # inertia about x: m (y^2 + z^2) / 12 = 2 * 0.13 / 12, and so on
@@ -255,7 +255,7 @@ def test_visuals_of_a_users_file_cost_the_physics_nothing(tmp_path: Path) -> Non
     assert scene.model.nsensor == 0
 
 
-def test_robot_touches_an_articulation_which_does_not_touch_itself() -> None:
+def test_robot_touches_articulation_but_it_not_itself() -> None:
     loose = JointDrivePropertiesCfg(stiffness=0.0, damping=0.0)
     cabinet = ArticulationCfg(uid="cabinet", fpath="drawer_cabinet", init_pos=(-0.4, -0.16, 0.1), drive_pros=loose)
     scene = compiled(ur10(), cabinet)
@@ -338,7 +338,7 @@ def test_scene_without_such_things_warns_of_nothing(capsys: pytest.CaptureFixtur
         ([thing(shape=MeshCfg(__file__))], "the scene cannot be compiled"),
     ],
 )
-def test_mistake_is_a_config_error_that_says_where_and_what_there_is(entities: list[Any], message: str) -> None:
+def test_mistake_is_a_config_error_with_its_place(entities: list[Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         compiled(*entities)
 
@@ -357,7 +357,7 @@ CHAIN = """
 </equality><keyframe><key/></keyframe></mujoco>"""
 
 
-def test_joints_that_mimic_follow_leaders_first_and_others_stand_at_zero_or_the_next_limit() -> None:
+def test_keyframe_moves_mimic_joints_after_their_leaders() -> None:
     model = mujoco.MjModel.from_xml_string(CHAIN)
     assert [(follower, leader) for follower, leader, _ in mimics(model)] == [(1, 0), (2, 1)]
     write_keyframe(model, {"a": 0.4})
@@ -365,7 +365,7 @@ def test_joints_that_mimic_follow_leaders_first_and_others_stand_at_zero_or_the_
     np.testing.assert_allclose(model.key_qpos[0], [0.4, 1.3, 1.11, 0.3])
 
 
-def test_bodies_in_each_other_are_named_with_the_depth_in_one_warning(capsys: pytest.CaptureFixture[str]) -> None:
+def test_initial_collisions_are_one_warning_with_depths(capsys: pytest.CaptureFixture[str]) -> None:
     simulate(
         RigidObjectCfg("cube", shape=CubeCfg(), init_pos=(2.0, 0.0, 0.045)),
         RigidObjectCfg("ball", shape=SphereCfg(radius=0.05), init_pos=(2.0, 0.0, 0.125)),
@@ -380,7 +380,7 @@ def test_bodies_in_each_other_are_named_with_the_depth_in_one_warning(capsys: py
     assert "resting" not in message
 
 
-def test_the_physics_model_has_what_the_file_has_and_nothing_else(tmp_path: Path) -> None:
+def test_scene_files_physics_model_is_the_file(tmp_path: Path) -> None:
     model = compile_scene_file(rail_file(tmp_path)).model
     own = mujoco.MjModel.from_xml_string(RAIL)
 
@@ -407,14 +407,14 @@ def test_a_file_begins_in_its_first_keyframe(tmp_path: Path) -> None:
     assert model.key_qpos.tolist() == [[1, 2], [3, 4]]
 
 
-def test_the_model_for_rendering_has_a_camera_and_room_for_large_images(tmp_path: Path) -> None:
+def test_scene_files_visual_model_has_room_for_large_images(tmp_path: Path) -> None:
     scene = compile_scene_file(rail_file(tmp_path))
 
     assert (scene.visual_model.ncam, scene.model.ncam) == (1, 0)
     assert (scene.visual_model.vis.global_.offwidth, scene.visual_model.vis.global_.offheight) == (1920, 1080)
 
 
-def test_gymnasiums_scenes_are_found_by_name_and_compile_without_warnings() -> None:
+def test_gymnasiums_scenes_are_found_by_name() -> None:
     assert scene_path("gymnasium/half_cheetah.xml").name == "half_cheetah.xml"
     # The file has the deprecated total mass of 14 kg, of which MuJoCo warns: a user can do nothing about it.
     assert np.isclose(compile_scene_file("gymnasium/half_cheetah.xml").model.body_mass.sum(), 14.0)
@@ -453,7 +453,7 @@ def model_with(solver: ConstraintSolverCfg, *robots: RobotCfg) -> mujoco.MjModel
     return builder.compile().model
 
 
-def test_solver_settings_reach_the_model_and_the_default_is_the_engines() -> None:
+def test_solver_settings_reach_the_model() -> None:
     model = model_with(ConstraintSolverCfg("elliptic", iterations=10, ls_iterations=20, tolerance=1e-6))
     assert model.opt.cone == mujoco.mjtCone.mjCONE_ELLIPTIC
     assert (model.opt.iterations, model.opt.ls_iterations, model.opt.tolerance) == (10, 20, 1e-6)
@@ -462,16 +462,3 @@ def test_solver_settings_reach_the_model_and_the_default_is_the_engines() -> Non
     default, engine = model_with(ConstraintSolverCfg()).opt, mujoco.MjSpec().compile().opt
     for name in ("cone", "iterations", "ls_iterations", "tolerance", "disableflags"):
         assert getattr(default, name) == getattr(engine, name)
-
-
-def test_without_a_warm_start_and_islands_feet_push_as_hard() -> None:
-    drives = JointDrivePropertiesCfg(stiffness=40.0, damping=1.0)
-    robot = RobotCfg("r", robot_type="Go2", fix_base=False, drive_pros=drives, collision_links=[".*_foot"])
-    forces = []
-    for usual in (True, False):
-        model = model_with(ConstraintSolverCfg(warm_start=usual, islands=usual), robot)
-        data = mujoco.MjData(model)
-        mujoco.mj_resetDataKeyframe(model, data, 0)
-        mujoco.mj_step(model, data, 100)
-        forces.append(data.efc_force.copy())
-    np.testing.assert_allclose(forces[0], forces[1], rtol=1e-4)

@@ -41,7 +41,7 @@ def test_slope_rises_by_its_incline_as_far_as_the_platform() -> None:
     np.testing.assert_allclose(heights[4], [0.0, 0.2, 0.4, 0.4, 0.4, 0.4, 0.4, 0.2, 0.0], atol=1e-6)
 
 
-def test_rough_ground_is_noise_within_its_amplitude_around_a_level_platform() -> None:
+def test_rough_ground_is_noise_within_its_amplitude() -> None:
     heights = heights_of({"kind": "rough", "amplitude": [0.0, 0.3]})
     inner = heights[1:-1, 1:-1]
     assert (heights[2:7, 2:7] == 0.0).all()
@@ -77,7 +77,7 @@ def test_origins_are_the_middles_of_the_platforms() -> None:
     np.testing.assert_allclose(surface.origins, expected, atol=1e-9)
 
 
-def test_the_same_seed_has_the_same_heights_and_a_cell_does_not_depend_on_others() -> None:
+def test_heights_depend_on_seed_and_cell_alone() -> None:
     rough = {"kind": "rough"}
     one, same, other = (heights_of(rough, seed=seed) for seed in (3, 3, 4))
     np.testing.assert_array_equal(one, same)
@@ -87,7 +87,7 @@ def test_the_same_seed_has_the_same_heights_and_a_cell_does_not_depend_on_others
     np.testing.assert_array_equal(two_columns, three_columns[: len(two_columns)])
 
 
-def test_the_ground_becomes_one_height_field_with_a_border_around_it() -> None:
+def test_terrain_is_a_height_field_with_a_border() -> None:
     sim_terrain = terrain_cfg()
     sim = simulate(terrain=sim_terrain)
     model, surface = sim.model, make_heights(sim_terrain)

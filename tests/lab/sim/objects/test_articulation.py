@@ -51,7 +51,7 @@ def cart(sim: SimulationManager) -> Robot:
     return sim.get_robot("cart")
 
 
-def test_joints_start_at_their_configured_positions_with_their_targets_there(arm: Robot, cart: Robot) -> None:
+def test_joints_and_targets_start_at_configured_positions(arm: Robot, cart: Robot) -> None:
     torch.testing.assert_close(arm.get_qpos(), torch.tensor([HOME] * 2))
     torch.testing.assert_close(cart.get_qpos(), torch.tensor([[1.0, 0.1]] * 2))
     assert torch.equal(arm.get_qpos_target(), arm.get_qpos())
@@ -59,14 +59,14 @@ def test_joints_start_at_their_configured_positions_with_their_targets_there(arm
     torch.testing.assert_close(cart.body_data.default_qpos, torch.tensor([[1.0, 0.1]] * 2))
 
 
-def test_limits_are_of_every_env_and_infinite_where_there_are_none(arm: Robot, cart: Robot) -> None:
+def test_joint_limits_are_infinite_where_there_are_none(arm: Robot, cart: Robot) -> None:
     assert cart.body_data.qpos_limits.tolist() == [[[-4, 4], [-INF, INF]]] * 2
     # max_effort of the config; the arm has the maker's own
     torch.testing.assert_close(cart.body_data.qf_limits, torch.tensor([[100.0, 0.1]] * 2))
     assert arm.body_data.qf_limits[0].tolist() == [330, 330, 150, 56, 56, 56]
 
 
-def test_targets_and_velocities_are_written_for_the_named_joints_and_envs_only(arm: Robot) -> None:
+def test_targets_are_written_for_named_joints_and_envs_only(arm: Robot) -> None:
     home = torch.tensor([HOME] * 2)
     arm.set_qpos(torch.tensor([[0.5, 0.6]]), joint_ids=[4, 1], env_ids=torch.tensor([1]))
     expected = home.clone()
@@ -140,7 +140,7 @@ def mimicking(folder: Path) -> RobotCfg:
     return RobotCfg(uid="r", fpath=str(path), init_pos=(0.0, 0.0, 1.0), init_qpos=[0.3, 9.0], drive_pros=drives)
 
 
-def test_joint_that_mimics_another_is_read_and_follows_but_is_not_driven(tmp_path: Path) -> None:
+def test_mimic_joint_follows_and_is_not_driven(tmp_path: Path) -> None:
     sim = simulate(mimicking(tmp_path), num_envs=2)
     robot = sim.get_robot("r")
     assert robot.joint_names == ["q1", "q2"]
@@ -186,7 +186,7 @@ def test_drawer_opens_by_a_force_as_newton_says() -> None:
     assert drawer.get_qpos().abs().max().item() < 1e-5  # efforts end with the episode
 
 
-def test_drawer_is_driven_to_its_target_and_its_handle_goes_along() -> None:
+def test_driven_drawer_reaches_its_target_with_its_handle() -> None:
     sim = simulate(cabinet(drive_pros=JointDrivePropertiesCfg(stiffness=500.0, damping=50.0)), num_envs=2)
     drawer = sim.get_articulation("cabinet")
     drawer.set_qpos(torch.tensor([[0.2], [0.1]]), joint_ids=[0])
@@ -200,20 +200,6 @@ def test_drawer_is_driven_to_its_target_and_its_handle_goes_along() -> None:
     torch.testing.assert_close(frame[:, :3, 3], torch.tensor([[1.0, 0.0, 0.0]] * 2))
     with pytest.raises(KeyError, match=r"'cabinet': unknown link 'handle'.*Known: .*drawer_top_handle"):
         drawer.get_link_pose("handle")
-
-
-def test_door_swings_open_and_its_lever_springs_back() -> None:
-    loose = JointDrivePropertiesCfg(stiffness=0.0, damping=0.0)
-    sim = simulate(ArticulationCfg("door", fpath="door", drive_pros=loose))
-    door = sim.get_articulation("door")
-    door.set_qf(torch.tensor([[0.0, -0.8]]))
-    sim.update(100)
-    # The lever weighs 0.4 * 9.81 * 0.05 Nm, the spring of 2 Nm/rad rests at 0.1 rad.
-    assert door.get_qpos()[0].tolist() == pytest.approx([0.0, 0.1 - (0.8 + 0.1962) / 2.0], abs=0.01)
-    door.set_qf(torch.tensor([[10.0, 0.0]]))
-    sim.update(30)
-    # About the hinge 0.65 + 12 * 0.4^2 and 0.4 * 0.74^2 kg m^2, dry friction 0.5 Nm: (10 - 0.5) / 2.8 * 0.3^2 / 2 rad
-    assert door.get_qpos()[0].tolist() == [pytest.approx(0.153, abs=0.01), pytest.approx(0.0, abs=0.02)]
 
 
 def test_pose_of_a_link_of_a_free_base_is_the_engines() -> None:
@@ -312,7 +298,7 @@ def test_projected_gravity_is_downwards_in_the_frame_of_the_base(env: Locomotion
     torch.testing.assert_close(env.robot.base.projected_gravity(), expected, atol=1e-6, rtol=0)
 
 
-def test_heading_is_the_direction_of_the_x_axis_whatever_the_lean(env: LocomotionEnv) -> None:
+def test_heading_is_the_x_axis_whatever_the_lean(env: LocomotionEnv) -> None:
     place_base(env, UP, [[0.3, 0.0, 2.5], [0.0, 0.6, -1.0]])
     torch.testing.assert_close(env.robot.base.heading(), torch.tensor([2.5, -1.0]), atol=1e-6, rtol=0)
 
@@ -326,3 +312,69 @@ def test_fixed_base_has_no_velocity() -> None:
     assert not base.linear_velocity().any()
     assert not base.angular_velocity().any()
     torch.testing.assert_close(base.projected_gravity(), torch.tensor([[0.0, 0.0, -1.0]]))
+
+
+def test_velocity_and_effort_drives_follow_their_formulas() -> None:
+    # The cart's drive: stiffness 10, damping 1.
+    sim = simulate(CART_CFG, num_envs=2)
+    cart = sim.get_robot("cart")
+    cart.drives.set_mode("velocity", [0])
+    assert cart.get_qpos_target()[:, 0].tolist() == [0.0, 0.0]
+    cart.set_qvel(torch.tensor([[0.5], [0.0]]), [0])
+    cart.drives.set_targets(torch.tensor([[2.0], [-3.0]]), [0])
+    assert cart.get_qf()[:, 0].tolist() == [1.5, -3.0]  # 1 (2 - 0.5), 1 (-3 - 0)
+    engine = sim.backend.read("actuator_force")[:, 0]
+    torch.testing.assert_close(engine, torch.tensor([1.5, -3.0]))
+    cart.drives.set_mode("effort", [0])
+    cart.drives.set_targets(torch.tensor([[7.0], [-200.0]]), [0])
+    assert cart.get_qf()[:, 0].tolist() == [7.0, -100.0]  # the limit
+    torch.testing.assert_close(sim.backend.read("actuator_force")[:, 0], torch.tensor([7.0, -100.0]))
+
+
+def test_velocity_drive_reaches_its_velocity() -> None:
+    sim = simulate(ur10(), num_envs=2)
+    arm = sim.get_robot("arm")
+    arm.drives.set_mode("velocity", [0, 5])
+    arm.drives.set_targets(torch.tensor([[0.0, 0.4], [0.3, -0.2]]), [0, 5])
+    sim.update(50)
+    torch.testing.assert_close(arm.get_qvel()[:, [0, 5]], torch.tensor([[0.0, 0.4], [0.3, -0.2]]), atol=0.01, rtol=0)
+
+
+def test_velocity_and_effort_targets_are_zero_after_reset() -> None:
+    sim = simulate(CART_CFG, num_envs=2)
+    cart = sim.get_robot("cart")
+    cart.drives.set_mode("effort", [0])
+    cart.drives.set_targets(torch.full((2, 1), 5.0), [0])
+    sim.reset(torch.tensor([1]))
+    torch.testing.assert_close(cart.get_qpos_target(), torch.tensor([[5.0, 0.1], [0.0, 0.1]]))
+    cart.drives.set_mode("position", [0])
+    torch.testing.assert_close(cart.get_qpos_target(), torch.tensor([[1.0, 0.1], [1.0, 0.1]]))
+    sim.reset(torch.arange(2))
+    torch.testing.assert_close(cart.get_qpos_target(), torch.tensor([[1.0, 0.1], [1.0, 0.1]]))
+
+
+def test_gains_are_scaled_in_the_named_envs_and_joints_only() -> None:
+    sim = simulate(CART_CFG, num_envs=2)
+    cart = sim.get_robot("cart")
+    before = cart.drives.read()
+    torch.testing.assert_close(before["stiffness"], torch.tensor([[10.0, 0.01]] * 2))
+    torch.testing.assert_close(before["damping"], torch.tensor([[1.0, 0.001]] * 2))
+    cart.drives.scale(torch.tensor([[2.0]]), torch.tensor([[0.5]]), [0], torch.tensor([1]))
+    drive = cart.drives.read()
+    torch.testing.assert_close(drive["stiffness"], torch.tensor([[10.0, 0.01], [20.0, 0.01]]))
+    torch.testing.assert_close(drive["damping"], torch.tensor([[1.0, 0.001], [0.5, 0.001]]))
+    torch.testing.assert_close(before["stiffness"], torch.tensor([[10.0, 0.01]] * 2))
+    cart.set_qpos(torch.tensor([[1.5], [1.5]]), [0])
+    cart.set_qvel(torch.ones(2, 1), [0])
+    assert cart.get_qf()[:, 0].tolist() == [4.0, 9.5]  # 10 * 0.5 - 1 * 1, 20 * 0.5 - 0.5 * 1
+    torch.testing.assert_close(sim.backend.read("actuator_force")[:, 0], torch.tensor([4.0, 9.5]))
+
+
+def test_drive_mode_and_gains_do_not_undo_each_other() -> None:
+    sim = simulate(CART_CFG, num_envs=2)
+    cart = sim.get_robot("cart")
+    cart.drives.set_mode("velocity", [0])
+    cart.drives.scale(torch.tensor([[2.0]]), torch.tensor([[3.0]]), [0], torch.tensor([1]))
+    cart.drives.set_targets(torch.tensor([[2.0], [2.0]]), [0])
+    assert cart.get_qf()[:, 0].tolist() == [2.0, 6.0]
+    torch.testing.assert_close(sim.backend.read("actuator_force")[:, 0], torch.tensor([2.0, 6.0]))

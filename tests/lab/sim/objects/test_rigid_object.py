@@ -43,9 +43,7 @@ def body(sim: SimulationManager) -> RigidObject:
 
 
 @pytest.mark.parametrize("kind", ["dynamic", "kinematic", "static"])
-def test_pose_at_the_start_is_the_configured_one_as_seven_numbers_or_a_matrix(
-    sim: SimulationManager, kind: str
-) -> None:
+def test_initial_pose_is_the_configured_one(sim: SimulationManager, kind: str) -> None:
     body = sim.get_rigid_object(kind)
     pose = torch.tensor([1.0, 2, 3, HALF, 0, 0, HALF])
     torch.testing.assert_close(body.get_local_pose(), pose.expand(3, 7))
@@ -134,7 +132,7 @@ def build(**data: Any) -> SimulationManager:
     return sim
 
 
-def test_members_are_read_and_moved_together_and_known_by_their_own_names() -> None:
+def test_group_members_are_moved_together() -> None:
     sim = build(rigid_objects={"a": BALL | {"init_pos": [0, 0, 1]}, "b": BALL | {"init_pos": [0, 1, 1]}})
     group = sim.get_rigid_object_group("balls")
     assert group.num_objects == 2

@@ -37,7 +37,7 @@ def robot(sim: SimulationManager) -> Robot:
     return sim.get_robot("arm")
 
 
-def test_ur_arm_is_the_same_by_the_numbers_of_its_joints_and_the_other_name_of_its_flange() -> None:
+def test_ur_arm_answers_to_aliases_of_joints_and_flange() -> None:
     numbered = JointDrivePropertiesCfg(
         stiffness={"JOINT[12]": 4000.0, "JOINT3": 2000.0, "JOINT[4-6]": 400.0},
         damping={"JOINT[12]": 200.0, "JOINT3": 100.0, "JOINT[4-6]": 20.0},
@@ -62,9 +62,7 @@ def flange(sim: SimulationManager, uid: str, env_id: int) -> torch.Tensor:
     return pose
 
 
-def test_tool_pose_is_the_engines_flange_moved_by_the_tcp_and_follows_the_state(
-    sim: SimulationManager, robot: Robot
-) -> None:
+def test_tool_pose_is_the_engines_flange_moved_by_the_tcp(sim: SimulationManager, robot: Robot) -> None:
     for _ in range(3):
         robot.set_qpos(robot.get_qpos() + torch.tensor([[0.1], [0.2], [-0.1]]))
         sim.update(5)
@@ -84,7 +82,7 @@ def test_forward_kinematics_gives_matrices_or_seven_numbers(robot: Robot) -> Non
 
 
 @pytest.mark.parametrize("to_matrix", [True, False])
-def test_inverse_kinematics_finds_positions_for_a_pose_in_either_form(robot: Robot, to_matrix: bool) -> None:
+def test_inverse_kinematics_takes_a_pose_in_either_form(robot: Robot, to_matrix: bool) -> None:
     target = robot.compute_fk(robot.get_qpos() + torch.tensor([[0.2], [-0.1], [0.3]]), to_matrix=to_matrix)
     success, qpos = robot.compute_ik(target)
     assert success.tolist() == [True] * 3
@@ -97,7 +95,7 @@ def test_inverse_kinematics_starts_at_the_given_seed(robot: Robot) -> None:
     torch.testing.assert_close(qpos, wanted, atol=1e-4, rtol=0)
 
 
-def test_part_of_the_arm_moves_while_the_other_joints_stay_at_their_start(sim: SimulationManager, robot: Robot) -> None:
+def test_part_of_an_arm_has_its_own_kinematics(sim: SimulationManager, robot: Robot) -> None:
     robot.set_qpos(torch.tensor([[0.5, -0.4]] * 3), name="wrist", target=False)
     torch.testing.assert_close(
         robot.compute_fk(robot.get_qpos("wrist"), "wrist")[0], flange(sim, "arm", 0), atol=3e-6, rtol=0
@@ -172,7 +170,7 @@ def test_mistake_in_the_solver_is_found_when_the_scene_is_built(solver: SolverCf
         simulate(ur10(solver_cfg={"arm": solver}))
 
 
-def test_inverse_kinematics_of_a_part_on_a_moving_link_finds_its_joints(sim: SimulationManager, robot: Robot) -> None:
+def test_inverse_kinematics_of_a_part_on_a_moving_link(sim: SimulationManager, robot: Robot) -> None:
     robot.set_qpos(torch.tensor([[0.4], [0.1], [-0.3]]), joint_ids=[0], target=False)
     wanted = robot.get_qpos("wrist") + 0.2
     target = robot.compute_fk(wanted, "wrist")

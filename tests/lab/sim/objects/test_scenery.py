@@ -10,7 +10,7 @@ from embodichain.lab.sim.shapes import SphereCfg
 from tests.lab.scenes import simulate
 
 
-def test_marker_moves_in_the_named_envs_only_and_each_marker_alone() -> None:
+def test_marker_moves_in_the_named_envs_only() -> None:
     sim = simulate(MarkerCfg(uid="a", shape=SphereCfg()), MarkerCfg(uid="b", shape=SphereCfg()), num_envs=2)
     sim.get_marker("b").set_pos(torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([1]))
     rows = [int(sim.model.body(uid).mocapid[0]) for uid in "ab"]

@@ -42,7 +42,7 @@ def test_value_is_computed_once_for_a_state_and_its_arguments() -> None:
     assert CALLS[4:] == ["offset"]
 
 
-def test_value_of_another_tensor_or_of_one_written_into_is_computed_anew() -> None:
+def test_value_of_a_changed_tensor_is_computed_anew() -> None:
     env, target = owner(), torch.ones(2)
     offset(env, target)
     target += 1.0

@@ -62,7 +62,7 @@ def test_heights_are_those_at_which_a_ball_touches() -> None:
         assert touches == [False, True], (x, y)
 
 
-def test_heights_of_any_batch_are_read_without_waiting_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heights_are_read_without_waiting_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     terrain = small_terrain()
     xy = points_on((6.0, 4.0), 6)
     with no_host_sync(monkeypatch):
@@ -71,7 +71,7 @@ def test_heights_of_any_batch_are_read_without_waiting_for_the_device(monkeypatc
     torch.testing.assert_close(batch.flatten(), terrain.height_at(xy))
 
 
-def test_columns_are_spread_evenly_by_global_ids_and_levels_are_drawn() -> None:
+def test_columns_follow_global_ids_and_levels_are_drawn() -> None:
     terrain = small_terrain(64)
     random = CounterRandom(7, 64, first_id=3)
     terrain.assign(random, torch.arange(64))
@@ -85,7 +85,7 @@ def test_columns_are_spread_evenly_by_global_ids_and_levels_are_drawn() -> None:
     assert half.levels.tolist() == terrain.levels[32:].tolist()
 
 
-def test_a_group_shares_its_cell_and_no_level_is_above_the_first_highest() -> None:
+def test_group_shares_its_cell() -> None:
     terrain = small_terrain(64, max_init_level=1)
     terrain.assign(CounterRandom(1, 64, group_size=4), torch.arange(64))
     assert terrain.levels.unique().tolist() == [0, 1]
@@ -93,7 +93,7 @@ def test_a_group_shares_its_cell_and_no_level_is_above_the_first_highest() -> No
     assert terrain.columns.tolist() == [i // 4 % 2 for i in range(64)]
 
 
-def test_move_goes_a_level_up_or_down_and_from_beyond_the_last_to_a_random_one() -> None:
+def test_level_beyond_the_last_becomes_a_random_one() -> None:
     terrain = small_terrain(5)
     terrain.levels = torch.tensor([0, 1, 2, 2, 0])
     ids = torch.tensor([0, 1, 2, 3])

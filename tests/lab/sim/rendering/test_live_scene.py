@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
+import os
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from embodichain.lab.sim import SimulationManager
+from embodichain.lab.sim import SimulationManager, SimulationManagerCfg
 from embodichain.lab.sim.cfg import MarkerCfg, RigidObjectCfg
 from embodichain.lab.sim.rendering.live_scene import (
     LiveScene,
@@ -22,8 +25,10 @@ from embodichain.lab.sim.rendering.live_scene import (
     seen_box,
     texture_colours,
 )
+from embodichain.lab.sim.sensors import CameraCfg, ExtrinsicsCfg
 from embodichain.lab.sim.shapes import CubeCfg, SphereCfg
 from tests.lab.scenes import simulate
+from tests.lab.terrain_scenes import ball_env, terrain_cfg
 
 
 class Node:
@@ -166,9 +171,7 @@ def volume(shape: VisibleShape) -> float:
         ('type="mesh" mesh="t"', 1 / 6, 0.0),
     ],
 )
-def test_surface_is_closed_turned_outwards_and_as_large_as_the_geom(
-    geom: str, expected: float, roundness: float
-) -> None:
+def test_surface_is_closed_and_as_large_as_the_geom(geom: str, expected: float, roundness: float) -> None:
     (shape,) = shapes_of(f"<geom {geom}/>", TETRAHEDRON)
     # A circle of 24 corners lacks 1.1 % of its area, a ball of rings of them 2.3 %.
     assert expected * (1 - roundness) - 1e-6 <= volume(shape) <= expected + 1e-6
@@ -189,7 +192,7 @@ def test_mesh_is_where_its_file_has_it() -> None:
     assert shape.vertices.max(axis=0) == pytest.approx([1, 1, 2], abs=1e-6)
 
 
-def test_plane_has_its_own_size_and_one_without_an_end_is_cut_off() -> None:
+def test_endless_plane_is_cut_off() -> None:
     geoms = '<geom type="plane" size="0.5 0 1" rgba="1 0 0 1"/>'
     (shape,) = shapes_of(geoms)
     assert shape.vertices.min(axis=0) == pytest.approx([-0.5, -2, 0])
@@ -210,7 +213,7 @@ def test_geoms_of_one_colour_are_one_shape() -> None:
     assert volume(second) == pytest.approx(8)
 
 
-def test_colour_is_the_geoms_own_else_its_materials_times_the_mean_of_the_texture() -> None:
+def test_colour_is_the_geoms_else_its_materials() -> None:
     asset = """
         <texture name="t" type="2d" builtin="checker" width="8" height="8" rgb1="1 1 1" rgb2="0 0.2 1"/>
         <material name="plain" rgba="0.2 0.4 0.6 1"/>
@@ -228,7 +231,7 @@ def test_colour_is_the_geoms_own_else_its_materials_times_the_mean_of_the_textur
     )
 
 
-def test_box_around_what_is_seen_knows_turned_geoms_and_no_planes() -> None:
+def test_box_around_visible_geoms_leaves_out_planes() -> None:
     model = compiled('<geom type="box" size="0.1 0.2 0.3" euler="0 0 90"/><geom type="plane" size="0 0 1"/>')
     data = mujoco.MjData(model)
     mujoco.mj_kinematics(model, data)
@@ -236,3 +239,66 @@ def test_box_around_what_is_seen_knows_turned_geoms_and_no_planes() -> None:
     # The body is at x = 5; the origin is in the box, too.
     assert low == pytest.approx([0, -0.1, -0.3])
     assert high == pytest.approx([5.2, 0.1, 0.3])
+
+
+needs_gl = pytest.mark.skipif(os.environ.get("MUJOCO_GL") == "disable", reason="needs OpenGL without a screen")
+needs_warp = pytest.mark.skipif(importlib.util.find_spec("mujoco_warp") is None, reason="needs the extra raytrace")
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("enable_rt", [pytest.param(False, marks=needs_gl), pytest.param(True, marks=needs_warp)])
+def test_images_from_above_have_the_terrains_heights(enable_rt: bool) -> None:
+    sim = SimulationManager(SimulationManagerCfg(num_threads=1, enable_rt=enable_rt))
+    sim.add_terrain(terrain_cfg())
+    above = ExtrinsicsCfg(eye=(0.0, -2.0, 5.0), target=(0.0, -2.0, 0.0), up=(0.0, 1.0, 0.0))
+    lens: dict[str, Any] = {"width": 48, "height": 48, "intrinsics": (60.0, 60.0, 24.0, 24.0), "far": 20.0}
+    sim.add_sensor(CameraCfg("above", extrinsics=above, enable_depth=True, enable_mask=True, **lens))
+    sim.build()
+    images = sim.get_sensor("above").get_data()
+    depth = images["depth"][0].squeeze(-1)
+    offset = (torch.arange(48) + 0.5 - 24.0) / 60.0
+    # x grows with the column, y against the row.
+    xy = torch.stack((offset.expand(48, 48) * depth, -2.0 - offset[:, None].expand(48, 48) * depth), dim=-1)
+    assert sim.terrain is not None
+    error = (5.0 - depth - sim.terrain.height_at(xy)).abs()
+    assert float(error.max()) < 0.02
+    assert float(depth[24, 24]) == pytest.approx(4.7, abs=1e-3)
+    assert (images["mask"] == 1).all()  # the ground
+    sim.close()
+
+
+def test_height_fields_mesh_is_its_collision_surface() -> None:
+    sim = simulate(terrain=terrain_cfg(border=0.0, kinds=[{"kind": "rough", "amplitude": [0.1, 0.1]}]))
+    assert sim.terrain is not None
+    model = sim.backend.visual_model
+    (shape,) = body_shapes(model, geom_looks(model, texture_colours(model)), {0}, np.zeros((2, 2)))[0]
+    assert shape.faces.shape == (2 * 48 * 32, 3)
+    corners = torch.from_numpy(shape.vertices)[torch.from_numpy(shape.faces.astype(np.int64))]  # [F, 3, 3]
+    middles = corners.mean(dim=1)
+    torch.testing.assert_close(sim.terrain.height_at(middles[:, :2]), middles[:, 2], atol=1e-5, rtol=0.0)
+    normals = torch.linalg.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+    assert (normals[:, 2] > 0).all()  # seen from above
+
+
+def test_live_view_of_a_terrain_alone_has_its_ground() -> None:
+    _, nodes = scene_of(simulate(terrain=terrain_cfg()))
+    assert "/env_0/body_0/shape_0" in nodes
+
+
+def test_live_view_has_one_terrain_with_all_robots_on_it(tmp_path: Path) -> None:
+    env = ball_env(tmp_path, num_envs=3)
+    env.reset()
+    scene, nodes = scene_of(env.sim)
+    body = mujoco.mj_name2id(env.sim.backend.visual_model, mujoco.mjtObj.mjOBJ_BODY, "ball/arm")
+
+    def position(env_id: int) -> np.ndarray:
+        robot: Node = nodes[f"/env_{env_id}/body_{body}"]
+        return nodes[f"/env_{env_id}"].position + robot.position
+
+    # The first robot is in the middle of the page; the others are on the same ground, as far from it as they are.
+    assert position(0)[:2] == pytest.approx([0.0, 0.0], abs=0.2)
+    offsets = env.robot.get_local_pose()[:, :3] - env.robot.get_local_pose()[:1, :3]
+    for env_id in range(3):
+        np.testing.assert_allclose(position(env_id) - position(0), offsets[env_id].numpy(), atol=1e-5)
+    assert [name for name in nodes if "/body_0/shape" in name] == ["/env_0/body_0/shape_0"]
+    assert len(scene.places) == 3

@@ -89,7 +89,7 @@ def red(image: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.e2e
-def test_each_environment_has_its_own_image_with_opencvs_intrinsics(sim: SimulationManager) -> None:
+def test_each_env_is_traced_with_opencvs_intrinsics(sim: SimulationManager) -> None:
     place(sim, (0.0, 0.5, 1.25), (0.0, -0.5, 1.25), (0.0, 0.25, 1.25))
     color = sim.get_sensor("cam").get_data()["color"]
     assert (color.shape, color.dtype) == ((N, 64, 96, 3), torch.uint8)

@@ -78,7 +78,7 @@ def red(image: torch.Tensor) -> torch.Tensor:
 
 @needs_gl
 @pytest.mark.parametrize("threads", [1, 3])
-def test_each_environment_has_its_own_image_whatever_thread_draws_it(threads: int) -> None:
+def test_each_env_has_its_own_image_at_any_thread_count(threads: int) -> None:
     sim = scene(BALL, CameraCfg("cam", **VIEW), num_envs=4, threads=threads)
     place(sim, *[(0.0, y, 1.25) for y in (0.5, -0.5, 0.25, 0.0)])
     color = sim.get_sensor("cam").get_data()["color"]
@@ -90,7 +90,7 @@ def test_each_environment_has_its_own_image_whatever_thread_draws_it(threads: in
 
 
 @needs_gl
-def test_depth_is_in_metres_along_the_view_and_mask_says_what_is_there() -> None:
+def test_depth_is_along_the_view_and_mask_names_entities() -> None:
     sim = scene(BALL, WALL, CameraCfg("cam", **VIEW, enable_color=False, enable_depth=True, enable_mask=True, far=30.0))
     place(sim, (0.0, 0.5, 1.25), (0.0, -9.0, 1.0))
     camera = sim.get_sensor("cam")
@@ -228,7 +228,7 @@ def test_intrinsics_and_poses_are_read_and_written() -> None:
     assert camera.get_local_pose()[0, :3].tolist() == [2, 0, 1]
 
 
-def test_without_opengl_images_are_an_error_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_without_opengl_are_an_error_with_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*args: object, **kwargs: object) -> None:
         raise AttributeError("no GLContext")
 
