@@ -10,7 +10,7 @@ from embodichain.agents.rl.collector import AsyncCollector
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.ext.asynchronous.vla_buffer import VLABuffer
-from tests.agents.rl.buffer.test_layout_is_complete import KINDS, T, check
+from tests.agents.rl.buffer.test_layout import KINDS, T, check
 
 
 @pytest.mark.parametrize(("kind", "env", "policy", "fields"), KINDS, ids=[kind for kind, *_ in KINDS])

@@ -7,7 +7,7 @@ from gymnasium import spaces
 from tensordict import TensorDict
 
 from embodichain.agents.rl.collector import SyncCollector
-from tests.agents.rl.buffer.test_layout_is_complete import T, check
+from tests.agents.rl.buffer.test_layout import T, check
 from tests.agents.rl.fakes import ChunkedEnv
 from tests.ext.vla.test_policy import build
 

@@ -36,15 +36,10 @@ def compute_gae(
     Args:
         rollout: batch size [N, T+1]; has ``reward``, ``value``, ``terminated``, ``truncated``, ``final_value`` if
             any step is truncated, and ``executed`` with chunks. Of slot T only ``value`` is read.
-        gamma: discount per control step.
-        gae_lambda: weight of longer returns.
         scale: from rewards and discounts to rewards in the values' units, such as ``ReturnScale``; None: the same.
 
     Returns:
         Advantages and returns in the values' units, float32 [N, T] each.
-
-    Raises:
-        ValueError: a step is truncated and there is no ``final_value``.
     """
     reward, discount = chunk_rewards(rollout, gamma)
     terminated, truncated = rollout["terminated"][:, :-1], rollout["truncated"][:, :-1]
@@ -53,10 +48,7 @@ def compute_gae(
     if final_value is not None:
         next_value = torch.where(truncated, final_value[:, :-1], next_value)
     elif truncated.any():
-        raise ValueError(
-            "the rollout has truncated steps but no 'final_value' [N, T+1], the values of the final observations: "
-            "without them a time limit cannot be told from a failure"
-        )
+        raise ValueError("the rollout has truncated steps but no 'final_value' [N, T+1] of their final observations")
     if scale is not None:
         reward = scale(reward, discount * ~terminated)
     delta = reward + discount * next_value.masked_fill(terminated, 0.0) - value

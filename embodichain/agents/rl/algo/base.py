@@ -48,13 +48,6 @@ class BaseAlgorithm(ABC):
 
     A subclass has ``update``, and sets ``cfg``, ``policy`` and ``device``, itself or by ``super().__init__(cfg,
     policy)``. All other attributes follow from these three; a subclass may set them.
-
-    Args:
-        cfg: an instance of the class's ``cfg_class``.
-        policy: the policy to improve, on ``cfg.device``.
-
-    Raises:
-        ConfigError: it cannot improve policies of this class.
     """
 
     learns_from: ClassVar[Literal["rollouts", "replay", "demonstrations"]] = "rollouts"
@@ -90,11 +83,7 @@ class BaseAlgorithm(ABC):
 
     @classmethod
     def check_policy_class(cls, policy_class: type[Policy]) -> None:
-        """Check that it can improve the policies of a class.
-
-        Raises:
-            ConfigError: it cannot.
-        """
+        """Raise a ConfigError unless it can improve the policies of a class."""
         if not issubclass(policy_class, cls.policy_class):
             raise ConfigError(
                 f"{cls.__name__} improves policies of class {cls.policy_class.__name__}, got {policy_class.__name__}"
@@ -158,7 +147,7 @@ class BaseAlgorithm(ABC):
         """Return the state that a checkpoint needs beside the policy, as plain data.
 
         It has the states of all attributes that are optimizers, learning-rate schedules, or networks that are not the
-        policy's. A subclass adds what else changes from update to update.
+        policy's. A subclass adds the rest.
         """
         return {name: value.state_dict() for name, value in self._stateful().items()}
 
@@ -175,9 +164,6 @@ class BaseAlgorithm(ABC):
 
         Args:
             rollout: [N, T+1], like those of ``update``; its values are undefined.
-
-        Raises:
-            ConfigError: it does not fit the memory.
         """
 
     def steps_of_update(self, rollout_steps: int) -> int:
@@ -216,22 +202,3 @@ class BaseAlgorithm(ABC):
         for group in optimizer.param_groups:
             if isinstance(group["lr"], torch.Tensor):  # an adaptive one
                 group["lr"] = group["lr"].to(self.device)
-
-
-def logged_numbers(algorithm: BaseAlgorithm, returned: object) -> dict[str, float]:
-    """Return what ``update`` returned as numbers to log.
-
-    Raises:
-        ConfigError: it is no mapping of numbers, or of tensors of one.
-    """
-    what = f"{type(algorithm).__qualname__}.update"
-    if not isinstance(returned, Mapping):
-        raise ConfigError(f"{what} must return a dict of numbers to log, got {type(returned).__name__}")
-    numbers = {}
-    for name, value in returned.items():
-        try:
-            numbers[name] = value.item() if isinstance(value, torch.Tensor) else float(value)
-        except (TypeError, ValueError, RuntimeError) as error:
-            got = f"a tensor {list(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)
-            raise ConfigError(f"{what}: '{name}' must be one number, got {got}") from error
-    return numbers

@@ -15,8 +15,8 @@ from embodichain.agents.rl.algo.base import BaseAlgorithm, BaseAlgorithmCfg
 from embodichain.agents.rl.algo.optim import MetricMeans, gradient_step
 from embodichain.agents.rl.algo.registry import register_algo
 from embodichain.agents.rl.buffer import EXPERT, Demonstrations, check_digest
-from embodichain.agents.rl.models import Policy, RunningNormalizer
-from embodichain.utils import ConfigError, configclass, logger
+from embodichain.agents.rl.models import Policy
+from embodichain.utils import ConfigError, configclass
 from embodichain.utils.device import check_memory
 
 _WARM_UP = 0.2  # share of the training in which the learning rate rises; then it falls to 0
@@ -52,9 +52,6 @@ class BC(BaseAlgorithm):
     Each update makes ``updates_per_iteration`` gradient steps of AdamW, each from B frames drawn uniformly, and
     descends the mean loss of the actions after them, up to the end of the episode. A recurrent policy reads whole
     episodes, as many as have B frames on average.
-
-    Raises:
-        ConfigError: the likelihood of the policy's actions needs more than the actions.
     """
 
     learns_from = "demonstrations"
@@ -67,27 +64,17 @@ class BC(BaseAlgorithm):
         super().__init__(cfg, policy)
         others = [name for name, _ in policy.extra_fields if name != "raw_action"]
         if others and type(policy).imitation_loss is Policy.imitation_loss:
-            raise ConfigError(
-                f"algorithm.name: bc: {type(policy).__name__} cannot be cloned: its likelihoods need its own "
-                f"{', '.join(others)}"
-            )
+            name = type(policy).__name__
+            raise ConfigError(f"algorithm.name: bc: {name} cannot be cloned: its likelihoods need {', '.join(others)}")
         rate, decay = cfg.learning_rate, cfg.weight_decay
         self.optimizer = torch.optim.AdamW(self.parameters, lr=rate, weight_decay=decay, fused=True)
         self._frames = TensorDict()  # [M]
         self._digest: str | None = None
 
     def use_demonstrations(self, demonstrations: Demonstrations) -> None:
-        """Learn from demonstrations, to which the policy's input statistics are fitted; call it once.
-
-        Raises:
-            ConfigError: they do not fit the memory.
-        """
+        """Learn from demonstrations, to which the policy's input statistics are fitted; call it once."""
         frames = demonstrations.frames()
-        size, count = self.cfg.batch_size, len(frames)
-        check_memory("algorithm.cfg.demonstrations", f"the {count:,} frames", frames.bytes(), self.device)
-        what = f"the {size:,} frames of a minibatch"
-        check_memory("algorithm.cfg.batch_size", what, size * frames.bytes() // count, self.device)
-        _warn_of_outliers(frames)
+        check_memory("algorithm.cfg.demonstrations", f"the {len(frames):,} frames", frames.bytes(), self.device)
         self._frames, self._digest = frames.to(self.device), demonstrations.digest()
         self.policy.fit_inputs(self._frames)
 
@@ -101,13 +88,8 @@ class BC(BaseAlgorithm):
         Returns:
             Means of ``imitation_loss`` (nats per number of an action, unless the policy has a loss of its own) and
             ``grad_norm`` (before clipping), the last ``learning_rate``, and the policy's diagnostics.
-
-        Raises:
-            ConfigError: there are no demonstrations.
         """
         cfg = self.cfg
-        if self._digest is None:
-            raise ConfigError("algorithm.cfg.demonstrations: were not given to BC.use_demonstrations")
         means = MetricMeans()
         step = self.update_share / cfg.updates_per_iteration  # share of the training; 0: unknown
         for k in range(cfg.updates_per_iteration):
@@ -188,19 +170,3 @@ def _shifted(images: torch.Tensor, pixels: int, dims: int) -> torch.Tensor:
     place = (number, rows.unsqueeze(2), columns.unsqueeze(1))
     # Indices first: [B, height, width, L, C] of sequences.
     return images[place] if dims == 1 else images.movedim(1, -2)[place].movedim(-2, 1)
-
-
-def _warn_of_outliers(frames: TensorDict) -> None:
-    """Warn of outliers in the numbers of frames [M]: they dominate the input statistics."""
-    for key, values in frames.flatten_keys("/").items():
-        if values.dim() != 2 or not values.is_floating_point():
-            continue
-        normalizer = RunningNormalizer(values.shape[1])
-        normalizer.update(values)
-        if (found := normalizer.outliers) is not None:
-            frame, column = found.index
-            logger.log_warning(
-                f"algorithm.cfg.demonstrations: frame {frame}: {key}[{column}] is {found.value:.4g}, where "
-                f"{found.mean:.4g} ± {found.std:.2g} is usual; {found.count} such in all. It dominates the policy's "
-                "input statistics: repair or remove the episode"
-            )

@@ -22,9 +22,7 @@ LogProbLevel = Literal["token", "action", "chunk"]
 def of_chunks(rows: Mapping[str, Any], executed: torch.Tensor, level: LogProbLevel) -> dict[str, Any]:
     """Return the fields of ``Rows`` for a batch of chunks, of which ``executed`` [..., H] actions count.
 
-    Args:
-        rows: the fields for [..., H, A'] log-probabilities.
-        level: of the probability ratio.
+    ``rows`` are the fields for [..., H, A'] log-probabilities.
     """
     log_prob, old, reference = rows["log_prob"], rows["old_log_prob"], rows["reference_log_prob"]
     counted = _counted(executed, rows["mask"])

@@ -58,11 +58,9 @@ class GRPOCfg(AlgorithmCfg):
         """Return the errors of these hyperparameters; see ``BaseAlgorithmCfg.problems``."""
         if num_envs % self.group_size == 0:
             return []
-        below = num_envs // self.group_size * self.group_size
-        near = " or ".join(str(multiple) for multiple in (below, below + self.group_size) if multiple)
         return [
             f"algorithm.cfg.group_size: {num_envs} environments (trainer.num_envs) cannot be divided into groups of "
-            f"{self.group_size}; the nearest multiple is {near}"
+            f"{self.group_size}"
         ]
 
 
@@ -140,10 +138,6 @@ class GRPO(OnPolicyAlgorithm):
             clipping) and, with a reference, ``reference_kl`` (nats, per ratio); ``valid_fraction``, the share of valid
             steps, and ``informative_fraction``, the share of them with an advantage other than 0; ``learning_rate``;
             and the policy's diagnostics after the update.
-
-        Raises:
-            ValueError: the rollout is not of batch size [N, T+1].
-            ConfigError: the number of environments cannot be divided into groups.
         """
         cfg = self.cfg
         check_rollout(rollout)

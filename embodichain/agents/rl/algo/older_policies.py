@@ -41,11 +41,6 @@ def importance_weight(proximal_log_prob: torch.Tensor, log_prob: torch.Tensor, c
     pi_prox / pi_behav * min(r A, clip(r) A) with r = pi / pi_prox: it keeps the policy close to the recent pi_prox, not
     to the older one that collected. Fu et al., "AReaL", 2025, take the policy before the update for pi_prox and bound
     the weight; here it is clamped, as in Espeholt et al., "IMPALA", 2018.
-
-    Args:
-        proximal_log_prob: log pi_prox(a|s), [...].
-        log_prob: log pi_behav(a|s), [...].
-        cap: the highest weight.
     """
     return (proximal_log_prob - log_prob).exp().clamp(max=cap)
 

@@ -95,12 +95,7 @@ def masked_mean(x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
 def clipped_surrogate(ratio: torch.Tensor, advantages: torch.Tensor, clip_coef: float) -> torch.Tensor:
     """Return PPO's objective for each sample, to be maximised: min(r A, clip(r, 1 - c, 1 + c) A).
 
-    Equation 7 of Schulman et al., "Proximal Policy Optimization Algorithms", 2017.
-
-    Args:
-        ratio: r = pi_new(a|s) / pi_old(a|s), [...].
-        advantages: A, [...].
-        clip_coef: c.
+    Equation 7 of Schulman et al., "Proximal Policy Optimization Algorithms", 2017, with r = pi_new(a|s) / pi_old(a|s).
     """
     return torch.min(ratio * advantages, ratio.clamp(1 - clip_coef, 1 + clip_coef) * advantages)
 

@@ -31,10 +31,7 @@ def gradient_step(
     host reads the norm, and waits for a GPU.
 
     Args:
-        optimizer: of these parameters.
-        parameters: whose gradient is clipped.
         loss: a mean over samples, scalar.
-        max_norm: the gradient's largest norm.
         samples: their number, a scalar; needed if it differs between processes, as with masks.
     """
     parameters = list(parameters)
@@ -50,19 +47,15 @@ def gradient_step(
     _COUNTS[optimizer] = (asked + 1, skipped + is_bad.long())
     with section("optimizer"):
         if all(group.get("fused") for group in optimizer.param_groups):
-            _step_unless(optimizer, is_bad)
+            # Skipped on the device if ``is_bad``, in the way of torch's ``GradScaler``.
+            optimizer.found_inf = is_bad.float()  # type: ignore[attr-defined]
+            try:
+                optimizer.step()
+            finally:
+                del optimizer.found_inf  # type: ignore[attr-defined]
         elif not is_bad:
             optimizer.step()
     return norm
-
-
-def _step_unless(optimizer: torch.optim.Optimizer, is_bad: torch.Tensor) -> None:
-    """Step a fused optimizer, which skips it if ``is_bad``, in the way of torch's ``GradScaler``."""
-    optimizer.found_inf = is_bad.float()  # type: ignore[attr-defined]
-    try:
-        optimizer.step()
-    finally:
-        del optimizer.found_inf  # type: ignore[attr-defined]
 
 
 def take_step_counts(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:

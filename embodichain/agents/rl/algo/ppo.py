@@ -86,8 +86,6 @@ def value_error(
     As in OpenAI Baselines' ppo2 (2017) and Berner et al., "Dota 2 with Large Scale Deep Reinforcement Learning", 2019.
 
     Args:
-        value: V, [...].
-        returns: R, [...].
         old_value: V_old, the rollout's, [...]; read with a bound.
         clip_coef: c, in units of the return; None: no bound.
     """
@@ -149,18 +147,11 @@ class PPO(OnPolicyAlgorithm):
             Means over the minibatches without a skipped step of the scalars of ``loss`` and ``grad_norm`` (before
             clipping); ``explained_variance`` of the returns by the rollout's values; ``epochs``, the number made; the
             last ``learning_rate``; and the policy's diagnostics after the update, such as ``std``.
-
-        Raises:
-            ValueError: the rollout is not of batch size [N, T+1].
-            ConfigError: the policy lacks ``mean`` or ``log_std``, or ``symmetry`` a mirror map.
         """
         cfg = self.cfg
         check_rollout(rollout)
         if cfg.symmetry is not None and self.symmetry is None:
-            raise ConfigError(
-                "algorithm.cfg.symmetry: needs a mirror map: algorithm.use_mirror_map(env.mirror_map()), before the "
-                "first update"
-            )
+            raise ConfigError("algorithm.cfg.symmetry: needs algorithm.use_mirror_map(env.mirror_map()) first")
         if cfg.lr_schedule == "linear":
             self.optimizer.param_groups[0]["lr"] = cfg.learning_rate * (1 - self.progress)
         batch, explained = self._prepare(rollout.to(self.device))
@@ -174,8 +165,10 @@ class PPO(OnPolicyAlgorithm):
                     metrics = self._step(minibatch, adapts=adapts and bool(epoch or kls))
                     means.add(metrics)
                     kls.append(metrics["approx_kl"])
-                if cfg.max_kl is not None and get_process_group().mean(_finite_mean(kls)) > cfg.max_kl:
-                    break
+                if cfg.max_kl is not None:
+                    values = torch.stack(kls)
+                    if get_process_group().mean(values[values.isfinite()].mean()) > cfg.max_kl:
+                        break
         self._warmup_left = max(0, self._warmup_left - 1)
         scalars = means.read(explained_variance=explained, **self.policy.diagnostics())
         return scalars | {"epochs": float(epoch + 1), "learning_rate": float(self.optimizer.param_groups[0]["lr"])}
@@ -301,9 +294,3 @@ class PPO(OnPolicyAlgorithm):
             # After a skipped step the divergence stays, and would drive the rate to its bound.
             group["lr"] = torch.where(norm.isfinite(), group["lr"], rate)
         return metrics | {"grad_norm": norm}
-
-
-def _finite_mean(scalars: list[torch.Tensor]) -> torch.Tensor:
-    """Return the mean of the finite scalars; NaN without any."""
-    values = torch.stack(scalars)
-    return values[values.isfinite()].mean()

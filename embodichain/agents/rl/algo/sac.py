@@ -20,7 +20,7 @@ from embodichain.agents.rl.algo.registry import register_algo
 from embodichain.agents.rl.algo.return_scale import ReturnScale
 from embodichain.agents.rl.buffer import Demonstrations, ReplayBuffer, check_digest, check_share
 from embodichain.agents.rl.models import Policy, SoftActorCritic
-from embodichain.utils import ConfigError, configclass
+from embodichain.utils import configclass
 from embodichain.utils.profiling import section
 
 
@@ -108,13 +108,8 @@ def soft_target(
     """Return r + discount * (Q_target(s', a') + bonus) for each sample, [B].
 
     Equations 2 and 3 of Haarnoja et al., "Soft Actor-Critic Algorithms and Applications", 2018, with the bonus
-    -alpha log pi(a'|s').
-
-    Args:
-        reward: of n steps, discounted and summed, [B].
-        discount: gamma^n; 0 where the episode terminated, [B].
-        next_value: Q_target(s', a'), a' from the policy, [B].
-        entropy_bonus: [B], or 0.
+    -alpha log pi(a'|s'). ``reward`` is that of n steps, discounted and summed; ``discount`` is gamma^n, 0 where the
+    episode terminated.
     """
     return reward + discount * (next_value + entropy_bonus)
 
@@ -145,9 +140,6 @@ class SAC(BaseAlgorithm):
     Gradients", 2018. Until ``learning_starts`` the untrained policy explores, whose actions are spread over the bounds.
 
     With several processes each has a replay buffer of its own, and gradients are means over all.
-
-    Raises:
-        ConfigError: the policy is no ``SoftActorCritic``.
     """
 
     learns_from = "replay"
@@ -185,9 +177,6 @@ class SAC(BaseAlgorithm):
 
         The policy's normaliser sees them, too: it clamps what is far from all that it has seen, and some observations,
         such as a lifted object, may be in demonstrations alone for long.
-
-        Raises:
-            ConfigError: they do not fit the memory.
         """
         self._demonstrations = demonstrations.to_buffer(self.device)
         self._demonstrations_digest = demonstrations.digest()
@@ -196,7 +185,6 @@ class SAC(BaseAlgorithm):
     def prepare(self, rollout: TensorDict) -> None:
         """Allocate the replay buffer; see ``BaseAlgorithm.prepare``."""
         self.replay = ReplayBuffer.allocate(self.cfg.replay_capacity, rollout)
-        self.replay.check_minibatch(self.cfg.batch_size)
 
     def stores(self) -> dict[str, ReplayBuffer]:
         """Return the replay buffer."""
@@ -215,7 +203,7 @@ class SAC(BaseAlgorithm):
         cfg = self.cfg
         if self.replay is None:
             self.prepare(rollout)
-        self._check_demonstrations()
+        assert self._demonstrations is not None or cfg.demonstrations is None  # given by ``use_demonstrations``
         assert self.replay is not None  # allocated by ``prepare``
         with section("replay"):
             self.replay.add(rollout)
@@ -254,12 +242,6 @@ class SAC(BaseAlgorithm):
         check_digest(state["demonstrations"], self._demonstrations_digest, self.cfg.demonstrations)
         super().load_state_dict(state)
         self._num_updates, self._owed = state["num_updates"], state["owed"]
-
-    def _check_demonstrations(self) -> None:
-        if self.cfg.demonstrations is not None and self._demonstrations is None:
-            raise ConfigError(
-                f"algorithm.cfg.demonstrations: {self.cfg.demonstrations}: were not given to SAC.use_demonstrations"
-            )
 
     def _sample(self, replay: ReplayBuffer) -> TensorDict:
         """Return a batch [B]: the first rows from the replay buffer, the others from demonstrations."""

@@ -18,7 +18,7 @@ from tensordict import TensorDict
 from embodichain.agents.rl.algo.on_policy import gaussian_entry
 from embodichain.agents.rl.models import Policy
 from embodichain.utils import ConfigError, configclass
-from embodichain.utils.observations import Mirror, MirrorMap
+from embodichain.utils.observations import MirrorMap
 
 _LIKE_ACTIONS = ("action", "raw_action")  # raw_action: the sample before tanh, whose limits are symmetric
 
@@ -40,24 +40,6 @@ class SymmetryCfg:
         return self
 
 
-def check_mirrored_policy(policy: Policy) -> None:
-    """Check that a policy's samples have mirror images.
-
-    Raises:
-        ConfigError: one line: it is recurrent, reads images, or chooses chunks of actions.
-    """
-    reasons = {
-        "it is recurrent, and its state has none": policy.state_size,
-        f"it reads {', '.join(policy.obs_keys)}": policy.obs_keys,
-        f"it chooses chunks of {policy.chunk_length} actions": policy.chunk_length > 1,
-    }
-    for reason, holds in reasons.items():
-        if holds:
-            raise ConfigError(
-                f"algorithm.cfg.symmetry: samples of {type(policy).__name__} have no mirror images: {reason}"
-            )
-
-
 def mirrored(batch: TensorDict, mirror_map: MirrorMap) -> TensorDict:
     """Return the mirror images of samples [B]: their observations and actions are mirrored.
 
@@ -73,46 +55,31 @@ def mirrored(batch: TensorDict, mirror_map: MirrorMap) -> TensorDict:
     return images
 
 
-def with_mirrored(batch: TensorDict, mirror_map: MirrorMap) -> TensorDict:
-    """Return samples [B] and, behind them, their mirror images: [2 B]."""
-    return TensorDict.cat([batch, mirrored(batch, mirror_map)])
-
-
-def mirror_error(mean: torch.Tensor, mean_of_mirrored: torch.Tensor, mirror: Mirror) -> torch.Tensor:
-    """Return the mean of (mean(mirrored s) - mirrored mean(s))^2 over samples and components, a scalar.
-
-    Both means have gradients: they move towards each other.
-
-    Args:
-        mean: of the actions in states s, [B, A].
-        mean_of_mirrored: of those in the mirrored states, [B, A].
-        mirror: of actions.
-    """
-    return (mean_of_mirrored - mirror(mean)).square().mean()
-
-
 class Symmetry:
-    """Symmetry of PPO's loss: samples with their mirror images, and the mirror loss.
-
-    Raises:
-        ConfigError: one line: samples of the policy have no mirror images.
-    """
+    """Symmetry of PPO's loss: samples with their mirror images, and the mirror loss."""
 
     def __init__(self, cfg: SymmetryCfg, policy: Policy, mirror_map: MirrorMap) -> None:
-        check_mirrored_policy(policy)
+        if policy.state_size or policy.obs_keys or policy.chunk_length > 1:
+            raise ConfigError(
+                f"algorithm.cfg.symmetry: samples of {type(policy).__name__} have no mirror images: it is recurrent, "
+                "reads entries of the observation, or chooses chunks of actions"
+            )
         self._cfg = cfg
         self._policy = policy
         self.mirror_map = mirror_map
 
     def samples(self, batch: TensorDict) -> TensorDict:
-        """Return the samples that the losses are means of: a batch [B], with augmentation [2 B] (see with_mirrored)."""
-        return with_mirrored(batch, self.mirror_map) if self._cfg.augmentation else batch
+        """Return the samples that the losses are means of: a batch [B], with augmentation also their images, [2 B]."""
+        return TensorDict.cat([batch, mirrored(batch, self.mirror_map)]) if self._cfg.augmentation else batch
 
     def loss(self, batch: TensorDict, new: TensorDict) -> torch.Tensor:
-        """Return the mirror loss of a batch [B]; ``new`` is the policy's evaluation of its ``samples``."""
+        """Return the mirror loss of a batch [B]; ``new`` is the policy's evaluation of its ``samples``.
+
+        It is the mean of (mean(mirrored s) - mirrored mean(s))^2 over samples and components; both have gradients.
+        """
         mean = gaussian_entry(self._policy, new, "mean", "symmetry:")
         if len(mean) > len(batch):
             mean, of_mirrored = mean.chunk(2)
         else:
             of_mirrored = self._policy.evaluate_actions(mirrored(batch, self.mirror_map))["mean"]
-        return mirror_error(mean, of_mirrored, self.mirror_map.action)
+        return (of_mirrored - self.mirror_map.action(mean)).square().mean()

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from embodichain.agents.rl.buffer.batches import check_sequences, iterate_minibatches, learning_batch
 from embodichain.agents.rl.buffer.demonstrations import EXPERT, Demonstrations, check_digest, check_finite, check_share
 from embodichain.agents.rl.buffer.layout import (
     ROLLOUT_FIELDS,
@@ -11,7 +10,15 @@ from embodichain.agents.rl.buffer.layout import (
     allocate_rollout,
 )
 from embodichain.agents.rl.buffer.replay import ReplayBuffer
-from embodichain.agents.rl.buffer.rollout_buffer import RolloutBuffer, check_rollout, num_env_steps, transition_view
+from embodichain.agents.rl.buffer.rollout_buffer import (
+    RolloutBuffer,
+    check_rollout,
+    check_sequences,
+    iterate_minibatches,
+    learning_batch,
+    num_env_steps,
+    transition_view,
+)
 from embodichain.utils.doors import face
 
 if TYPE_CHECKING:

@@ -74,11 +74,7 @@ class Demonstrations:
         return cls(episodes, data["num_succeeded"])
 
     def to_buffer(self, device: torch.device) -> ReplayBuffer:
-        """Return a replay buffer on a device with all steps.
-
-        Raises:
-            ConfigError: the data do not fit the memory; nothing was allocated.
-        """
+        """Return a replay buffer on a device with all steps."""
         longest = max(self.episodes, key=_num_steps)
         # Behind the steps of each episode is the observation after the last one.
         capacity = self.num_steps + len(self.episodes)
@@ -105,17 +101,10 @@ def check_finite(frames: Mapping[str, torch.Tensor], place: str, names: Mapping[
 
 
 def check_share(share: float, batch_size: int) -> int:
-    """Return how many transitions of a batch are of demonstrations.
-
-    Raises:
-        ConfigError: none or all.
-    """
+    """Return how many transitions of a batch are of demonstrations: at least one, and not all."""
     count = round(share * batch_size)
     if not 0 < count < batch_size:
-        raise ConfigError(
-            f"algorithm.cfg.demonstration_share: {share:g} of a batch of {batch_size} are {count} transitions; at "
-            "least one must be of demonstrations, and one of the replay buffer"
-        )
+        raise ConfigError(f"algorithm.cfg.demonstration_share: {share:g} of {batch_size} are {count} transitions")
     return count
 
 

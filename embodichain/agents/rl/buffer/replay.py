@@ -13,7 +13,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from embodichain.agents.rl.buffer.batches import select_rows
+from embodichain.agents.rl.buffer.rollout_buffer import select_rows
 from embodichain.utils import logger
 from embodichain.utils.device import check_memory, format_size
 
@@ -83,30 +83,12 @@ class ReplayBuffer:
 
     @classmethod
     def allocate(cls, capacity: int, rollout: TensorDict) -> ReplayBuffer:
-        """Return an algorithm's buffer; log its size, which must fit the memory.
-
-        Args:
-            capacity: argument of the constructor, from ``algorithm.cfg.replay_capacity``.
-            rollout: argument of the constructor.
-
-        Raises:
-            ConfigError: the rollout does not fit; nothing was allocated.
-        """
+        """Return an algorithm's buffer; log its size, which must fit the memory; arguments as of the constructor."""
         size = cls.bytes_needed(capacity, rollout)
         what = f"the {capacity:,} transitions of the replay buffer"
         check_memory("algorithm.cfg.replay_capacity", what, size, rollout["obs"].device)
         logger.log_info(f"replay buffer: {capacity:,} transitions, {format_size(size)}")
         return cls(capacity, rollout)
-
-    def check_minibatch(self, size: int) -> None:
-        """Check that ``algorithm.cfg.batch_size`` transitions fit the memory.
-
-        Raises:
-            ConfigError: they do not fit.
-        """
-        transition = self._slots.bytes() // len(self._slots)
-        what = f"the {size:,} transitions of a minibatch"
-        check_memory("algorithm.cfg.batch_size", what, size * transition, self.device)
 
     @staticmethod
     def bytes_needed(capacity: int, rollout: TensorDict) -> int:
@@ -131,13 +113,9 @@ class ReplayBuffer:
         Args:
             rollout: [N, T+1], with ``obs``, ``entries`` if the buffer has them, ``action``, ``reward`` and
                 ``terminated``; and, if it may have truncated episodes, ``truncated`` and ``final``.
-
-        Raises:
-            ValueError: the rollout has more steps than the constructor's.
         """
         num_steps = rollout.batch_size[1] - 1
-        if num_steps > self._max_steps:
-            raise ValueError(f"rollout: has {num_steps} steps; this buffer takes {self._max_steps} at most")
+        assert num_steps <= self._max_steps
         positions = self._positions(rollout)
         index = self._rows_of(positions)
         if "truncated" in rollout.keys():  # noqa: SIM118 (a TensorDict, not a dict)
@@ -213,10 +191,9 @@ class ReplayBuffer:
         return (head - self._window).clamp(min=0), head
 
     def read(self, first: Tensor, last: Tensor) -> dict[str, Tensor]:
-        """Return a copy of the slots at the positions ``first`` to ``last`` [N], on the CPU.
+        """Return the slots at the positions ``first`` to ``last`` [N]: fields by name, copied to the CPU.
 
-        Returns:
-            Fields by name; the first dimension has the slots, environment by environment.
+        The first dimension has the slots, environment by environment.
         """
         rows = self._rows_between(first, last)
         return {name: values.index_select(0, rows).cpu() for name, values in self._fields().items()}

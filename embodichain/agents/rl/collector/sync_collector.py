@@ -5,7 +5,7 @@ Legend: N envs, T rollout steps, O flattened observation size, A action size.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -13,16 +13,14 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.agents.rl.collector.base import BaseCollector, StepCallback
-from embodichain.agents.rl.collector.step_info import FinalSlots, StepInfo
 from embodichain.agents.rl.models import Actor, policy_input, valued
 from embodichain.agents.rl.models.policy import allocate_for, with_defaults
-from embodichain.agents.rl.vec_env import Step, VecEnv, step_with
+from embodichain.agents.rl.vec_env import VecEnv, step_with
 from embodichain.utils import ConfigError
 from embodichain.utils.device import torch_threads
 from embodichain.utils.observations import flat_input, select_entries
 from embodichain.utils.profiling import section
 
-_FLAGS = ("done", "terminated", "truncated")
 _CHECKED = 2  # steps
 
 
@@ -37,10 +35,6 @@ class SyncCollector(BaseCollector):
         device: device of the policy and the collector's own rollout.
         on_step_callback: function called after every step.
         versioned: the policy writes its ``policy_version`` [N], and the rollouts have it.
-
-    Raises:
-        ConfigError: the environment's observation lacks an entry that the policy reads, or the policy chooses chunks
-            of actions that the environment does not execute.
     """
 
     def __init__(
@@ -108,7 +102,8 @@ class SyncCollector(BaseCollector):
         elif rollout.batch_size != shape:
             raise ValueError(f"rollout has batch size {list(rollout.batch_size)}, needed is [N, T+1] = {list(shape)}")
         env.set_rollout_buffer(rollout)
-        with _threads_beside(env):
+        # After each operation torch's idle workers spin for a while, on cores that the physics threads need.
+        with torch_threads(1) if env.device.type == "cpu" else nullcontext():
             self._fill(rollout, num_steps)
         return rollout
 
@@ -132,9 +127,12 @@ class SyncCollector(BaseCollector):
     def _fill(self, rollout: TensorDict, num_steps: int) -> None:
         env, policy, batch_size = self.env, self.policy, rollout.batch_size[:1]
         take = step_with(env, policy.chunk_length)
-        if not self._is_env_checked:
-            take = _checked_steps(take, rollout, type(env).__name__)
-            self._is_env_checked = True
+        num_checked = 0 if self._is_env_checked else min(_CHECKED, num_steps)
+        self._is_env_checked = True
+        if num_checked:  # values that no environment writes: unwritten slots are found even among rewards of 0
+            rollout["reward"][:, :num_checked] = torch.nan
+            for flag in ("done", "terminated", "truncated"):
+                rollout[flag][:, :num_checked] = torch.arange(num_checked, device=rollout[flag].device) == 0
         # One list of [N, ...] slots for each field: slicing the rollout at every step costs more than the copies.
         written = {name: rollout[name].transpose(0, 1).unbind(0) for name in self._written}
         final = FinalSlots(rollout)
@@ -153,7 +151,10 @@ class SyncCollector(BaseCollector):
                     slots[t].copy_(step[name])
 
                 with section("environment"):
-                    next_obs, _, terminated, truncated, info = take(step["action"].to(env.device))
+                    next_obs, reward, terminated, truncated, info = take(step["action"].to(env.device))
+                if t < num_checked:
+                    flags = {"done": terminated | truncated, "terminated": terminated, "truncated": truncated}
+                    _check_slot(rollout[:, t], {"reward": reward, **flags}, t, type(env).__name__)
                 inputs["obs"][t + 1].copy_(flat_input(next_obs))
                 if reads_entries:
                     inputs["entries"][t + 1].copy_(select_entries(next_obs, policy.obs_keys))
@@ -204,42 +205,13 @@ def _is_free_to_read(flags: Tensor) -> bool:
     return flags.is_cpu
 
 
-def _threads_beside(env: VecEnv) -> AbstractContextManager[None]:
-    """Keep torch to one thread while environments step on the CPU.
-
-    After each operation torch's idle workers spin for a while, on cores that the physics threads need.
-    """
-    return torch_threads(1) if env.device.type == "cpu" else nullcontext()
-
-
-def _checked_steps(step: Step, rollout: TensorDict, name: str) -> Step:
-    """Return a ``step`` that in its first calls raises ConfigError if the rollout [N, T+1] lacks their results.
-
-    The first slots get values that no environment writes: NaN rewards, and flags that are all True, then all
-    False. This detects unwritten slots even among rewards of 0. ``name`` is the environment's class, for messages.
-    """
-    num_checked = min(_CHECKED, rollout.batch_size[1] - 1)
-    rollout["reward"][:, :num_checked] = torch.nan
-    for flag in _FLAGS:
-        rollout[flag][:, :num_checked] = torch.arange(num_checked, device=rollout[flag].device) == 0
-    num_done = 0
-
-    def checked(action: Tensor) -> tuple[TensorDict, Tensor, Tensor, Tensor, dict[str, Any]]:
-        nonlocal num_done
-        results = step(action)
-        if num_done < num_checked:
-            _, reward, terminated, truncated, _ = results
-            returned = {"reward": reward, "done": terminated | truncated}
-            returned |= {"terminated": terminated, "truncated": truncated}
-            _check_slot(rollout[:, num_done], returned, num_done, name)
-            num_done += 1
-        return results
-
-    return checked
-
-
 def _check_slot(slot: TensorDict, returned: dict[str, Tensor], index: int, name: str) -> None:
-    wrong = [field for field, values in returned.items() if not _is_same(slot[field], values)]
+    """Raise a ConfigError if a slot of the rollout lacks what a step of the environment ``name`` returned."""
+    wrong = []
+    for field, values in returned.items():
+        written = slot[field]
+        if written.shape != values.shape or not torch.allclose(written, values.to(written), 0.0, 0.0, equal_nan=True):
+            wrong.append(field)
     if wrong:
         raise ConfigError(
             f"{name}: step returned {', '.join(wrong)} that slot {index} of the rollout does not have: after "
@@ -248,7 +220,78 @@ def _check_slot(slot: TensorDict, returned: dict[str, Tensor], index: int, name:
         )
 
 
-def _is_same(written: Tensor, returned: Tensor) -> bool:
-    if written.shape != returned.shape:
-        return False
-    return bool(torch.allclose(written, returned.to(written), rtol=0.0, atol=0.0, equal_nan=True))
+def _columns(info: dict[str, Any]) -> dict[str, Tensor]:
+    """Return success, reward terms and metrics of a step by name, [N] each; none without "success"."""
+    if "success" not in info:
+        return {}
+    named = {f"{kind}/{name}": value for kind in ("rewards", "metrics") for name, value in info[kind].items()}
+    # Of a chunk of actions, [N, H], the sum over the steps that were executed: the others are 0.
+    return {"success": info["success"]} | {n: v if v.dim() == 1 else v.sum(1) for n, v in named.items()}
+
+
+class StepInfo:
+    """Fills ``info`` of one rollout (see ``buffer/layout.py``) from the steps' ``info``."""
+
+    def __init__(self, rollout: TensorDict) -> None:
+        self._rollout = rollout
+        self._num_envs, self._num_slots = rollout.batch_size
+        self._names: list[str] = []
+        self._slots: tuple[Tensor, ...] = ()  # T+1 of [K, N]
+        self._block: Tensor | None = None  # [T+1, K, N]
+        self._diverged: Tensor | None = None  # [T+1, N]
+        if "info" in rollout.keys():  # noqa: SIM118 (a TensorDict, not a dict)
+            del rollout["info"]
+
+    def write(self, t: int, info: dict[str, Any]) -> None:
+        """Store the ``info`` of step ``t``; steps in order."""
+        columns = _columns(info)
+        if columns:
+            if self._block is None:
+                self._begin(columns)
+            torch.stack(list(columns.values()), out=self._slots[t])
+        if "diverged" in info:
+            if self._diverged is None:
+                shape = self._num_slots, self._num_envs
+                self._diverged = torch.zeros(shape, dtype=torch.bool, device=info["diverged"].device)
+            self._diverged[t] = info["diverged"]
+
+    def finish(self) -> None:
+        """Write the stored steps into the rollout; slot T is 0."""
+        batch_size, device = self._rollout.batch_size, self._rollout.device
+        fields: dict[str, Tensor] = {}
+        if self._block is not None:
+            self._block[-1] = 0.0
+            fields = dict(zip(self._names, self._block.permute(1, 2, 0).unbind(0), strict=True))
+            fields["success"] = fields["success"] > 0
+        if self._diverged is not None:
+            fields["diverged"] = self._diverged.transpose(0, 1)
+        if fields:
+            self._rollout["info"] = TensorDict(fields, batch_size, device=device)
+
+    def _begin(self, columns: dict[str, Tensor]) -> None:
+        self._names = list(columns)
+        device = columns["success"].device
+        self._block = torch.empty(self._num_slots, len(columns), self._num_envs, device=device)
+        self._slots = self._block.unbind(0)
+
+
+class FinalSlots:
+    """Fills the fields of a rollout [N, T+1] that only truncated steps have; they are 0 in all others."""
+
+    def __init__(self, rollout: TensorDict) -> None:
+        rollout["final_value"].zero_()
+        self._values = rollout["final_value"].transpose(0, 1).unbind(0)
+        self._inputs: dict[Any, tuple[Tensor, ...]] = {}  # by key
+        if "final" in rollout.keys():  # noqa: SIM118 (a TensorDict, not a dict)
+            final = rollout["final"].zero_()
+            for key in final.keys(include_nested=True, leaves_only=True):
+                self._inputs[key] = final[key].transpose(0, 1).unbind(0)
+
+    def write(self, t: int, cut: Tensor, given: TensorDict, value: Tensor, is_rows: bool) -> None:
+        """Write the policy's input and value into slot ``t`` of the rows ``cut`` [N]; ``is_rows``: for these alone."""
+        columns = [(self._values[t], value), *((slots[t], given[key]) for key, slots in self._inputs.items())]
+        for slot, values in columns:
+            if is_rows:
+                slot[cut] = values
+            else:
+                slot.copy_(torch.where(cut.reshape(-1, *[1] * (slot.dim() - 1)), values, torch.zeros_like(slot)))

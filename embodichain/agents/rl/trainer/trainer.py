@@ -14,7 +14,6 @@ from torch import nn
 
 from embodichain import __version__
 from embodichain.agents.rl.algo import BaseAlgorithm
-from embodichain.agents.rl.algo.base import logged_numbers
 from embodichain.agents.rl.buffer import num_env_steps
 from embodichain.agents.rl.checkpoint.folder import CheckpointFolder
 from embodichain.agents.rl.collector import BaseCollector, SyncCollector
@@ -333,7 +332,8 @@ class Trainer:
     def _update(self, rollout: TensorDict | None) -> dict[str, float]:
         """Improve the policy and then its input statistics; return the losses, means over the ranks."""
         with torch_threads(self._threads), update_precision(self.cfg.precision, self.algorithm.device):
-            losses = logged_numbers(self.algorithm, self.algorithm.update(TensorDict() if rollout is None else rollout))
+            returned = self.algorithm.update(TensorDict() if rollout is None else rollout)
+        losses = {name: x.item() if isinstance(x, torch.Tensor) else float(x) for name, x in returned.items()}
         if rollout is not None:
             losses["clipped_actions"] = clipped_share(rollout["action"][:, :-1], self.env.action_space)
             self.policy.update_normalizer(rollout["obs"][:, :-1])

@@ -131,15 +131,8 @@ def test_policy_whose_likelihood_needs_more_is_refused(monkeypatch: pytest.Monke
     policy = build(BLOCKS["mlp"])
     policy.extra_fields = (("noise", 3),)
     monkeypatch.setattr(type(policy), "imitation_loss", Policy.imitation_loss)
-    with pytest.raises(ConfigError, match=r"ActorCritic cannot be cloned: its likelihoods need its own noise"):
+    with pytest.raises(ConfigError, match=r"ActorCritic cannot be cloned: its likelihoods need noise"):
         BC(BCCfg(), policy)
-
-
-def test_absurd_number_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    obs = torch.randn(40, 1)
-    obs[7] = 1e9
-    BC(BCCfg(), build(BLOCKS["mlp"])).use_demonstrations(demonstrations(obs, torch.zeros(40, 1), [40]))
-    assert "demonstrations: frame 7: obs[0] is 1e+09, where" in capsys.readouterr().err
 
 
 def test_demonstrations_of_another_run_are_refused() -> None:

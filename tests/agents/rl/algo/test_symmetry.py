@@ -12,12 +12,11 @@ from tensordict import TensorDict
 from torch import nn
 
 from embodichain.agents.rl.algo import PPO, PPOCfg, SymmetryCfg
-from embodichain.agents.rl.algo.symmetry import mirror_error, mirrored, with_mirrored
+from embodichain.agents.rl.algo.symmetry import mirrored
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.models import MLP, ActorCritic, Policy
 from embodichain.utils import ConfigError
 from embodichain.utils.observations import Mirror, MirrorMap
-from tests.agents.rl.fakes import linear_policy
 
 FLIP = Mirror.of([1, 0], [-1, -1], "test")  # of the states and actions here
 MAP = MirrorMap(FLIP, FLIP)
@@ -63,9 +62,11 @@ def two_samples() -> TensorDict:
     )
 
 
-def test_mirror_image_of_a_sample_has_its_observation_and_action_mirrored_and_the_rest_unchanged() -> None:
+def test_mirror_images_follow_the_samples() -> None:
     batch = two_samples()
-    both = with_mirrored(batch, MAP)
+    symmetry = make_ppo(make_policy(), {"augmentation": True}).symmetry
+    assert symmetry is not None
+    both = symmetry.samples(batch)
     assert both.batch_size == (4,)
     assert (both[:2] == batch).all()
     assert both["obs"][2:].tolist() == [[-2.0, -1.0], [-4.0, -3.0]]
@@ -79,12 +80,6 @@ def test_sample_before_tanh_is_mirrored_like_the_action() -> None:
     batch = two_samples()
     batch["raw_action"] = 10 * batch["action"]
     assert torch.equal(mirrored(batch, MAP)["raw_action"], 10 * mirrored(batch, MAP)["action"])
-
-
-def test_mirror_error_by_hand() -> None:
-    mean, of_mirrored = torch.tensor([[1.0, 2.0]]), torch.tensor([[0.0, -2.0]])
-    # the mirror image of (1, 2) is (-2, -1): ((0 + 2)^2 + (-2 + 1)^2) / 2
-    assert mirror_error(mean, of_mirrored, FLIP).item() == 2.5
 
 
 class LinearPolicy(Policy):
@@ -151,7 +146,7 @@ def test_mirror_loss_alone_leaves_the_samples_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("lr_schedule", ["constant", "adaptive"])
-def test_ratio_of_the_collected_samples_is_one_before_the_first_step(lr_schedule: str) -> None:
+def test_first_ratio_of_collected_samples_is_one(lr_schedule: str) -> None:
     policy = make_policy()
     cfg = {"n_epochs": 1, "batch_size": 256, "lr_schedule": lr_schedule}
     metrics = make_ppo(policy, {"augmentation": True}, **cfg).update(make_rollout(policy))
@@ -197,7 +192,7 @@ def test_update_works_with_the_other_settings(extra: dict[str, Any]) -> None:
     assert all(math.isfinite(value) for value in metrics.values())
 
 
-def test_samples_of_an_older_policy_weigh_as_much_in_the_mirror() -> None:
+def test_samples_of_older_policies_weigh_the_same_mirrored() -> None:
     policy = make_policy()
     rollout = make_rollout(policy)
     rollout["lag"] = torch.ones(64, 5, dtype=torch.int64)
@@ -206,10 +201,10 @@ def test_samples_of_an_older_policy_weigh_as_much_in_the_mirror() -> None:
     assert metrics["capped_fraction"] == 0
 
 
-def test_symmetry_without_a_mirror_map_is_refused_at_the_first_update() -> None:
+def test_symmetry_needs_a_mirror_map() -> None:
     policy = make_policy()
     algorithm = PPO(PPOCfg(symmetry=SymmetryCfg()), policy)
-    with pytest.raises(ConfigError, match=r"^algorithm\.cfg\.symmetry: needs a mirror map: algorithm\.use_mir"):
+    with pytest.raises(ConfigError, match=r"^algorithm\.cfg\.symmetry: needs algorithm\.use_mirror_map"):
         algorithm.update(make_rollout(policy))
 
 
@@ -218,18 +213,12 @@ def test_config_that_asks_for_nothing_is_refused() -> None:
         SymmetryCfg(augmentation=False)
 
 
-def test_policies_whose_samples_have_no_mirror_images_are_refused() -> None:
-    chunks = linear_policy(obs_dim=2, action_dim=2, chunk_length=3)
-    with pytest.raises(ConfigError, match=r"^algorithm\.cfg\.symmetry: samples of ActorCritic have .* chunks of 3 act"):
-        make_ppo(chunks, {})
-    images = make_policy()
-    images.obs_keys = ("sensor/cam/color",)
-    with pytest.raises(ConfigError, match=r"no mirror images: it reads sensor/cam/color$"):
-        make_ppo(images, {})
-    recurrent = make_policy()
-    recurrent.state_size = 4
-    with pytest.raises(ConfigError, match=r"no mirror images: it is recurrent"):
-        make_ppo(recurrent, {})
+@pytest.mark.parametrize("change", [{"obs_keys": ("sensor/cam/color",)}, {"state_size": 4}, {"chunk_length": 3}])
+def test_policy_whose_samples_have_no_mirror_images_is_refused(change: dict[str, Any]) -> None:
+    policy = make_policy()
+    vars(policy).update(change)
+    with pytest.raises(ConfigError, match=r"^algorithm\.cfg\.symmetry: samples of ActorCritic have no mirror images"):
+        make_ppo(policy, {})
 
 
 def test_policy_without_a_mean_is_refused() -> None:

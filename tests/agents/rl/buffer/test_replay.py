@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.buffer.replay import ReplayBuffer
-from embodichain.utils import ConfigError, device, logger
+from embodichain.utils import ConfigError, device
 from tests.no_sync import no_host_sync
 
 Row = Sequence[float]
@@ -248,40 +248,13 @@ def test_memory_that_is_taken_is_what_was_stated(images: bool, monkeypatch: pyte
     assert ReplayBuffer.bytes_needed(100, rollout) == sum(values.nbytes for values in taken)
 
 
-def test_buffer_that_does_not_fit_the_memory_is_refused_with_the_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_buffer_that_does_not_fit_the_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "available_memory", lambda device: 3_000_000_000)
-    rollout = make_rollout([[1, 2, 3]])
-    message = (
-        "algorithm.cfg.replay_capacity: the 1,000,000,000 transitions of the replay buffer take 18.0 GB of memory at "
-        "least, and 3.0 GB are available"
-    )
-    with pytest.raises(ConfigError) as error:
-        ReplayBuffer.allocate(10**9, rollout)
-    assert str(error.value) == message
-    with pytest.raises(ConfigError, match="of memory at least"):
-        ReplayBuffer.allocate(10**30, rollout)
+    with pytest.raises(ConfigError, match=r"^algorithm\.cfg\.replay_capacity: the 1,000,000,000 .* take 18\.0 GB"):
+        ReplayBuffer.allocate(10**9, make_rollout([[1, 2, 3]]))
 
 
-def test_minibatch_that_does_not_fit_the_memory_is_refused_with_the_figure(monkeypatch: pytest.MonkeyPatch) -> None:
-    replay = ReplayBuffer.allocate(10, make_rollout([[1, 2, 3]]))
-    monkeypatch.setattr(device, "available_memory", lambda device: 13_000_000)
-    replay.check_minibatch(1_000_000)  # obs, action, reward (4 bytes each) and terminated
-    with pytest.raises(ConfigError) as error:
-        replay.check_minibatch(2_000_000)
-    assert str(error.value) == (
-        "algorithm.cfg.batch_size: the 2,000,000 transitions of a minibatch take 26.0 MB of memory at least, and "
-        "13.0 MB are available"
-    )
-
-
-def test_size_of_the_buffer_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines: list[str] = []
-    monkeypatch.setattr(logger, "log_info", lines.append)
-    ReplayBuffer.allocate(100_000, make_rollout([[1, 2, 3]]))
-    assert lines == ["replay buffer: 100,000 transitions, 1.8 MB"]  # 18 bytes each
-
-
-def test_other_image_at_the_head_is_a_reset_though_the_numbers_are_equal() -> None:
+def test_other_image_at_the_head_is_a_reset() -> None:
     first, second = (make_rollout(obs, images=True) for obs in ([[1, 2, 3]], [[3, 4, 5]]))
     second["entries", "camera"] = second["entries", "camera"].clone()
     second["entries", "camera"][0, 0, 0, 0, 0] = 99
@@ -297,8 +270,3 @@ def test_episodes_are_added_one_after_another() -> None:
     # 5 + 6/2 = 8; 6 + 7/2 = 9.5, terminated
     expected = {1: (2, 0.25, 3), 2: (2, 0.5, 3), 5: (8, 0.25, 7), 6: (9.5, 0, 0), 7: (7, 0, 0)}
     assert transitions(buffer, n_steps=2) == expected
-
-
-def test_longer_rollout_than_the_buffer_was_made_for_is_refused() -> None:
-    with pytest.raises(ValueError, match="has 3 steps; this buffer takes 2 at most"):
-        filled(make_rollout([[1, 2, 3]]), make_rollout([[3, 4, 5, 6]]))

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from embodichain.agents.rl.algo import build_algo, grpo, normalize_advantages, ppo
 from embodichain.agents.rl.algo.grpo import alive_mask
-from embodichain.agents.rl.buffer import batches
-from embodichain.agents.rl.buffer.batches import minibatch_sizes
+from embodichain.agents.rl.buffer import rollout_buffer
+from embodichain.agents.rl.buffer.rollout_buffer import minibatch_sizes
 from embodichain.agents.rl.distributed import TorchProcessGroup
 from embodichain.agents.rl.models import MLP, ActorCritic, ActorOnly, Policy
 from embodichain.agents.rl.trainer.trainer import check_in_step
@@ -108,7 +108,7 @@ def learn_as_rank(process_group: TorchProcessGroup) -> dict[str, list[dict[str, 
     results = {}
     for name in CASES:
         epochs = iter(range(100))
-        batches.torch.randperm = partial(in_order, process_group.rank, epochs)  # type: ignore[attr-defined]
+        rollout_buffer.torch.randperm = partial(in_order, process_group.rank, epochs)  # type: ignore[attr-defined]
         envs = slice(process_group.rank * share, (process_group.rank + 1) * share)
         results[name] = learn(name, process_group.world_size, envs, distributed=True)
     return results

@@ -8,7 +8,7 @@ import torch
 from gymnasium import spaces
 from tensordict import TensorDict
 
-from embodichain.agents.rl.collector.step_info import StepInfo
+from embodichain.agents.rl.collector.sync_collector import StepInfo
 from embodichain.agents.rl.trainer.step_stats import EpisodeStats, clipped_share
 from embodichain.utils.state import freeze, thaw
 
