@@ -55,7 +55,8 @@ def get_algo_class(name: str) -> type[BaseAlgorithm]:
     if name not in _ALGORITHMS:
         if (found := load(ALGORITHMS, name)) is not None:
             return register_algo(name, override=True)(found)
-        raise ConfigError(unknown_name("algorithm", name, get_registered_algo_names()))
+        unknown = unknown_name("algorithm", name, get_registered_algo_names())
+        raise ConfigError(f"{unknown}. Your own are known once imported: trainer.import_modules, or --import")
     return _ALGORITHMS[name]
 
 
