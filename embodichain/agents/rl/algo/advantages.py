@@ -6,14 +6,12 @@ Legend: N envs, T rollout steps; ... any shape, of samples. A time-major tensor,
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 
 import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.algo.chunks import chunk_rewards
 from embodichain.agents.rl.distributed import get_process_group, merged_moments, moments
-from embodichain.utils import logger
 
 EPS = 1e-8  # added to a std before dividing by it
 # A std below this share of the returns' size is rounding: the returns count as equal.
@@ -89,18 +87,12 @@ def normalize_advantages(advantages: torch.Tensor) -> torch.Tensor:
     process_group = get_process_group()
     if process_group.world_size == 1:
         if advantages.numel() == 1:
-            _warn_of_one_sample()
             return advantages
         std, mean = torch.std_mean(advantages, correction=0)
     else:
         count, mean, m2 = merged_moments(process_group.gather(moments(advantages.reshape(-1, 1).double())))
         std, mean = (m2 / count).sqrt().squeeze().float(), mean.squeeze().float()
     return (advantages - mean) / (std + EPS)
-
-
-@cache
-def _warn_of_one_sample() -> None:
-    logger.log_warning("an advantage is not normalised where it is the only one: see algorithm.cfg.batch_size")
 
 
 def explained_variance(prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:

@@ -28,7 +28,7 @@ from embodichain.agents.rl.algo.optim import MetricMeans, gradient_step
 from embodichain.agents.rl.algo.registry import register_algo
 from embodichain.agents.rl.buffer import check_rollout, iterate_minibatches, learning_batch
 from embodichain.agents.rl.models import Policy
-from embodichain.utils import configclass, logger
+from embodichain.utils import configclass
 from embodichain.utils.errors import raise_problems
 from embodichain.utils.profiling import section
 
@@ -123,11 +123,6 @@ class GRPO(OnPolicyAlgorithm):
         self.optimizer = self.make_optimizer(self.parameters)
         if cfg.kl_coef > 0:
             self.reference = policy.reference()
-        if not cfg.reset_every_rollout:
-            logger.log_warning(
-                "algorithm.cfg.reset_every_rollout is false: from the second rollout on, the members of a group are "
-                "compared although they begin in different states"
-            )
 
     def update(self, rollout: TensorDict) -> dict[str, float]:
         """Improve the policy; see ``BaseAlgorithm.update``.

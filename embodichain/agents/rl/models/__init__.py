@@ -98,19 +98,11 @@ __all__ = [
 ]
 
 
-__getattr__ = face(
-    __name__,
-    {
-        "load_vla_model": "embodichain.ext.vla.loading",
-        "save_vla_model": "embodichain.ext.vla.loading",
-        "LoRACfg": "embodichain.ext.vla.policy",
-        "VLAConfig": "embodichain.ext.vla.policy",
-        "VLAPolicy": "embodichain.ext.vla.policy",
-        "VLAPolicyCfg": "embodichain.ext.vla.policy",
-        "SmolVLA": "embodichain.ext.vla.smolvla",
-        "SmolVLACfg": "embodichain.ext.vla.smolvla_config",
-        "TinyVLA": "embodichain.ext.vla.tiny_vla",
-        "TinyVLACfg": "embodichain.ext.vla.tiny_vla",
-        "VLAPlaceholderPolicy": "embodichain.ext.vla.policy",
-    },
-)
+_EXTENSION = {
+    "embodichain.ext.vla.loading": ("load_vla_model", "save_vla_model"),
+    "embodichain.ext.vla.policy": ("LoRACfg", "VLAConfig", "VLAPolicy", "VLAPolicyCfg", "VLAPlaceholderPolicy"),
+    "embodichain.ext.vla.smolvla": ("SmolVLA",),
+    "embodichain.ext.vla.smolvla_config": ("SmolVLACfg",),
+    "embodichain.ext.vla.tiny_vla": ("TinyVLA", "TinyVLACfg"),
+}
+__getattr__ = face(__name__, {name: module for module, names in _EXTENSION.items() for name in names})

@@ -62,19 +62,18 @@ def evaluate_gaussian(
         mean, log_std, squash, chunk_length: arguments as in ``sample_gaussian``.
     """
     raw = td["action"].flatten(td.batch_dims) if squash is None else td["raw_action"]
+    log_prob, shape = _log_prob(raw, mean, log_std, squash, chunk_length), (chunk_length, -1)
     if chunk_length == 1:
-        log_prob = _log_prob(raw, mean, log_std, squash, chunk_length)
         entropy = gaussian_entropy(log_std).expand_as(log_prob)
-        if squash is not None:
-            entropy = entropy + squash.log_det(torch.addcmul(mean, log_std.exp(), torch.randn_like(mean)))
-        return {"sample_log_prob": log_prob, "entropy": entropy, "mean": mean, "log_std": log_std.expand_as(mean)}
-    shape = (chunk_length, -1)
-    entropy = component_entropy(log_std).expand_as(mean).unflatten(-1, shape)
+    else:
+        entropy = component_entropy(log_std).expand_as(mean).unflatten(-1, shape)
     if squash is not None:
         noisy = torch.addcmul(mean, log_std.exp(), torch.randn_like(mean))
-        entropy = entropy + squash.log_slope(noisy.unflatten(-1, shape))
-    log_prob = _log_prob(raw, mean, log_std, squash, chunk_length)
-    mean, log_std = mean.unflatten(-1, shape), log_std.expand_as(mean).unflatten(-1, shape)
+        slope = squash.log_det(noisy) if chunk_length == 1 else squash.log_slope(noisy.unflatten(-1, shape))
+        entropy = entropy + slope
+    log_std = log_std.expand_as(mean)
+    if chunk_length > 1:
+        mean, log_std = mean.unflatten(-1, shape), log_std.unflatten(-1, shape)
     return {"sample_log_prob": log_prob, "entropy": entropy, "mean": mean, "log_std": log_std}
 
 
