@@ -90,6 +90,8 @@ class BC(BaseAlgorithm):
             ``grad_norm`` (before clipping), the last ``learning_rate``, and the policy's diagnostics.
         """
         cfg = self.cfg
+        if self._digest is None:
+            raise ConfigError("algorithm.cfg.demonstrations: were not given to BC.use_demonstrations")
         means = MetricMeans()
         step = self.update_share / cfg.updates_per_iteration  # share of the training; 0: unknown
         for k in range(cfg.updates_per_iteration):
