@@ -6,8 +6,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from embodichain.agents.rl.algo import AlgorithmCfg, BaseAlgorithm, get_registered_algo_names
-from embodichain.agents.rl.algo.registry import get_algo_class
+from embodichain.agents.rl.algo import AlgorithmCfg, BaseAlgorithm
 from embodichain.agents.rl.models import Policy
 from embodichain.ext.doctor import CheckResult, check_algorithm
 from embodichain.ext.doctor.run import CHECKS
@@ -23,7 +22,7 @@ VALUE_CHECKS = {
     "value_discounts",
     "value_of_observation",
 }
-SHIPPED = [n for n in get_registered_algo_names() if get_algo_class(n).__module__.startswith("embodichain.")]
+SHIPPED = ("grpo", "ppo", "sac")
 # The mistake, the one check that is to fail, and words of the cause that it is to name.
 MISTAKES = [
     ("loss is NaN", "losses_are_finite", "division by zero"),
