@@ -1,4 +1,4 @@
-"""A run's checked config -> environments, policy, algorithm, collector, trainer."""
+"""A run's checked config -> environments, policy, algorithm, collector, trainer; with checks of the built parts."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ import torch
 
 from embodichain.agents.rl import buffer, collector
 from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
-from embodichain.agents.rl.build_checks import check_built_policy, check_rollouts
+from embodichain.agents.rl.algo.registry import get_algo_class
+from embodichain.agents.rl.buffer import check_sequences
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun
 from embodichain.agents.rl.demonstrations import load_demonstrations
 from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.distributed.placement import Placement
 from embodichain.agents.rl.metrics.sinks import RunLog
-from embodichain.agents.rl.models import Policy, build_policy
-from embodichain.agents.rl.run_config import RunConfig
-from embodichain.agents.rl.run_folder import RunFolder, begin_writing, writing_into
-from embodichain.agents.rl.task_env import TaskEnv, scene_env, with_scene
+from embodichain.agents.rl.models import Policy, build_policy, check_policy
+from embodichain.agents.rl.models.block import space_size
+from embodichain.agents.rl.models.policy import allocate_for
+from embodichain.agents.rl.run_config import RunConfig, chunk_problems
+from embodichain.agents.rl.run_folder import RunFolder, begin_writing
+from embodichain.agents.rl.task_env import TaskEnv, scene_cfg, scene_env, with_scene
 from embodichain.agents.rl.trainer import viewer as viewers
 from embodichain.agents.rl.trainer.init_from import init_policy
 from embodichain.agents.rl.trainer.trainer import Trainer
@@ -31,9 +34,11 @@ from embodichain.agents.rl.vec_env import mirror_map_of
 from embodichain.lab.gym.env_sources import TaskCfg, find_source
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.sim.rendering.live_scene import LiveScene
+from embodichain.utils import logger
 from embodichain.utils.configclass import replace
-from embodichain.utils.device import torch_threads
-from embodichain.utils.errors import placed
+from embodichain.utils.device import check_memory, torch_threads
+from embodichain.utils.errors import placed, raise_problems
+from embodichain.utils.observations import IMAGE_DIMS, entry_spaces, zero_entries
 
 
 def for_rank(run: RunConfig, placement: Placement, num_threads: int, device: torch.device) -> RunConfig:
@@ -57,45 +62,26 @@ def for_rank(run: RunConfig, placement: Placement, num_threads: int, device: tor
 
 
 def build_task(env_id: str, cfg: TaskCfg) -> TaskEnv:
-    """Build environments of ours, or of another library.
-
-    Raises:
-        ConfigError: the config does not fit the environment.
-    """
+    """Build environments of ours, or of another library."""
     source = find_source(env_id)
     env: TaskEnv = build_env(env_id, with_scene(cfg, env_id)) if source is None else source.build(cfg)
     return env
 
 
 def build_envs(run: RunConfig) -> tuple[TaskEnv, TaskEnv | None]:
-    """Build the training environments, and those for evaluation if the config enables it.
-
-    Raises:
-        ConfigError: a config does not fit the scene.
-    """
+    """Build the training environments, and those for evaluation if the config enables it."""
     if run.trainer.viewer:
         check_viewer_is_installed()
     env = build_task(run.env_id, run.env)
-    try:
-        return env, None if run.eval_env is None else build_task(run.env_id, run.eval_env)
-    except BaseException:
-        env.close()
-        raise
+    return env, None if run.eval_env is None else build_task(run.env_id, run.eval_env)
 
 
 def build_env_sets(run: RunConfig) -> list[TaskEnv]:
     """Build the further env sets of asynchronous collection."""
-    asynchronous = run.trainer.collection()
-    sets: list[TaskEnv] = []
-    try:
-        for number in range(1, 1 if asynchronous is None else asynchronous.env_groups):
-            cfg: TaskCfg = replace(run.env, first_env_id=run.env.first_env_id + number * run.env.num_envs)
-            sets.append(build_task(run.env_id, cfg))
-    except BaseException:
-        for env in sets:
-            env.close()
-        raise
-    return sets
+    asynchronous, first, num_envs = run.trainer.collection(), run.env.first_env_id, run.env.num_envs
+    numbers = range(1, 1 if asynchronous is None else asynchronous.env_groups)
+    cfgs: list[TaskCfg] = [replace(run.env, first_env_id=first + number * num_envs) for number in numbers]
+    return [build_task(run.env_id, cfg) for cfg in cfgs]
 
 
 def build_env_policy(run: RunConfig, env: TaskEnv, device: torch.device) -> Policy:
@@ -116,10 +102,6 @@ def build_learner(
 
     Args:
         is_resumed: the policy's parameters come from the run's own checkpoint, and not by ``policy.init_from``.
-
-    Raises:
-        ConfigError: the policy does not fit the environment; its chunks or sequences do not fit the rollouts; the
-            rollouts do not fit the memory; a user's policy lacks something; or ``policy.init_from`` cannot be loaded.
     """
     with torch_threads(1):  # so that the first parameters do not depend on the number of processors
         policy = build_env_policy(run, env, device)
@@ -133,14 +115,7 @@ def build_learner(
 
 
 def provide(algorithm: BaseAlgorithm, run: RunConfig, env: TaskEnv, folder: Path, is_resumed: bool = False) -> None:
-    """Provide an algorithm's ``needs`` before the training.
-
-    Args:
-        folder: run's folder, for recordings; see ``load_demonstrations``.
-
-    Raises:
-        ConfigError: there is none, or it does not fit.
-    """
+    """Provide an algorithm's ``needs`` before the training; recordings go into the run's folder."""
     given: dict[str, Callable[[], Any]] = {
         "mirror_map": lambda: mirror_map_of(env),
         "demonstrations": lambda: load_demonstrations(run, folder, env, algorithm, is_resumed),
@@ -169,17 +144,12 @@ def build_trainer(
         check_stop: see ``Trainer``.
         allowed_writes: folders outside the run's that a ``save_path`` may name.
         more_sets: result of ``build_env_sets``.
-
-    Raises:
-        ConfigError: the folder cannot be written, the algorithm's needs are not there, or the checkpoint does not
-            hold this training's state.
     """
     cfg, process_group = run.trainer, get_process_group()
     env.write_into(folder.path, allowed_writes)
     if eval_env is not None:
         eval_env.write_into(folder.path / "eval", allowed_writes)
     with ExitStack() as undo:
-        undo.enter_context(writing_into(folder))
         if resume is None and process_group.is_main:
             undo.callback(folder.remove)
         log = RunLog()
@@ -230,3 +200,52 @@ def build_trainer(
             begin_writing(run, folder, env, trainer, log, resume)
         undo.pop_all()
     return trainer
+
+
+def check_built_policy(run: RunConfig, env: TaskEnv, policy: Policy, device: torch.device) -> None:
+    """Check that a policy fits its environment and the rollouts' length, and that the memory suffices to train it.
+
+    Another library's image that no network reads is a warning.
+    """
+    algo_class, space = get_algo_class(run.algorithm_name), env.single_observation_space
+    if algo_class.learns_from != "demonstrations":
+        raise_problems(chunk_problems(run.trainer.buffer_size, policy.chunk_length))
+    check_policy(
+        policy,
+        env.flattened_observation_space,
+        env.single_action_space,
+        device,
+        observation_space=space,
+        evaluated=algo_class.reads_evaluated,
+    )
+    if scene_cfg(run.env) is None:  # ours have cameras for other purposes, too
+        for name, box in entry_spaces(space).items():
+            if len(box.shape) == IMAGE_DIMS and name not in policy.obs_keys:
+                logger.log_warning(
+                    f"no network reads the image '{name}': one of the type 'cnn' does, with it in its 'keys'"
+                )
+    trained = [values for values in policy.parameters() if values.requires_grad]
+    what = f"gradients and the saved copy of the policy's {sum(values.numel() for values in trained):,} parameters"
+    check_memory("policy", what, 2 * sum(values.nbytes for values in trained), device)
+
+
+def check_rollouts(run: RunConfig, env: TaskEnv, algorithm: BaseAlgorithm) -> None:
+    """Check that the rollouts for an algorithm fit the memory of its device, and its policy's sequences fit them."""
+    if algorithm.learns_from == "demonstrations":
+        return
+    policy, num_steps = algorithm.policy, run.trainer.buffer_size
+    num_decisions = num_steps // policy.chunk_length
+    rollout = allocate_for(
+        policy,
+        env.num_envs,
+        num_decisions,
+        space_size(env.flattened_observation_space),
+        space_size(env.single_action_space),
+        "meta",  # of which nothing is allocated
+        zero_entries(env.single_observation_space, policy.obs_keys, 0),
+        has_final=algorithm.reads_final_obs,
+    )
+    what = f"the {num_steps:,} steps of a rollout in {env.num_envs:,} environments"
+    check_memory("trainer.buffer_size", what, rollout.bytes(), algorithm.device)
+    if algorithm.learns_from == "rollouts":
+        check_sequences(policy, num_decisions, algorithm.batch_size)

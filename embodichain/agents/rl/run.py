@@ -93,7 +93,7 @@ def run_training(
                 at_end.callback(env.close)
                 if eval_env is not None:
                     at_end.callback(eval_env.close)
-                more_sets = build_env_sets(run) if cfg.asynchronous is not None else []
+                more_sets = build_env_sets(run)
                 for env_set in more_sets:
                     at_end.callback(env_set.close)
             policy, algorithm = build_learner(run, env, device, point is not None)
@@ -110,7 +110,8 @@ def run_training(
                 if cfg.profile and process_group.is_main:
                     profiler = Profiler(folder.path, cfg.profile == "trace")
                     profiler.start()
-                    at_end.callback(_save_profile, profiler)
+                    at_end.callback(lambda: print(profiler.report()))
+                    at_end.callback(profiler.stop)
                 logger.speak_as(process_group.rank, is_started=True)
                 with _rescuing(trainer, stop):
                     trainer.train(cfg.iterations * trainer.steps_per_iteration)
@@ -147,8 +148,3 @@ def _saved_text(trainer: Trainer) -> str:
     if path is None:
         return ""
     return f"checkpoint saved: {path}; 'embodichain resume {shlex.quote(str(path.parent.parent))}' continues from there"
-
-
-def _save_profile(profiler: Profiler) -> None:
-    profiler.stop()
-    print(profiler.report())

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import shutil
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -38,22 +37,8 @@ from embodichain.utils.files import is_run_folder, remove_unfinished, write_json
 from embodichain.utils.system import peak_memory
 
 _LEAST_WIDTH = 15  # characters of the first column of a printed summary
-_SILENT = 2.0  # s before a line names the step that the end of a training waits for
 _RESTART_PATIENCE = 100.0  # s; an NFS server keeps the locks of a machine that has stopped for 90 s
 _AT_THE_START = {"config.json", "metrics.jsonl", "run.lock", "launch.json", "logs", "checkpoints", "wandb"}
-# Entries of a summary that are printed.
-_PRINTED = {
-    "success_rate",
-    "success_interval_95",
-    "episodes",
-    "train_seconds",
-    "env_steps",
-    "peak_memory_mb",
-    "run_folder",
-    "checkpoint",
-    "video",
-    "learning_curve",
-}
 
 
 @dataclass(frozen=True)
@@ -64,30 +49,18 @@ class RunFolder:
 
     @classmethod
     def create(cls, exp_name: str) -> RunFolder:
-        """Create the folder in the working directory; if another run began in the same second, wait for the next.
-
-        Raises:
-            ConfigError: the folder cannot be written.
-        """
+        """Create the folder in the working directory; if another run began in the same second, wait for the next."""
+        Path("outputs").mkdir(exist_ok=True)
         while True:
             folder = cls(Path("outputs") / f"{exp_name}_{datetime.now():%Y%m%d_%H%M%S}")
             try:
-                folder.path.mkdir(parents=True)
+                folder.path.mkdir()
                 break
-            except OSError as error:
-                if not folder.path.exists():
-                    raise folder._error("made", error) from error
+            except FileExistsError:
                 time.sleep(0.1)
-        try:
-            for name in ("logs", "checkpoints"):
-                (folder.path / name).mkdir()
-        except OSError as error:
-            folder.remove()
-            raise folder._error("written", error) from error
+        for name in ("logs", "checkpoints"):
+            (folder.path / name).mkdir()
         return folder
-
-    def _error(self, what: str, error: OSError) -> ConfigError:
-        return ConfigError(f"output folder {self.path.absolute()}: cannot be {what}: {error.strerror}")
 
     def write_config(self, resolved: dict[str, Any]) -> None:
         """Write the resolved config."""
@@ -167,15 +140,6 @@ def begin_writing(
     env.start_recording(folder.path / "videos", "train" if step is None else f"train_from_step_{step}")
 
 
-@contextmanager
-def writing_into(folder: RunFolder) -> Iterator[None]:
-    """Turn an OSError into a ConfigError about the run's folder."""
-    try:
-        yield
-    except OSError as error:
-        raise ConfigError(f"run folder {folder.path.absolute()}: cannot be written: {error}") from error
-
-
 def take_run(
     resume: str | None, exp_name: str | None, process_group: ProcessGroup, placement: Placement | None, lock: RunLock
 ) -> SavedRun | None:
@@ -221,7 +185,7 @@ def finished_summary(point: SavedRun, iterations: int) -> dict[str, Any] | None:
     """Return the summary of a finished run, and write its missing files; None if it is not finished."""
     done, folder = point.content["iteration"], RunFolder(point.folder)
     summary = read_object(folder.summary)
-    if done < iterations or not summary.keys() >= _PRINTED:
+    if done < iterations or not summary:
         return None
     logger.log_info(
         f"all {done} iterations are finished; to continue, raise trainer.iterations: trainer.iterations={2 * done}"
@@ -234,23 +198,10 @@ def finished_summary(point: SavedRun, iterations: int) -> dict[str, Any] | None:
 def conclude(trainer: Trainer, folder: RunFolder, title: str, wall_seconds: float) -> dict[str, Any]:
     """Write learning curve, summary and report; one that cannot be written is a warning. Return the summary."""
     curve, *others = _last_files(folder, title)
-    with _announced_if_long():
-        _write_all([curve])
-        summary = _summarise(trainer, folder, wall_seconds)
-        _write_all([(folder.summary.name, lambda: write_json(folder.summary, summary, indent=2)), *others])
+    _write_all([curve])
+    summary = _summarise(trainer, folder, wall_seconds)
+    _write_all([(folder.summary.name, lambda: write_json(folder.summary, summary, indent=2)), *others])
     return summary
-
-
-@contextmanager
-def _announced_if_long() -> Iterator[None]:
-    """Log the work of the block once it has lasted a while: on a busy machine the plot alone takes many seconds."""
-    timer = threading.Timer(_SILENT, logger.log_info, ["writing the learning curve and the report"])
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def _last_files(folder: RunFolder, title: str) -> list[tuple[str, Callable[[], object]]]:
@@ -305,24 +256,21 @@ def print_summary(summary: dict[str, Any]) -> None:
 
 def _summary_rows(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield names and texts."""
-    rate, interval = summary["success_rate"], summary["success_interval_95"]
+    rate, interval, metrics = summary["success_rate"], summary["success_interval_95"], summary["metrics"]
     if rate is not None:
         low, high = interval
         yield "success rate", f"{rate:.1%} of {summary['episodes']} episodes (95 % interval {low:.1%} to {high:.1%})"
-        if summary.get("success_once") is not None:  # runs of older versions have none
-            yield "success once", f"{summary['success_once']:.1%}, at any step of an episode"
-    elif summary["episodes"] and "avg_reward" in summary:  # runs of older versions have none
+        yield "success once", f"{summary['success_once']:.1%}, at any step of an episode"
+    elif summary["episodes"]:
         yield "return", f"{format_finite(summary['avg_reward'])}, mean of {summary['episodes']} episodes"
-    metrics = summary.get("metrics", {})  # runs of older versions have none
     for name, value in metrics.items():
         if (end := metrics.get(f"{name}{AT_END}")) is not None:
             yield name, f"{format_finite(end)} at the end of an episode, {format_finite(value)} on average"
         elif not name.endswith(AT_END):
             yield name, format_finite(value)
     yield "training time", f"{summary['train_seconds']:.1f} s for {summary['env_steps']:,} environment steps"
-    if "wall_seconds" in summary:  # runs of older versions have none
-        yield "wall time", f"{summary['wall_seconds']:.1f} s since the start or the resume, evaluations included"
-    if summary.get("eval_seconds"):  # runs of older versions have none
+    yield "wall time", f"{summary['wall_seconds']:.1f} s since the start or the resume, evaluations included"
+    if summary["eval_seconds"]:
         rendering = f", of which {summary['render_seconds']:.1f} s for videos" if summary["render_seconds"] else ""
         yield "evaluations", f"{summary['eval_seconds']:.1f} s{rendering}"
     yield "peak memory", format_megabytes(summary["peak_memory_mb"])

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from embodichain.agents.rl import build_checks
+from embodichain.agents.rl import build
 from embodichain.agents.rl.build import build_envs, build_learner, build_trainer, for_rank, provide
 from embodichain.agents.rl.distributed.placement import Placement
-from embodichain.agents.rl.run_config import load_run_config
+from embodichain.agents.rl.run_config import RunConfig, load_run_config
 from embodichain.agents.rl.run_folder import RunFolder
 from embodichain.agents.rl.task_env import with_scene
 from embodichain.lab.gym.envs import EmbodiedEnv
@@ -34,6 +34,13 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+def build_tiny(**changes: Any) -> tuple[RunConfig, Any, Any, Any]:
+    """Return the config of a training without evaluation, its environment, policy and algorithm."""
+    run = load_run_config(write_config(Path(), tiny_config(trainer__enable_eval=False, **changes)))
+    env, _ = build_envs(run)
+    return run, env, *build_learner(run, env, torch.device("cpu"))
+
+
 def test_without_evaluation_there_is_no_second_environment() -> None:
     run = load_run_config(write_config(Path(), tiny_config(trainer__enable_eval=False)))
     assert run.eval_env is None
@@ -43,10 +50,8 @@ def test_without_evaluation_there_is_no_second_environment() -> None:
 
 
 def test_action_size_that_is_not_the_environments_is_an_error() -> None:
-    run = load_run_config(write_config(Path(), tiny_config(policy__action_dim=3, trainer__enable_eval=False)))
-    env, _ = build_envs(run)
     with pytest.raises(ConfigError, match=r"policy\.action_dim is 3, the environment's action size is 1"):
-        build_learner(run, env, torch.device("cpu"))
+        build_tiny(policy__action_dim=3)
 
 
 # Rollouts have 2 environments of 4 steps, minibatches 8 transitions.
@@ -57,75 +62,56 @@ def test_action_size_that_is_not_the_environments_is_an_error() -> None:
         ({"algorithm__cfg__batch_size": 3}, r"algorithm\.cfg\.batch_size: 3 transitions are less than one sequence"),
     ],
 )
-def test_sequences_that_do_not_fit_the_rollouts_are_refused_before_the_run_begins(
-    changes: dict[str, Any], error: str
-) -> None:
-    config = tiny_config(policy=RECURRENT, trainer__enable_eval=False, **changes)
-    run = load_run_config(write_config(Path(), config))
-    env, _ = build_envs(run)
+def test_sequences_that_do_not_fit_the_rollouts_are_refused(changes: dict[str, Any], error: str) -> None:
     with pytest.raises(ConfigError, match=error):
-        build_learner(run, env, torch.device("cpu"))
+        build_tiny(policy=RECURRENT, **changes)
 
 
-def test_sequences_of_an_off_policy_algorithm_need_not_fit_the_rollouts() -> None:
-    config = tiny_config(
-        policy=RECURRENT | {"sequence_length": 3}, algorithm={"name": "off_policy_fake"}, trainer__enable_eval=False
-    )
-    run = load_run_config(write_config(Path(), config))
-    env, _ = build_envs(run)
-    policy, algorithm = build_learner(run, env, torch.device("cpu"))
+def test_off_policy_sequences_need_not_fit_the_rollouts() -> None:
+    *_, policy, algorithm = build_tiny(policy=RECURRENT | {"sequence_length": 3}, algorithm={"name": "off_policy_fake"})
     assert (policy.sequence_length, algorithm.learns_from) == (3, "replay")
 
 
-def test_memory_of_rollouts_with_final_observations_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_of_final_observations_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """2 environments x (4 + 1) slots x (6 of the observation + 4 of the hidden state) float32: 400 bytes more."""
     wanted: list[int] = []
 
     def check(place: str, what: str, size: int, device: torch.device) -> None:
         wanted.extend([size] if place == "trainer.buffer_size" else [])
 
-    monkeypatch.setattr(build_checks, "check_memory", check)
+    monkeypatch.setattr(build, "check_memory", check)
     for name in ("ppo", "off_policy_fake"):
-        config = tiny_config(policy=RECURRENT, algorithm={"name": name}, trainer__enable_eval=False)
-        run = load_run_config(write_config(Path(), config))
-        env, _ = build_envs(run)
-        build_learner(run, env, torch.device("cpu"))
+        build_tiny(policy=RECURRENT, algorithm={"name": name})
     assert wanted[1] - wanted[0] == 400
 
 
 def test_gradients_and_copy_of_a_policy_must_fit_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = load_run_config(write_config(Path(), tiny_config(trainer__enable_eval=False)))
-    env, _ = build_envs(run)
-    policy, _ = build_learner(run, env, torch.device("cpu"))
+    run, env, policy, _ = build_tiny()
     count = sum(values.numel() for values in policy.parameters())
     monkeypatch.setattr(device, "available_memory", lambda device: 8 * count)  # float32, twice
-    build_checks.check_built_policy(run, env, policy, torch.device("cpu"))
+    build.check_built_policy(run, env, policy, torch.device("cpu"))
     monkeypatch.setattr(device, "available_memory", lambda device: 8 * count - 1)
     with pytest.raises(
         ConfigError, match=f"^policy: gradients and the saved copy of the policy's {count:,} parameters"
     ):
-        build_checks.check_built_policy(run, env, policy, torch.device("cpu"))
+        build.check_built_policy(run, env, policy, torch.device("cpu"))
 
 
 def test_gru_must_fit_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "available_memory", lambda device: 10**12)
-    run = load_run_config(write_config(Path(), tiny_config(policy=RECURRENT | {"hidden_size": 10**9})))
-    env, _ = build_envs(run)
     # 3 S (6 + S + 2) parameters of 4 bytes
     with pytest.raises(
         ConfigError, match=r"^policy\.hidden_size: the 3,000,000,024,000,000,000 parameters of a GRU take"
     ):
-        build_learner(run, env, torch.device("cpu"))
+        build_tiny(policy=RECURRENT | {"hidden_size": 10**9})
 
 
 @pytest.mark.parametrize("role", ["actor", "critic"])
-def test_network_behind_a_gru_that_does_not_fit_the_memory_is_named(monkeypatch: pytest.MonkeyPatch, role: str) -> None:
+def test_network_that_does_not_fit_the_memory_is_named(monkeypatch: pytest.MonkeyPatch, role: str) -> None:
     monkeypatch.setattr(device, "available_memory", lambda device: 10**9)
     network = {"type": "mlp", "network_cfg": {"hidden_sizes": [10**6, 10**6]}}
-    run = load_run_config(write_config(Path(), tiny_config(policy=RECURRENT | {role: network})))
-    env, _ = build_envs(run)
     with pytest.raises(ConfigError, match=rf"^policy\.{role}\.network_cfg\.hidden_sizes: the [\d,]+ parameters"):
-        build_learner(run, env, torch.device("cpu"))
+        build_tiny(policy=RECURRENT | {role: network})
 
 
 SYMMETRY = {
@@ -151,12 +137,12 @@ def test_learner_with_symmetry_gets_the_environments_mirror_map() -> None:
     assert algorithm.symmetry.mirror_map.obs.size == 6
 
 
-def test_symmetry_in_an_environment_that_declares_none_is_refused_before_the_run_begins() -> None:
+def test_symmetry_in_an_environment_without_one_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"^algorithm\.cfg\.symmetry: no mirror map: the config of CartPoleEnv has"):
         symmetric_learner({})
 
 
-def test_symmetry_of_a_recurrent_policy_is_refused_before_the_run_begins() -> None:
+def test_symmetry_of_a_recurrent_policy_is_refused() -> None:
     network = {"type": "mlp", "network_cfg": {"hidden_sizes": [4]}}
     policy = {"name": "actor_critic_recurrent", "hidden_size": 4, "actor": network, "critic": network}
     with pytest.raises(ConfigError, match=r"^algorithm\.cfg\.symmetry: samples of ActorCriticRecurrent have no mirror"):
@@ -178,7 +164,7 @@ def test_folder_of_a_run_has_the_resolved_config() -> None:
     assert sorted(os.listdir(folder.path)) == ["checkpoints", "config.json", "logs", "metrics.jsonl"]
 
 
-def test_start_that_fails_takes_its_folder_away_and_closes_the_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_start_removes_its_folder_and_closes_the_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = tiny_parts()
 
     def fail(self: EmbodiedEnv, **kwargs: Any) -> Any:
@@ -191,7 +177,7 @@ def test_start_that_fails_takes_its_folder_away_and_closes_the_logs(monkeypatch:
 
 
 @pytest.mark.parametrize(("place", "expected"), [("cuda:0", "cuda:1"), ("cpu", "cpu"), ("warp:cpu", "warp:cpu")])
-def test_process_has_its_physics_and_its_pictures_on_its_own_gpu(place: str, expected: str) -> None:
+def test_process_has_physics_and_images_on_its_own_gpu(place: str, expected: str) -> None:
     run = load_run_config(write_config(Path(), tiny_config()))
     sim_cfg = replace(with_scene(run.env, "test").sim_cfg, sim_device=place, render_device=place)
     run = dataclasses.replace(run, env=replace(run.env, sim_cfg=sim_cfg))
