@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from gymnasium import spaces
@@ -29,22 +28,16 @@ MAX_DIVERGENCE_RATE = 1e-3
 
 _FEW = 8
 _REAL_AT_THE_END = {field.name for field in ROLLOUT_FIELDS if field.is_real_at_the_end}
-_ORDER = {field.name: i for i, field in enumerate(ROLLOUT_FIELDS)}
 
 
 class NonFiniteError(CommandFailedError):
     """A training cannot continue, because its numbers are not finite."""
 
 
-@dataclass(frozen=True)
-class Origin:
-    """The first non-finite number of a rollout, by time.
+class Origin(NamedTuple):
+    """The first non-finite number of a rollout, by time: field, index of the step, and column of the field.
 
-    Attributes:
-        field: name of the rollout's field, such as ``reward``.
-        step: index of the step, from 0.
-        column: index among the field's columns.
-        envs: all environments where this field is not finite at some step.
+    ``envs`` are all environments where this field is not finite at some step.
     """
 
     field: str
@@ -59,7 +52,7 @@ def find_origin(rollout: TensorDict) -> Origin | None:
     Of several fields at the same step it is the field computed first: an observation before the action that
     follows from it, the action before the reward.
     """
-    found: list[tuple[int, int, Origin]] = []
+    found: list[Origin] = []
     for key, values in rollout.items(include_nested=True, leaves_only=True):
         if not isinstance(values, Tensor) or not values.is_floating_point():
             continue
@@ -72,14 +65,9 @@ def find_origin(rollout: TensorDict) -> Origin | None:
         step = int(bad.any(dim=2).any(dim=0).nonzero()[0])
         column = int(bad[:, step].any(dim=0).nonzero()[0])
         envs = bad.any(dim=2).any(dim=1).nonzero().squeeze(1).tolist()
-        found.append((step, _ORDER.get(field, len(_ORDER)), Origin(name, step, column, envs)))
-    return min(found, key=lambda item: item[:2])[2] if found else None
-
-
-def parameters_are_finite(module: nn.Module) -> bool:
-    """Return whether all parameters are finite; one host sync."""
-    flags = [parameter.detach().isfinite().all() for parameter in module.parameters()]
-    return not flags or bool(torch.stack(flags).all())
+        found.append(Origin(name, step, column, envs))
+    order = {field.name: i for i, field in enumerate(ROLLOUT_FIELDS)}
+    return min(found, key=lambda each: (each.step, order.get(each.field.partition("/")[0], len(order))), default=None)
 
 
 def non_finite_entries(module: nn.Module) -> list[str]:
@@ -110,12 +98,7 @@ class NanGuard:
         self._had_outliers = False
 
     def end_iteration(self, rollout: TensorDict | None, metrics: Mapping[str, float], step: int) -> dict[str, float]:
-        """Check an iteration.
-
-        Args:
-            rollout: [N, T+1]; None: nothing was collected.
-            metrics: the iteration's, which name the reward term that is not finite.
-            step: environment steps so far.
+        """Check an iteration after ``step`` environment steps, with its rollout [N, T+1], if any, and its metrics.
 
         Returns:
             ``train/skipped_steps`` and ``charts/diverged_episodes`` of the iteration, the latter of all ranks.
@@ -127,10 +110,16 @@ class NanGuard:
         num_diverged = 0 if rollout is None else self._check_physics(rollout, step)
         counts = self._algorithm.take_step_counts()
         asked, skipped = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0)
-        if not parameters_are_finite(self._policy):
+        # One host sync.
+        if not torch.stack([parameter.detach().isfinite().all() for parameter in self._policy.parameters()]).all():
+            rate = f" of {metrics['train/learning_rate']:g}" if "train/learning_rate" in metrics else ""
             raise NonFiniteError(
                 f"step {step}: the update made the policy's parameters NaN or infinite: "
-                f"{_reason(asked > skipped, metrics)}"
+                + (
+                    f"gradients were finite and the steps too large: the learning rate{rate} is too high"
+                    if asked > skipped
+                    else "its algorithm descends a gradient that is not finite, which gradient_step would have skipped"
+                )
             )
         self._check_steps(rollout, metrics, step, asked, skipped)
         is_stuck = any(calls == misses for calls, misses in counts)
@@ -193,15 +182,6 @@ class NanGuard:
         """Return a column of the flat observation with the name of its entry."""
         entry = "" if self._space is None else entry_of_column(self._space, column)
         return f"obs[{column}]{f' ({entry})' if entry else ''}"
-
-
-def _reason(has_stepped: bool, metrics: Mapping[str, float]) -> str:
-    """Return the reason of non-finite parameters; ``gradient_step`` makes a step only with finite gradients."""
-    if not has_stepped:
-        return "its algorithm descends a gradient that is not finite, which gradient_step would have skipped"
-    rate = metrics.get("train/learning_rate")
-    of = "" if rate is None else f" of {rate:g}"
-    return f"gradients were finite and the steps too large: the learning rate{of} is too high"
 
 
 def _describe_origin(rollout: TensorDict | None, metrics: Mapping[str, float]) -> str:

@@ -17,8 +17,6 @@ from embodichain.utils.utility import as_json, check_plain, load_config_file
 
 TrainSource = str | Path | Mapping[str, Any] | TrainCfg
 """A training config: the path of its file or folder, or a shipped one's name; such a file's content; or typed."""
-
-
 OWN_CONFIG = "no shipped config: name it in the trainer.gym_config of your own"
 """Advice for a task that no shipped config trains."""
 
