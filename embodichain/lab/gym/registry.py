@@ -44,9 +44,6 @@ def register_env(
         max_episode_steps: time limit where the config gives none.
         default_cfg: makes the config for ``gym.make(env_id)``, where none is given; a ``ConfigFile`` also completes an
             environment's config inside a training config.
-
-    Raises:
-        ValueError: the name is taken and ``override`` is false.
     """
 
     def register(cls: T) -> T:

@@ -147,9 +147,6 @@ class BaseEnv(TaskHooks):
             have reset themselves: ``obs`` is then of the new episode, and ``info["final_obs"]`` (of all environments)
             has the last observation of the old. ``info["diverged"]`` [N] bool, if there, says
             where the physics became invalid.
-
-        Raises:
-            RuntimeError: ``reset`` was never called.
         """
         action = self.take_action(action)
         obs, reward, terminated, truncated, info = self.advance(action)
@@ -282,11 +279,7 @@ class BaseEnv(TaskHooks):
         self.sim.close()
 
     def number_envs(self, first_env_id: int, group_size: int) -> None:
-        """Change ``first_env_id`` and ``group_size``; call :meth:`reset` before the next step.
-
-        Raises:
-            ConfigError: the environments cannot be divided into groups of that size.
-        """
+        """Change ``first_env_id`` and ``group_size``; call :meth:`reset` before the next step."""
         self.cfg = replace(self.cfg, first_env_id=first_env_id, group_size=group_size)
         check_groups(self.cfg)
         self.random = CounterRandom(self.cfg.seed, self.num_envs, self.device, first_env_id, group_size)

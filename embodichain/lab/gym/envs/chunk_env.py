@@ -45,10 +45,6 @@ class ChunkEnv:
             with ``info["executed"]`` [N, H] bool, the control steps that were made. At the others, ``reward``,
             ``info["rewards"]`` and ``info["metrics"]`` ([N, H] by name) are 0; ``success``, ``fail`` and
             ``elapsed_steps`` [N] are of the last executed one. A chunk of one is bit-identical to a step.
-
-        Raises:
-            RuntimeError: ``reset`` was never called.
-            ValueError: the actions are not of three dimensions.
         """
         env = self.env
         action = env.take_action(action)

@@ -315,12 +315,7 @@ class EmbodiedEnv(BaseEnv):
         return [""] * self.num_envs
 
     def write_into(self, folder: Path, allowed: Sequence[str | Path] = ()) -> None:
-        """Set the folder of the terms' files.
-
-        Args:
-            folder: the folder; a ``save_path`` in the config is inside it.
-            allowed: other folders that a ``save_path`` may name.
-        """
+        """Set the folder of the terms' files; a ``save_path`` is inside it, or in one of the ``allowed`` folders."""
         self.output = OutputFolder(folder, allowed)
 
     def config_data(self) -> dict[str, Any]:
@@ -332,11 +327,9 @@ class EmbodiedEnv(BaseEnv):
         return terms_data(terms)
 
     def add_events(self, cfgs: Mapping[str, EventCfg]) -> None:
-        """Add events to the config's; call :meth:`reset` before the next step.
+        """Add events, by new names, to the config's; call :meth:`reset` before the next step.
 
-        Args:
-            cfgs: events by new names; ``func`` is the function or class itself, or the name of a shipped
-                one. ``startup`` events happen at once.
+        ``func`` is the function or class itself, or the name of a shipped one. ``startup`` events happen at once.
         """
         self.event_manager.add(cfgs)
         self._has_begun = False

@@ -102,13 +102,7 @@ class EmbodiedEnvCfg(EnvCfg):
     """Become attributes of the environment, for the task's own parameters; checked against its class's annotations."""
 
     def for_run(self, seed: int, num_envs: int, **simulation: Any) -> EmbodiedEnvCfg:
-        """Return the config of a run's environments.
-
-        Args:
-            seed: seed of the random streams.
-            num_envs: N.
-            simulation: fields of ``sim_cfg``.
-        """
+        """Return the config of a run's environments; ``simulation`` has fields of ``sim_cfg``."""
         return replace(self, seed=seed, num_envs=num_envs, sim_cfg=replace(self.sim_cfg, **simulation))
 
     def for_training(self, events: dict[str, EventCfg], group_size: int) -> EmbodiedEnvCfg:
@@ -123,13 +117,9 @@ class EmbodiedEnvCfg(EnvCfg):
         return replace(self, events=self.events | events, num_envs=num_envs, curriculum={})
 
     def for_process(self, num_envs: int, first_env_id: int, num_threads: int, device: torch.device) -> EmbodiedEnvCfg:
-        """Return the config of one of several processes.
+        """Return the config of one of several processes, with its own number of environments and first global id.
 
-        Args:
-            num_envs: this process's environments.
-            first_env_id: global id of its first environment.
-            num_threads: physics threads, unless the config has it.
-            device: replaces any GPU in the config.
+        ``num_threads`` counts unless the config has it; ``device`` replaces any GPU in the config.
         """
         devices = {name: str(getattr(self.sim_cfg, name)) for name in ("sim_device", "render_device")}
         on_gpu = {name: str(device) for name, place in devices.items() if place.startswith("cuda")}

@@ -36,11 +36,6 @@ class SceneEnv(EmbodiedEnv):
     config_defaults: ClassVar[Mapping[str, Any]] = {"env": {"actions": {"control": {"func": "ActuatorTerm"}}}}
     base_entries: ClassVar[tuple[str, ...]] = ("qpos", "qvel")
     added_uids = ()
-    derived_fields: ClassVar[tuple[str, ...]] = ()
-    """Fields of MuJoCo's data that the task reads in :attr:`derived`: ``xpos``, ``cvel``, ..."""
-    derived: dict[str, Tensor]
-    """``derived_fields`` as MuJoCo's ``mj_step`` leaves them, one substep older than ``qpos``; [N, ...] float64 each.
-    For the present state, which takes another pass of the engine, there is ``self.sim.backend.read(name)``."""
     reset_noise_scale: NonNegativeFloat = 0.0
     """Half the width of the uniform noise on the first positions and velocities."""
 
@@ -80,19 +75,14 @@ class SceneEnv(EmbodiedEnv):
         By default they are the file's keyframe 0, or its reference pose, with noise. Random numbers come
         from ``self.random``.
         """
-        qpos, qvel = self.file_state(env_ids)
-        if self.reset_noise_scale == 0.0:
-            return qpos, qvel
-        return qpos + self.uniform_noise(env_ids, qpos), qvel + self.uniform_noise(env_ids, qvel)
-
-    def file_state(self, env_ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the file's initial positions [n, nq] and velocities [n, nv], float64; not to be written into."""
-        return self._first_qpos.expand(len(env_ids), -1), self._first_qvel.expand(len(env_ids), -1)
-
-    def uniform_noise(self, env_ids: Tensor, like: Tensor) -> Tensor:
-        """Return noise of half the width ``reset_noise_scale`` in the shape of a tensor [n, ...], float64."""
+        qpos, qvel = self._first_qpos.expand(len(env_ids), -1), self._first_qvel.expand(len(env_ids), -1)
         scale = self.reset_noise_scale
-        return self.random.uniform(env_ids, -scale, scale, like.shape[1]).double()
+        if scale == 0.0:
+            return qpos, qvel
+        return (
+            qpos + self.random.uniform(env_ids, -scale, scale, qpos.shape[1]).double(),
+            qvel + self.random.uniform(env_ids, -scale, scale, qvel.shape[1]).double(),
+        )
 
     @override
     def _setup_robot(self) -> None:
@@ -106,17 +96,10 @@ class SceneEnv(EmbodiedEnv):
         self._first_qpos = torch.tensor(model.key_qpos[:1], dtype=torch.float64, device=self.device)
         self._first_qvel = torch.tensor(model.key_qvel[:1], dtype=torch.float64, device=self.device)
         self.active_part, self.active_joint_ids = None, []
-        self.derived = {name: self.sim.backend.read_last_exact(name) for name in self.derived_fields}
 
     @override
     def _base_obs(self) -> dict[str, Tensor]:
         return {"qpos": self.qpos.float(), "qvel": self.qvel.float()} | self._images()
-
-    @override
-    def _update_sim_state(self) -> None:
-        # Before the events: a camera that follows a body lets the engine compute all of this anew.
-        self.derived = {name: self.sim.backend.read_last_exact(name) for name in self.derived_fields}
-        super()._update_sim_state()
 
     @override
     def _initialize_episode(self, env_ids: Tensor) -> None:
@@ -125,8 +108,4 @@ class SceneEnv(EmbodiedEnv):
             qpos, qvel = self.initial_state(env_ids)
         backend.write("qpos", slice(None), qpos, env_ids)
         backend.write("qvel", slice(None), qvel, env_ids)
-        if self.derived_fields:
-            backend.refresh(env_ids)
-            new = {name: backend.read_last_exact(name)[env_ids] for name in self.derived_fields}
-            self.derived = {name: self.derived[name].index_copy(0, env_ids, rows) for name, rows in new.items()}
         super()._initialize_episode(env_ids)

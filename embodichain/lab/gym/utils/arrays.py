@@ -25,11 +25,7 @@ def to_arrays(obs: TensorCollection) -> dict[str, Any]:
 
 
 def to_action(action: Any, env: BaseEnv) -> Tensor:
-    """Return actions [N, A] of any kind of array as the environment takes them.
-
-    Raises:
-        ValueError: they have another shape.
-    """
+    """Return actions [N, A] of any kind of array as the environment takes them."""
     tensor = torch.as_tensor(action, dtype=torch.float32, device=env.device)
     if tensor.shape != env.action_space.shape:
         raise ValueError(f"actions must have the shape {env.action_space.shape}, got {tuple(tensor.shape)}")

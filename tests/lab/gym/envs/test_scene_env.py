@@ -34,14 +34,10 @@ def own_task(tmp_path: Path) -> Iterator[str]:
     @register_env("OwnSceneRL", 3, override=True, default_cfg=lambda: config_to_cfg({"id": "OwnSceneRL"}))
     class OwnScene(SceneEnv):
         config_defaults = {**SceneEnv.config_defaults, "scene": rail_file(tmp_path)}
-        derived_fields = ("xpos",)
         reset_noise_scale = 0.1
 
         def get_reward(self, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
             return self.qvel[:, 0].float()
-
-        def _base_obs(self) -> dict[str, Tensor]:
-            return super()._base_obs() | {"cart": self.derived["xpos"][:, 1].float()}
 
     yield "OwnSceneRL"
     del registration._REGISTRY["OwnSceneRL"]
@@ -128,30 +124,8 @@ def test_a_partial_reset_changes_its_own_rows_alone(own_task: str) -> None:
 
     obs, _ = env.reset(options={"reset_ids": [1]})
 
-    changed = {name: (obs[name] != before[name]).any(dim=1).tolist() for name in ("qpos", "qvel", "cart")}
+    changed = {name: (obs[name] != before[name]).any(dim=1).tolist() for name in ("qpos", "qvel")}
     assert set(map(tuple, changed.values())) == {(False, True, False)}
-
-
-def test_derived_fields_are_one_substep_old_after_a_step_and_current_after_a_reset(own_task: str) -> None:
-    env = make(own_task, num_envs=1)
-    obs, _ = env.reset()
-    assert obs["cart"][0, 0].item() == pytest.approx(env.qpos[0, 0].item())
-
-    obs, *_ = env.step(torch.ones(1, 1))
-
-    # Euler: the last substep moved the cart by 0.005 times its present velocity.
-    assert obs["cart"][0, 0].item() == pytest.approx((env.qpos[0, 0] - 0.005 * env.qvel[0, 0]).item(), abs=1e-7)
-
-
-def test_a_camera_that_follows_a_body_changes_nothing_that_is_observed(own_task: str) -> None:
-    env, watched = make(own_task, num_envs=2), make(own_task, num_envs=2)
-    env.reset(seed=3)
-    watched.reset(seed=3)
-
-    for _ in range(2):
-        watched.sim.get_body("cart").get_local_pose()  # lets the engine compute derived fields anew
-        obs, other = env.step(torch.ones(2, 1))[0], watched.step(torch.ones(2, 1))[0]
-        assert torch.equal(obs["cart"], other["cart"])
 
 
 def test_an_environment_continues_bit_for_bit_where_a_checkpoint_left_it(own_task: str) -> None:

@@ -233,28 +233,21 @@ class EefPoseTerm(ActionTerm):
 
     @override
     def command_map(self) -> CommandMap:
-        factor = self._scale[: self._pose_dim]
         names = ["x", "y", "z", *(_EULER if self._pose_dim == 6 else _QUATERNION)]
         turn = "Euler angles about the fixed axes, rad" if self._pose_dim == 6 else "quaternion"
         what = "change of the tool's pose" if self._relative else "pose of the tool"
-        endless = torch.full_like(factor, float("inf"))
-        return CommandMap(f"{what}: m; {turn}", names, torch.zeros_like(factor), factor, -endless, endless)
+        return self.joint_command(f"{what}: m; {turn}", self._scale[: self._pose_dim], names=names)
 
     @override
     def process_action(self, action: Tensor) -> dict[str, Tensor]:
-        """Return ``qpos`` [N, J], ``ik_success`` [N] bool and the wanted ``eef_pose`` [N, 4, 4] of an action [N, 6|7].
-
-        Raises:
-            ValueError: the action has another size.
-        """
-        if action.shape[-1] not in (6, 7):
-            raise ValueError(
-                f"an end-effector pose has 6 numbers (Euler angles) or 7 (quaternion), got {action.shape[-1]}"
-            )
+        """Return ``qpos`` [N, J], ``ik_success`` [N] bool and the wanted ``eef_pose`` [N, 4, 4]."""
+        size = action.shape[-1]
+        if size not in (6, 7):
+            raise ValueError(f"an end-effector pose has 6 numbers (Euler angles) or 7 (quaternion), got {size}")
         robot = self.env.robot
         assert self.part is not None
-        scaled = action * self._scale[: action.shape[-1]]
-        turn = matrix_from_euler if action.shape[-1] == 6 else _matrix_from_any_quat
+        scaled = action * self._scale[:size]
+        turn = matrix_from_euler if size == 6 else _matrix_from_any_quat
         rotation = turn(pad_batch(scaled[:, 3:]))[: len(action)]
         pose = torch.zeros(len(action), 4, 4, device=action.device)
         pose[:, 3, 3] = 1.0
@@ -399,11 +392,7 @@ class _EefShiftTerm(ActionTerm):
 
     @override
     def command_map(self) -> CommandMap:
-        factor = torch.full((self.action_dim,), self.scale)
-        endless = torch.full_like(factor, float("inf"))
-        return CommandMap(
-            "change of the tool's target: m", list(self.axes), torch.zeros_like(factor), factor, -endless, endless
-        )
+        return self.joint_command("change of the tool's target: m", self.scale, names=list(self.axes))
 
     @override
     def process_action(self, action: Tensor) -> dict[str, Tensor]:
@@ -507,7 +496,7 @@ class ActuatorTerm(ActionTerm):
     def command_map(self) -> CommandMap:
         model, (low, high) = self.env.sim.model, self.action_limits
         names = [model.actuator(i).name or f"actuator {i}" for i in range(model.nu)]
-        return CommandMap("control of the actuator", names, torch.zeros_like(low), torch.ones_like(low), low, high)
+        return self.joint_command("control of the actuator", 1.0, 0.0, low, high, names)
 
     @override
     def process_action(self, action: Tensor) -> dict[str, Tensor]:

@@ -69,12 +69,9 @@ class Functor:
 
     @classmethod
     def check_params(cls, params: Mapping[str, Any]) -> list[str]:
-        """Return the problems of parameters taken together, each beginning with a parameter's name.
+        """Return the problems of all parameters together, defaults included, each beginning with a parameter's name.
 
         Each by itself is checked against the annotations of ``__call__`` already. This runs when the config is read.
-
-        Args:
-            params: all parameters by name, defaults included.
         """
         return []
 
@@ -86,10 +83,9 @@ class Functor:
         """Reset the state of environments [n], which ended an episode."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the functor's state for a checkpoint: by default all attributes that are plain data.
+        """Return the state for a checkpoint: by default the attributes that are plain data (see ``utils.state``).
 
-        Plain data are tensors, arrays, numbers, texts and containers of them (see ``embodichain.utils.state``). For
-        other state override this and :meth:`load_state_dict`.
+        For other state override this and :meth:`load_state_dict`.
         """
         return attributes(self)
 
@@ -189,9 +185,10 @@ class ActionTerm(Functor):
         offset: Tensor | float = 0.0,
         low: Tensor | float = float("-inf"),
         high: Tensor | float = float("inf"),
+        names: list[str] | None = None,
     ) -> CommandMap:
-        """Return a command map with a command for each of the term's joints, [J] or one number for all."""
-        names = [self.env.robot.joint_names[joint] for joint in self.joint_ids]
+        """Return a map to commands with these names, [C] or one number for all; None: one for each of the joints."""
+        names = [self.env.robot.joint_names[joint] for joint in self.joint_ids] if names is None else names
         ones = torch.ones(len(names), device=self.env.device)
         return CommandMap(meaning, names, *(ones * value for value in (offset, factor, low, high)))
 

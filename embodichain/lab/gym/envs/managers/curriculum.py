@@ -74,9 +74,6 @@ def terrain_levels(env: TermEnv, env_ids: Tensor, command: CommandName = BASE_VE
 
     Args:
         command: command's name in ``env.commands``; its first two numbers are the velocity along x and y, m/s.
-
-    Raises:
-        ConfigError: the scene has no terrain, its episodes have no time limit, or environments are in groups.
     """
     if env.cfg.group_size > 1:
         raise ConfigError(
@@ -117,11 +114,7 @@ class CurriculumManager(Manager):
             self._call(term, env.all_env_ids[:0])
 
     def end_episodes(self, env_ids: Tensor) -> None:
-        """Call the terms for environments [n], which ended an episode.
-
-        Raises:
-            ConfigError: a term returns another type or shape.
-        """
+        """Call the terms for environments [n], which ended an episode."""
         for term in self._terms:
             self._call(term, env_ids)
 

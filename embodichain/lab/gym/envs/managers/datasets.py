@@ -30,13 +30,7 @@ class DatasetManager(Manager):
         return bool(self._terms)
 
     def record(self, action: Tensor, reward: Tensor, done: Tensor, info: dict[str, Any]) -> None:
-        """Record one step.
-
-        Args:
-            reward: [N].
-            done: [N] bool, episodes that the step ends.
-            info: info of the environment's step.
-        """
+        """Record one step: its reward [N], the episodes that it ends [N] bool, and its info."""
         for term in self._terms:
             term(self._env, action, reward, done, info)
 

@@ -19,17 +19,13 @@ from embodichain.utils.module_utils import find_admitted
 
 
 class _Intervals(Functor):
-    """When the next call of an event with a range of intervals is due.
-
-    Attributes:
-        due: [N] int64, in steps of the present episode.
-    """
+    """When the next call of an event with a range of intervals is due."""
 
     cfg: EventCfg
 
     def __init__(self, cfg: EventCfg, env: TermEnv) -> None:
         super().__init__(cfg, env)
-        self.due = torch.zeros_like(env.elapsed_steps)
+        self.due = torch.zeros_like(env.elapsed_steps)  # [N] int64, in steps of the present episode
 
     @override
     def reset(self, env_ids: Tensor) -> None:
@@ -58,14 +54,7 @@ class EventManager(Manager):
         self._take(build_terms(cfgs, env, "env.events"))
 
     def add(self, cfgs: Mapping[str, EventCfg]) -> None:
-        """Add events to a scene that is compiled already; ``startup`` events happen at once.
-
-        Args:
-            cfgs: events by new names.
-
-        Raises:
-            ConfigError: all errors, a line each; nothing is added then.
-        """
+        """Add events, by new names, to a scene that is compiled already; ``startup`` events happen at once."""
         problems: list[str] = []
         found: dict[str, EventCfg] = {}
         for name, cfg in cfgs.items():

@@ -22,19 +22,15 @@ Func = TypeVar("Func", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Measurement:
-    """A measurement that a robot's software gives to an exported policy.
-
-    Attributes:
-        name: name at the runner.
-        meaning: meaning and unit.
-        read: function that returns its present value in the environments, [N, D].
-        components: the names of the D numbers; empty: a vector's.
-    """
+    """A measurement that a robot's software gives to an exported policy."""
 
     name: str
     meaning: str
+    """Meaning and unit."""
     read: Callable[[], Tensor]
+    """Function that returns its present value in the environments, [N, D]."""
     components: list[str] = field(default_factory=list)
+    """Names of the D numbers; empty: a vector's."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +53,7 @@ class Recipe:
 
 
 def deployed_as(recipe: Callable[..., Recipe]) -> Callable[[Func], Func]:
-    """Describe an observation term, a function or a Functor class, for export.
-
-    Args:
-        recipe: ``recipe(env, **params)``, called with all of the term's parameters, defaults included.
-    """
+    """Describe an observation term for export by ``recipe(env, **params)``, called with all parameters of the term."""
 
     def decorate(term: Func) -> Func:
         # Static, so that instances of a class do not pass themselves.
@@ -72,12 +64,7 @@ def deployed_as(recipe: Callable[..., Recipe]) -> Callable[[Func], Func]:
 
 
 def measured(meaning: str, components: Callable[[TermEnv], list[str]] = lambda env: []) -> Callable[[Func], Func]:
-    """Describe an observation term that a robot can measure, by the name of the function.
-
-    Args:
-        meaning: meaning of the value, with its unit.
-        components: function that returns the names of its D numbers.
-    """
+    """Describe an observation term that a robot can measure: the value's meaning, with its unit, and its D names."""
 
     def decorate(term: Func) -> Func:
         def recipe(env: TermEnv, **params: Any) -> Recipe:

@@ -45,10 +45,6 @@ class ObservationManager(Manager):
         """Add to and modify the entries of ``obs``, [N, ...] by slash-separated name, in place.
 
         A term that returns several tensors by name makes a group of them.
-
-        Raises:
-            ConfigError: an entry to modify does not exist, or a term returns another type or shape, or looks up a key
-                that is not there; in the first call also if it writes into the robot's state.
         """
         if self._stateful:
             self._before = self._snapshots()

@@ -271,12 +271,7 @@ class RewardManager(Manager):
         self._is_first = True  # the next call
 
     def compute(self, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the reward [N] and the weighted terms by name, [N] each.
-
-        Raises:
-            ConfigError: a term returns another type or shape, or looks up a key that is not there; in the first call
-                also if it writes into its arguments.
-        """
+        """Return the reward [N] and the weighted terms by name, [N] each."""
         if not self._terms:
             return torch.zeros(self._env.num_envs, device=self._env.device), {}
         env, random, values = self._env, self._env.random, []

@@ -15,11 +15,7 @@ from embodichain.utils.errors import unknown_name
 
 
 def target_pose(env: TermEnv, target_pose_key: str) -> Tensor:
-    """Return a target pose, [N, 4, 4].
-
-    Raises:
-        ConfigError: no pose is stored under this key.
-    """
+    """Return a target pose, [N, 4, 4]."""
     target = getattr(env, target_pose_key, None)
     if isinstance(target, Tensor):
         return target

@@ -60,11 +60,7 @@ class TerminationManager(Manager):
         return bool(self._terms)
 
     def compute(self) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Return which episodes fail and which are cut short, and each term's value by metric name, [N] bool each.
-
-        Raises:
-            ConfigError: a term returns another type or shape.
-        """
+        """Return which episodes fail and which are cut short, and each term's value by metric name, [N] bool each."""
         num_envs, device, random = self._env.num_envs, self._env.device, self._env.random
         failed, timed_out = torch.zeros(2, num_envs, dtype=torch.bool, device=device).unbind()
         metrics: dict[str, Tensor] = {}

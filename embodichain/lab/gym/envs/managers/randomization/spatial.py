@@ -196,9 +196,6 @@ def planner_grid_cell_sampler(
         object_uid_list: bodies to place.
         grid_size: number of cells along x and along y.
         physics_update_step: physics substeps that these environments make afterwards; none unless above 0.
-
-    Raises:
-        ConfigError: there are fewer cells than bodies.
     """
     columns, rows = grid_size
     if len(object_uid_list) > columns * rows:

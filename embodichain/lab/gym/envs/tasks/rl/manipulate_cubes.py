@@ -161,9 +161,6 @@ class ManipulateCubesEnv(ColoredCubesEnv):
 
         It reaches a place straight; to push or to lift, the tool travels above the cubes and comes down behind the
         named one, or around it.
-
-        Raises:
-            ConfigError: the environment has other action terms than ``EefPositionTerm`` and ``GripperTerm``.
         """
         arm = expert_arm(self, EefPositionTerm, "ManipulateCubesRL")
         tool, cube = self.robot.get_eef_pose()[:, :3, 3], self.of_named(self.positions())

@@ -146,9 +146,6 @@ class PickCubeEnv(EmbodiedEnv):
         """Return the action of a scripted expert, [N, 7] for ``DeltaQposTerm`` of the arm and ``GripperTerm``.
 
         With open fingers the tool moves above the cube, turns to its faces, descends and grips it; then it lifts.
-
-        Raises:
-            ConfigError: the environment has other action terms.
         """
         arm = expert_arm(self, DeltaQposTerm, "PickCubeRL")
         aside = torch.linalg.vector_norm(self.to_cube()[:, :2], dim=1)
@@ -212,9 +209,6 @@ def expert_arm(env: EmbodiedEnv, kind: type[Arm], task: str) -> Arm:
     Args:
         kind: the class of the term.
         task: the task's name, for the message.
-
-    Raises:
-        ConfigError: the environment has other action terms.
     """
     terms = list(env.action_manager.terms.values())
     if [type(term) for term in terms] != [kind, GripperTerm]:
