@@ -70,6 +70,7 @@ TYPES = {
     **{f"{kind}Entity": '`{"uid": str}`' for kind in _KINDS},
     "CameraName": "str",
     "tuple[PositiveFloat, PositiveFloat]": "[float > 0, float > 0]",
+    "Floats": "list[float]",
     "SensorName": "str",
     "JointName": "str",
     "JointIds": "list[int]",

@@ -119,7 +119,14 @@ class _Record:
                 if name not in columns:
                     columns[name] = torch.zeros_like(self.executed, dtype=value.dtype)
                 columns[name][:, step] = value.masked_fill(~alive, 0)
-        self._info = self._merge(info)
+        before, self._info = self._info, dict(info)
+        if before:
+            self._info |= {name: torch.where(alive, info[name], before[name]) for name in _AT_THE_END}
+        if "diverged" in info:
+            self.has_diverged = True
+            self._info["diverged"] = before.get("diverged", False) | (info["diverged"] & alive)
+        elif "diverged" in before:
+            self._info["diverged"] = before["diverged"]
         done = terminated | truncated
         self.alive = alive & ~done
         return reward, done
@@ -127,13 +134,3 @@ class _Record:
     def info(self) -> dict[str, Any]:
         """Return ``info`` of each episode's last step, with ``executed``; ``rewards`` and ``metrics`` are [N, H]."""
         return self._info | self._columns | {"executed": self.executed}
-
-    def _merge(self, info: dict[str, Any]) -> dict[str, Any]:
-        before, alive = self._info, self.alive
-        if before:
-            info = info | {name: torch.where(alive, info[name], before[name]) for name in _AT_THE_END}
-        if "diverged" in info:
-            self.has_diverged = True
-        if "diverged" in info and "diverged" in before:
-            return info | {"diverged": before["diverged"] | (info["diverged"] & alive)}
-        return info | {name: before[name] for name in ("diverged",) if name in before}

@@ -15,7 +15,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap, TermEnv
-from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, Delay, Interval, JointIds
+from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, Delay, Floats, Interval, JointIds
 from embodichain.lab.gym.envs.managers.sensor_models import draw_delay, push, read
 from embodichain.lab.sim.math import matrix_from_euler, matrix_from_quat, pad_batch
 from embodichain.lab.sim.objects.joint_drives import DriveMode
@@ -376,12 +376,21 @@ class _EefShiftTerm(ActionTerm):
         assert self.part is not None
         self._target = env.robot.get_eef_pose(self.part).clone()  # [N, 4, 4]
 
-    def _set_shift(self, scale: float, low: Sequence[float], high: Sequence[float], part_name: str | None) -> None:
+    @override
+    def configure(
+        self,
+        scale: PositiveFloat = 0.02,
+        low: Floats | None = None,
+        high: Floats | None = None,
+        part_name: str | None = None,
+    ) -> None:
         self.choose_joints(part_name)
         if self.part is None:
             raise ConfigError(f"params.part_name: {type(self).__name__} needs a control part with a tool")
-        if not all(a < b for a, b in zip(low, high, strict=True)):
-            raise ConfigError(f"params.low: must be below 'high', got {list(low)} and {list(high)}")
+        size = len(self.axes)
+        low, high = low or (-math.inf,) * size, high or (math.inf,) * size
+        if not (len(low) == len(high) == size and all(a < b for a, b in zip(low, high, strict=True))):
+            raise ConfigError(f"params.low: must be below 'high' in each of {self.axes}, got {low} and {high}")
         self.scale = scale
         self._low, self._high = (torch.tensor(ends, device=self.env.device) for ends in (low, high))
 
@@ -418,22 +427,12 @@ class EefPlaneTerm(_EefShiftTerm):
 
     Args:
         scale: largest shift in a control step, m.
-        low: lowest x and y of the target, m.
-        high: highest x and y of the target, m.
+        low: lowest x and y of the target, m; None: no bound.
+        high: highest x and y of the target, m; None: no bound.
         part_name: the control part; None: the environment's active joints.
     """
 
     axes = "xy"
-
-    @override
-    def configure(
-        self,
-        scale: PositiveFloat = 0.02,
-        low: tuple[float, float] = (-math.inf, -math.inf),
-        high: tuple[float, float] = (math.inf, math.inf),
-        part_name: str | None = None,
-    ) -> None:
-        self._set_shift(scale, low, high, part_name)
 
 
 class EefPositionTerm(_EefShiftTerm):
@@ -443,22 +442,12 @@ class EefPositionTerm(_EefShiftTerm):
 
     Args:
         scale: largest shift along each axis in a control step, m.
-        low: lowest x, y and z of the target, m.
-        high: highest x, y and z of the target, m.
+        low: lowest x, y and z of the target, m; None: no bound.
+        high: highest x, y and z of the target, m; None: no bound.
         part_name: the control part; None: the environment's active joints.
     """
 
     axes = "xyz"
-
-    @override
-    def configure(
-        self,
-        scale: PositiveFloat = 0.02,
-        low: tuple[float, float, float] = (-math.inf, -math.inf, -math.inf),
-        high: tuple[float, float, float] = (math.inf, math.inf, math.inf),
-        part_name: str | None = None,
-    ) -> None:
-        self._set_shift(scale, low, high, part_name)
 
 
 class ActuatorTerm(ActionTerm):

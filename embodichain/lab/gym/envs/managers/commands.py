@@ -113,7 +113,11 @@ class CommandManager(Manager):
         if not self.terms:
             return
         env = self._env
-        with env.random.stream("commands", tick=env.elapsed_steps), self._changing_stepping():
+        rows: AbstractContextManager[None] = nullcontext()
+        if len(env.stepping_ids) < env.num_envs:  # within a chunk of actions
+            stepping = torch.zeros_like(env.elapsed_steps, dtype=torch.bool).index_fill(0, env.stepping_ids, True)
+            rows = changing_rows(self.functors, stepping)
+        with env.random.stream("commands", tick=env.elapsed_steps), rows:
             for name, term in self.terms.items():
                 env.random.turn_to(f"commands.{name}")
                 try:
@@ -121,11 +125,3 @@ class CommandManager(Manager):
                 except Exception as error:
                     error.add_note(f"env.commands.{name}")
                     raise
-
-    def _changing_stepping(self) -> AbstractContextManager[None]:
-        """Restrict changes to the environments that step: within a chunk of actions not all of them."""
-        env = self._env
-        if len(env.stepping_ids) == env.num_envs:
-            return nullcontext()
-        stepping = torch.zeros(env.num_envs, dtype=torch.bool, device=env.device)
-        return changing_rows(self.functors, stepping.index_fill(0, env.stepping_ids, True))

@@ -144,8 +144,7 @@ def randomize_rigid_object_scale(
         scale_factor_range: ``[lowest, highest]`` factor, of one number each, or of three (x, y, z).
         same_scale_all_axes: one factor for all axes, from the first numbers of the range.
     """
-    scale = _draw_scale(env, env_ids, scale_factor_range, same_scale_all_axes)
-    env.sim.get_rigid_object(entity_cfg.uid).physics.set_body_scale(scale, env_ids)
+    randomize_rigid_objects_scale(env, env_ids, [entity_cfg], scale_factor_range, same_scale_all_axes)
 
 
 def randomize_rigid_objects_scale(
@@ -167,15 +166,9 @@ def randomize_rigid_objects_scale(
     scale: Tensor | None = None
     for entity in entity_cfgs:
         if scale is None or not shared_sample:
-            scale = _draw_scale(env, env_ids, scale_factor_range, same_scale_all_axes)
+            size = 1 if same_scale_all_axes else 3
+            scale = draw(env, env_ids, [bound[:size] for bound in scale_factor_range], size).expand(-1, 3)
         env.sim.get_rigid_object(entity.uid).physics.set_body_scale(scale, env_ids)
-
-
-def _draw_scale(env: TermEnv, env_ids: Tensor, bounds: Range, is_same: bool) -> Tensor:
-    """Return factors along the axes, [n, 3]."""
-    if is_same:
-        return draw(env, env_ids, [bound[:1] for bound in bounds], 1).expand(-1, 3)
-    return draw(env, env_ids, bounds, 3)
 
 
 def named_joints(names: list[str], entity_cfg: SceneEntityCfg | None, place: str) -> list[int]:

@@ -6,9 +6,10 @@ Shapes: N environments, n in ``env_ids``, C cubes, S skills, L words.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
+from pydantic import Field
 from tensordict import TensorDict
 from torch import Tensor
 
@@ -19,27 +20,20 @@ from embodichain.lab.gym.registry import register_env
 from embodichain.lab.sim.cfg import RigidBodyAttributesCfg, RigidObjectCfg
 from embodichain.lab.sim.objects import cached_per_state
 from embodichain.lab.sim.shapes import CubeCfg
-from embodichain.utils import ConfigError
 from embodichain.utils.device import constant
 from embodichain.utils.instructions import encode_instructions
 
-_COLOURS = {"red": (0.85, 0.12, 0.1, 1.0), "green": (0.1, 0.65, 0.15, 1.0), "blue": (0.1, 0.2, 0.85, 1.0)}
+Colour = Literal["red", "green", "blue"]
+_COLOURS: dict[Colour, tuple[float, float, float, float]] = {
+    "red": (0.85, 0.12, 0.1, 1.0),
+    "green": (0.1, 0.65, 0.15, 1.0),
+    "blue": (0.1, 0.2, 0.85, 1.0),
+}
 _MASS, _FRICTION, _DAMPING = 0.3, 0.6, 2.0  # kg, coefficient, 1/s
 
 
 def _uid(colour: str) -> str:
     return f"{colour}_cube"
-
-
-def _check_colours(colours: Sequence[str]) -> Sequence[str]:
-    """Return the cubes' colours; ConfigError if they are not some of ``_COLOURS``."""
-    known = list(_COLOURS)  # a user may write anything, also values without a hash
-    is_some = isinstance(colours, list | tuple) and colours and all(colour in known for colour in colours)
-    if not is_some or len({*colours}) < len(colours):
-        raise ConfigError(
-            f"env.extensions.colours: must be one or several of {', '.join(known)}, each once, got {colours!r}"
-        )
-    return colours
 
 
 class ColoredCubesEnv(EmbodiedEnv):
@@ -61,7 +55,7 @@ class ColoredCubesEnv(EmbodiedEnv):
     added_uids = tuple(_uid(colour) for colour in _COLOURS)
     skills: ClassVar[tuple[str, ...]]
     """S beginnings of an instruction: skills to apply to the cube."""
-    colours: Sequence[str] = tuple(_COLOURS)
+    colours: Annotated[Sequence[Colour], Field(min_length=1)] = ("red", "green", "blue")
     """Colours of the cubes, each a name of ``_COLOURS``; with a single one the task is to find it."""
     max_disturbance: float = 0.03
     """Largest horizontal shift of the other cubes, m."""
@@ -75,7 +69,7 @@ class ColoredCubesEnv(EmbodiedEnv):
     """Largest random offset of a cube from its place along x and y, m."""
 
     def __init__(self, cfg: EmbodiedEnvCfg) -> None:
-        colours = _check_colours(cfg.extensions.get("colours", type(self).colours))
+        colours = cfg.extensions.get("colours", type(self).colours)
         self.texts = tuple(f"{skill} the {colour} cube" for skill in self.skills for colour in colours)
         self._tokens = encode_instructions(self.texts)  # [S C, L]
         super().__init__(cfg)
