@@ -142,7 +142,7 @@ def test_moved_base_keeps_to_the_device() -> None:
 
 
 def test_collector_and_policy_keep_to_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sync_collector, "_is_same", lambda slot, returned: True)  # it reads flags
+    monkeypatch.setattr(sync_collector, "_check_slot", lambda *given: None)  # it reads flags
     env = env_on("batch", CART, N, max_episode_steps=2)
     network = {"type": "mlp", "network_cfg": {"hidden_sizes": [8], "activation": "tanh"}}
     block = {"name": "actor_critic", "actor": network, "critic": network, "normalize_obs": True}
