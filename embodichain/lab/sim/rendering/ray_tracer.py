@@ -51,7 +51,8 @@ class RayTracer:
     """Renders environments from the tensors of a backend; with a backend on the GPU nothing leaves it.
 
     Differences from OpenGL: edges of round shapes are exact; only the nearest translucent surface lets light through;
-    there is no haze at the horizon and no near plane; depths and masks end at ``far``, colours do not.
+    there is no haze at the horizon and no near plane; depths and masks end at ``far``, colours do not; lights that a
+    file lets follow a body or aim at it are fixed to theirs.
 
     The first image of a scene waits some seconds for its kernel to be compiled; the kernel is cached on disk.
     """
@@ -269,7 +270,7 @@ class RayScene:
         self._mat_rgba = self._static("mat_rgba")
         self._geom_matid = torch.from_numpy(model.geom_matid).long().to(device)
         self._named, self._seen = named_geoms(backend.model, model)
-        self._lights = _Lights(model, device)
+        self._body_of_light = torch.from_numpy(model.light_bodyid).long().to(device)
 
     def rows(self, env_ids: Tensor, shot: Shot) -> dict[str, Tensor]:
         """Return the scene of some environments.
@@ -337,10 +338,10 @@ class RayScene:
         return poses[:, :3, 3], poses[:, :3, :3]
 
     def _light(self, env_ids: Tensor, xpos: Tensor, xmat: Tensor, eye: Tensor, forward: Tensor) -> dict[str, Tensor]:
-        com = self._read("subtree_com", env_ids) if self._lights.need_masses else xpos
-        pos, direction = self._lights.place(
-            self._look("light_pos", env_ids), self._look("light_dir", env_ids), xpos, xmat, com
-        )
+        """Return the lights, which are fixed to their bodies, and the one at the camera."""
+        turn = xmat[:, self._body_of_light]
+        pos = (turn @ self._look("light_pos", env_ids)[..., None]).squeeze(-1) + xpos[:, self._body_of_light]
+        direction = (turn @ self._look("light_dir", env_ids)[..., None]).squeeze(-1)
         colors = {
             f"light_{part}": torch.cat(
                 (self._look(f"light_{part}", env_ids), self._look(f"headlight_{part}", env_ids)[:, None]), dim=1
@@ -349,48 +350,8 @@ class RayScene:
         }
         return colors | {
             "light_xpos": torch.cat((pos, eye[:, None]), dim=1),
-            "light_xdir": torch.cat((direction, forward[:, None]), dim=1),
+            "light_xdir": torch.cat((torch.nn.functional.normalize(direction, dim=-1), forward[:, None]), dim=1),
         }
-
-
-class _Lights:
-    """Poses of lights that are fixed to bodies, follow them, or point at them."""
-
-    def __init__(self, model: mujoco.MjModel, device: torch.device) -> None:
-        mode = mujoco.mjtCamLight
-        self._body = torch.from_numpy(model.light_bodyid).long().to(device)
-        self._target = torch.from_numpy(model.light_targetbodyid).long().clamp(min=0).to(device)
-        self._pos0, self._poscom0, self._dir0 = (
-            torch.from_numpy(getattr(model, f"light_{name}")).float().to(device) for name in ("pos0", "poscom0", "dir0")
-        )
-        modes = torch.from_numpy(model.light_mode).to(device)
-        self._tracks, self._tracks_com, self._aims, self._aims_com = (
-            (modes == int(value))[:, None]
-            for value in (
-                mode.mjCAMLIGHT_TRACK,
-                mode.mjCAMLIGHT_TRACKCOM,
-                mode.mjCAMLIGHT_TARGETBODY,
-                mode.mjCAMLIGHT_TARGETBODYCOM,
-            )
-        )
-        self.need_masses = bool((self._tracks_com | self._aims_com).any())
-
-    def place(self, pos: Tensor, direction: Tensor, xpos: Tensor, xmat: Tensor, com: Tensor) -> tuple[Tensor, Tensor]:
-        """Return positions and directions in the world, [n, L, 3] each; as ``mj_camlight`` does.
-
-        Args:
-            pos, direction: values in the bodies' frames, [n, L, 3].
-            xpos, xmat, com: bodies' [n, B, 3], [n, B, 3, 3], and the centres of their subtrees' mass [n, B, 3].
-        """
-        turn = xmat[:, self._body]
-        at = (turn @ pos[..., None]).squeeze(-1) + xpos[:, self._body]
-        to = (turn @ direction[..., None]).squeeze(-1)
-        at = torch.where(self._tracks, xpos[:, self._body] + self._pos0, at)
-        at = torch.where(self._tracks_com, com[:, self._body] + self._poscom0, at)
-        to = torch.where(self._tracks | self._tracks_com, self._dir0, to)
-        to = torch.where(self._aims, xpos[:, self._target] - at, to)
-        to = torch.where(self._aims_com, com[:, self._target] - at, to)
-        return at, torch.nn.functional.normalize(to, dim=-1)
 
 
 def _lens(shot: Shot, env_ids: Tensor) -> Tensor:
