@@ -52,13 +52,7 @@ def simulate(
     if terrain is not None:
         sim.add_terrain(terrain)
     for entity in entities:
-        match entity:
-            case ArticulationCfg():
-                sim.add_articulation(entity)
-            case MarkerCfg():
-                sim.add_marker(entity)
-            case _:
-                sim.add_rigid_object(entity)
+        sim.add(entity)
     sim.build()
     return sim
 

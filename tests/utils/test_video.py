@@ -46,14 +46,6 @@ def test_video_has_every_picture_in_order_at_its_speed(tmp_path: Path) -> None:
     assert imageio_ffmpeg.count_frames_and_secs(str(path)) == (5, 0.5)
 
 
-def test_picture_may_be_a_flipped_view(tmp_path: Path) -> None:
-    writer = VideoWriter(tmp_path / "video.mp4", WIDTH, HEIGHT, fps=10)
-    writer.write(picture(200)[:, ::-1])
-    writer.close()
-    (frame,) = read(tmp_path / "video.mp4")
-    assert frame[:, 36:60].mean() == pytest.approx(200, abs=6)
-
-
 def test_caller_may_reuse_an_image(tmp_path: Path) -> None:
     writer, image = VideoWriter(tmp_path / "video.mp4", WIDTH, HEIGHT, fps=10), picture(200)
     writer.write(image)
@@ -76,12 +68,6 @@ def test_unwritable_video_is_an_error_in_ffmpegs_words(tmp_path: Path, num_pictu
 
     with pytest.raises(OSError, match="Is a directory"):
         write_all()
-
-
-def test_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(OSError, match="file"):
-        VideoWriter(tmp_path / "file" / "video.mp4", WIDTH, HEIGHT, fps=10)
 
 
 def write_pictures(path: Path, values: list[int]) -> Path:

@@ -35,7 +35,7 @@ from tests.agents.rl.fakes import (
     tiny_config,
     write_config,
 )
-from tests.lab.legged_scenes import GO2
+from tests.lab.legs import GO2_OBSERVED
 
 pytestmark = pytest.mark.e2e
 
@@ -94,7 +94,7 @@ def cart_pole(threads: int) -> dict[str, Any]:
 
 def legs(threads: int) -> dict[str, Any]:
     """PPO of a quadruped: noise, delays, histories, commands drawn within episodes, contact times."""
-    env = copy.deepcopy(GO2) | {"max_episode_steps": 7}
+    env = copy.deepcopy(GO2_OBSERVED) | {"max_episode_steps": 7}
     env["env"]["sim_cfg"]["num_threads"] = threads
     env["env"]["commands"]["base_velocity"]["resampling_time"] = [0.04, 0.1]  # 2 to 5 control steps
     env["env"]["rewards"]["air"] = {"func": "feet_air_time", "params": {"sensor": "feet"}}

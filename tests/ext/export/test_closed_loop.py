@@ -28,7 +28,7 @@ from embodichain.tools.open_run import open_run
 from embodichain.tools.steps import ParityError
 from tests.agents.rl.fakes import tiny_config, write_config
 from tests.ext.export.plain_robot import PlainRobot
-from tests.lab.legged_scenes import GO2
+from tests.lab.legs import GO2_OBSERVED
 from tests.pages import REPOSITORY
 
 pytest.importorskip("onnxscript")
@@ -53,7 +53,7 @@ BOUNDS = {
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a run, of random weights, with the exported policy in ``export``."""
     folder = tmp_path_factory.mktemp("legs")
-    (folder / "env.json").write_text(json.dumps(GO2), encoding="utf-8")
+    (folder / "env.json").write_text(json.dumps(GO2_OBSERVED), encoding="utf-8")
     network = {"type": "mlp", "network_cfg": {"hidden_sizes": [16], "activation": "elu"}}
     config = tiny_config(
         trainer__gym_config=str(folder / "env.json"),

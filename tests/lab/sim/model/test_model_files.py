@@ -180,12 +180,6 @@ def test_model_of_the_menagerie_is_loaded_by_name(monkeypatch: pytest.MonkeyPatc
         load_model("menagerie/frank", "here")
 
 
-def test_menagerie_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "mujoco_menagerie", None)
-    with pytest.raises(ConfigError, match=r"pip install .*'mujoco-menagerie"):
-        load_model("menagerie/franka", "here")
-
-
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

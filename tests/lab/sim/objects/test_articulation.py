@@ -13,7 +13,7 @@ import torch
 
 from embodichain.lab.gym.envs.tasks.rl.locomotion import LocomotionEnv
 from embodichain.lab.sim import SimulationManager
-from embodichain.lab.sim.cfg import ArticulationCfg, JointDrivePropertiesCfg, RobotCfg, URDFCfg, URDFComponentCfg
+from embodichain.lab.sim.cfg import ArticulationCfg, JointDrivePropertiesCfg, RobotCfg
 from embodichain.lab.sim.objects import Robot
 from embodichain.utils.configclass import replace
 from tests.lab.legs import GO2, legs_env, place_base
@@ -112,20 +112,6 @@ def test_arm_holds_its_position_against_gravity(sim: SimulationManager, arm: Rob
     sim.update(200)
     torch.testing.assert_close(arm.get_qpos(), torch.tensor([HOME] * 2), atol=1e-3, rtol=0)
     assert arm.get_qvel().abs().max().item() < 1e-3
-
-
-def test_gripper_closes_and_opens_on_command() -> None:
-    hand = URDFCfg(components=[URDFComponentCfg(component_type="hand", urdf_path="dh_pgi_140_80")])
-    stiff = {"shoulder.*": 4000.0, "elbow_joint": 2000.0, "wrist.*": 400.0, "gripper.*": 4000.0}
-    damping = {"shoulder.*": 200.0, "elbow_joint": 100.0, "wrist.*": 20.0, "gripper.*": 50.0}
-    drives = JointDrivePropertiesCfg(stiffness=stiff, damping=damping)
-    sim = simulate(ur10(urdf_cfg=hand, init_qpos=[*HOME, 0.0, 0.0], drive_pros=drives))
-    robot = sim.get_robot("arm")
-    for opening in (0.04, 0.01):
-        robot.set_qpos(torch.full((1, 2), opening), name="hand")
-        sim.update(100)
-        torch.testing.assert_close(robot.get_qpos("hand"), torch.full((1, 2), opening), atol=2e-4, rtol=0)
-    torch.testing.assert_close(robot.get_qpos("arm"), torch.tensor([HOME]), atol=5e-3, rtol=0)
 
 
 def mimicking(folder: Path) -> RobotCfg:

@@ -46,15 +46,7 @@ class SensorList:
 def scene(*cfgs: Any, num_envs: int = 2, threads: int = 2) -> SimulationManager:
     sim = SimulationManager(SimulationManagerCfg(num_envs=num_envs, num_threads=threads))
     for cfg in cfgs:
-        match cfg:
-            case CameraCfg():
-                sim.add_sensor(cfg)
-            case LightCfg():
-                sim.add_light(cfg)
-            case RigidObjectCfg():
-                sim.add_rigid_object(cfg)
-            case _:
-                sim.add_robot(cfg)
+        sim.add(cfg)
     sim.build()
     return sim
 
