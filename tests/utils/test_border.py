@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import subprocess
@@ -129,29 +128,6 @@ def test_what_cannot_be_written_raises_nothing_whoever_writes_it(kind: str, monk
     discard_unwritten_output()
     for stream in streams:
         stream.close()  # there is nothing left that could fail
-
-
-def test_letters_that_the_encoding_lacks_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
-    written = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
-    with printing_may_fail():
-        print("outputs/w\xfcrfel", flush=True)
-    assert written.getvalue() == b"outputs/w\\xfcrfel\n"
-
-
-def test_nested_use_keeps_a_stream_that_was_replaced(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    first, second = io.StringIO(), io.StringIO()
-    monkeypatch.setattr(sys, "stdout", first)
-    with printing_may_fail():
-        outer = sys.stdout
-        with printing_may_fail():
-            assert sys.stdout is outer
-            print("one")
-        sys.stdout = second
-    assert sys.stdout is second
-    assert first.getvalue() == "one\n"
 
 
 def test_stream_that_is_not_there_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,14 +20,6 @@ def test_words_come_back_from_tokens() -> None:
     assert decode_instruction(encode_instructions([text])[0]) == text
 
 
-def test_no_instruction_is_no_row() -> None:
-    assert encode_instructions([], length=3).shape == (0, 3)
-
-
-def test_every_word_has_one_number() -> None:
-    assert len(set(VOCABULARY)) == len(VOCABULARY)
-
-
 def test_numbers_of_words_that_trained_models_know_stay() -> None:
     known = {"<pad>": 0, "push": 1, "the": 13, "red": 28, "green": 29, "blue": 30, "cube": 40}
     assert {word: VOCABULARY.index(word) for word in known} == known
@@ -36,11 +28,6 @@ def test_numbers_of_words_that_trained_models_know_stay() -> None:
 def test_unknown_word_is_named_with_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"instruction 'push the rde cube': unknown word 'rde'\. Did you mean 'red'"):
         encode_instructions(["push the rde cube"])
-
-
-def test_padding_is_no_word() -> None:
-    with pytest.raises(ConfigError, match="unknown word '<pad>'"):
-        encode_instructions(["push <pad>"])
 
 
 def test_too_long_instruction_is_refused() -> None:

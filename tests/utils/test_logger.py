@@ -20,14 +20,6 @@ def test_logging_an_error_raises_it() -> None:
         logger.log_error("boom", KeyError)
 
 
-def test_infos_are_left_out_of_a_block_and_come_back_after_it(capsys: pytest.CaptureFixture[str]) -> None:
-    with logger.only_warnings():
-        logger.log_info("one")
-        logger.log_warning("two")
-    logger.log_info("three")
-    assert capsys.readouterr().err == "[WARNING] two\n[INFO] three\n"
-
-
 def test_message_is_logged_once_in_a_block_without_repeats(capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(2):
         with logger.without_repeats():

@@ -16,7 +16,6 @@ from embodichain.utils.module_utils import (
     find_admitted,
     find_function_from_modules,
     import_allowed_modules,
-    public_names,
     takes,
 )
 
@@ -25,10 +24,6 @@ def test_plain_name_is_taken_from_the_first_module_that_has_it() -> None:
     assert find_function_from_modules("OrderedDict", ["json", "collections"]) is collections.OrderedDict
     assert find_function_from_modules("join", ["posixpath", "ntpath"]).__module__ == "posixpath"
     assert find_function_from_modules("join", ["ntpath", "posixpath"]).__module__ == "ntpath"
-
-
-def test_dotted_path_needs_no_list_of_modules() -> None:
-    assert find_function_from_modules("collections.OrderedDict", []) is collections.OrderedDict
 
 
 @pytest.mark.parametrize("name", ["no_such", "collections.NoSuch", "no_such_package.f", ".f", "a..f", "f."])
@@ -64,11 +59,6 @@ def test_missing_dependency_of_a_users_module_is_raised(tmp_path: Path, monkeypa
 def test_modules_that_are_not_allowed_are_refused_all_at_once(modules: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=f"^--import: .*{re.escape(message)}"):
         import_allowed_modules(modules, ["json"], "--import")
-
-
-def test_public_names_follow_the_modules_in_their_order() -> None:
-    names = public_names(["embodichain.utils.utility", "embodichain.lab.gym.utils.registration"])
-    assert names == ["CONFIG_SUFFIXES", "load_config_file", "load_json", "make", "register_env"]
 
 
 TERMS = """

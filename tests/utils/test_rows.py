@@ -93,12 +93,6 @@ def test_numbers_of_chosen_rows_are_read_only_by_asking(name: str) -> None:
         getattr(chosen(), name)()
 
 
-def test_one_number_of_chosen_rows_is_not_read_either() -> None:
-    with pytest.raises(RuntimeError, match=r"Write `env_ids = row_numbers\(env_ids\)` first"):
-        chosen()[0]
-    assert len(chosen()[:, None]) == 3
-
-
 def test_row_numbers_are_the_masks() -> None:
     plain = torch.tensor([1, 2])
     assert row_numbers(chosen()).tolist() == [0, 2]
@@ -152,12 +146,6 @@ def test_rows_of_the_mask_are_of_now_and_the_others_of_then() -> None:
     assert [frame[:, 0].tolist() for frame in now["history"]] == [[0.0] * 3, [1.0, 0.0, 1.0]]
     assert now["pair"].count == 2
     assert now["other"].tolist() == [1.0, 1.0]
-
-
-def test_constants_that_nobody_may_write_into_are_let_be() -> None:
-    data = {"same": torch.zeros(1).expand(3, 2)}
-    snapshot = Snapshot(data)
-    assert snapshot.restore()["same"] is snapshot.with_rows_of(data, MASK)["same"]
 
 
 def test_copy_is_apart_from_the_data() -> None:

@@ -90,16 +90,6 @@ def test_half_turns_have_exact_quaternions(axis: int) -> None:
     torch.testing.assert_close(quat_from_matrix(matrix).abs(), expected)
 
 
-def test_double_precision_stays_double_precision() -> None:
-    quat = random_quats(10).double()
-    quat = quat / quat.norm(dim=1, keepdim=True)
-    matrix = matrix_from_quat(quat)
-    assert matrix.dtype == torch.float64
-    torch.testing.assert_close(
-        matrix @ matrix.transpose(1, 2), torch.eye(3).double().expand(10, 3, 3), atol=1e-14, rtol=0
-    )
-
-
 def test_poses_hold_the_rotation_the_position_and_the_last_row() -> None:
     pos, quat = torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([[HALF, 0.0, 0.0, HALF]])
     expected = torch.tensor([[[0.0, -1, 0, 1], [1, 0, 0, 2], [0, 0, 1, 3], [0, 0, 0, 1]]])

@@ -307,11 +307,6 @@ def test_meshes_that_were_not_chosen_are_not_there(tmp_path: Path) -> None:
     assert backend.read_model("geom_dataid")[:, -2:].tolist() == [[-1, 1], [0, -1], [-1, 1]]
 
 
-def test_field_common_to_all_envs_is_not_written(envs: dict[str, EmbodiedEnv]) -> None:
-    with pytest.raises(ValueError, match="geom_type: MuJoCo Warp has one value of it for all environments"):
-        envs["warp"].sim.backend.write_model("geom_type", 0, torch.tensor(3))
-
-
 @pytest.mark.e2e
 def test_what_is_fixed_to_a_base_moves_with_it(envs: dict[str, EmbodiedEnv]) -> None:
     positions = []
