@@ -92,17 +92,6 @@ class Backend(ABC):
         After a step that is the state before the last substep. The first call, before any step, starts the reading.
         """
 
-    def read_last_exact(self, name: str) -> Tensor:
-        """Return the result of :meth:`read_last` as float64; see :meth:`read_exact`."""
-        return self.read_last(name).double()
-
-    @abstractmethod
-    def refresh(self, env_ids: Tensor) -> None:
-        """Compute the values of :meth:`read_last` for environments [n], which begin an episode.
-
-        An engine that computes all environments together may do so in the others, too.
-        """
-
     @abstractmethod
     def _cast(self, name: str) -> Tensor:
         """Return a float32 copy of a field of the current state."""

@@ -196,18 +196,9 @@ class MujocoBatchBackend(Backend):
 
     @override
     def read_last(self, name: str) -> Tensor:
-        return self.read_last_exact(name).float()
-
-    @override
-    def read_last_exact(self, name: str) -> Tensor:
         if name not in self._derived:
             self._derived[name] = self._batch.bind(name)
-        return torch.from_numpy(self._derived[name].astype(np.float64))
-
-    @override
-    def refresh(self, env_ids: Tensor) -> None:
-        self._update_constants()
-        self._batch.forward(np.sort(env_ids.numpy()), stage=mujoco.mjtStage.mjSTAGE_ACC.value)
+        return torch.from_numpy(self._derived[name].astype(np.float32))
 
     @override
     def _cast(self, name: str) -> Tensor:

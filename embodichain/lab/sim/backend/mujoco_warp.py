@@ -105,10 +105,6 @@ class MujocoWarpBackend(Backend):
         return view.to(torch.float32, copy=True)
 
     @override
-    def refresh(self, env_ids: Tensor) -> None:
-        self._compute("all")
-
-    @override
     def read_last(self, name: str) -> Tensor:
         view = self._derived.get(name)
         if view is None:

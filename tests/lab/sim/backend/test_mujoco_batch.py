@@ -185,17 +185,3 @@ def test_exact_reads_have_all_digits_of_the_state() -> None:
 
     assert sim.backend.read_exact("qpos")[0, 0].item() == 1 / 3
     assert sim.backend.read("qpos")[0, 0].item() != 1 / 3  # float32
-
-
-def test_refresh_computes_fields_of_its_rows_alone() -> None:
-    sim = simulate(BALL, num_envs=2)
-    sim.backend.read_last("xpos")
-    sim.update(3)
-    last = sim.backend.read_last_exact("xpos")[:, 1]
-
-    sim.backend.refresh(torch.tensor([1]))
-
-    now, height = sim.backend.read_last_exact("xpos")[:, 1], sim.backend.read_exact("qpos")[1, :3]
-    assert torch.equal(now[0], last[0])
-    assert torch.equal(now[1], height)
-    assert now[1, 2] < last[1, 2]  # it falls
