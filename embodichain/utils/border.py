@@ -1,4 +1,4 @@
-"""The border of every command: an exception becomes one line and an exit code, its traceback a file."""
+"""The border of every command: an exception becomes one line and an exit code; output that fails is no error."""
 
 from __future__ import annotations
 

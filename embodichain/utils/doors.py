@@ -1,4 +1,6 @@
-"""Doors: entry points of installed packages, by which extensions add tasks, policies, commands and the like.
+"""Installed packages: doors, shipped configs, and the commands that install extras.
+
+Doors are entry points by which extensions add tasks, policies, commands and the like.
 
 A package declares them in its ``pyproject.toml``, ours as much as anyone's::
 

@@ -19,6 +19,11 @@ from embodichain.utils import logger
 from embodichain.utils.errors import ConfigError
 from embodichain.utils.system import process_exists
 
+FileName = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^/\\\x00-\x1f]+$")]
+"""Part of a file's name: without slashes."""
+SavePath = Annotated[str, Field(min_length=1, max_length=1000, pattern=r"^[^\x00-\x1f]+$")]
+"""A folder that a config names; see :meth:`OutputFolder.place`."""
+
 
 def is_run_folder(folder: Path) -> bool:
     """Return whether a folder is that of a run, or of a cloning: it has checkpoints."""
@@ -96,13 +101,6 @@ def write_json(path: Path, data: object, indent: int | None = None, *, private: 
     """Write plain data as :func:`json_text` with a final newline; see :func:`write_atomically`."""
     text = json_text(data, indent) + "\n"
     write_atomically(path, lambda file: file.write(text.encode()), private=private)
-
-
-FileName = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^/\\\x00-\x1f]+$")]
-"""Part of a file's name: without slashes."""
-
-SavePath = Annotated[str, Field(min_length=1, max_length=1000, pattern=r"^[^\x00-\x1f]+$")]
-"""A folder that a config names; see :meth:`OutputFolder.place`."""
 
 
 class OutputFolder:

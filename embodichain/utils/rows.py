@@ -1,4 +1,7 @@
-"""Changes of some environments' rows without reading their ids from the device. Shapes: N environments, n in a call."""
+"""Changes of some environments' rows without reading their ids from the device, by snapshots of plain data.
+
+Shapes: N environments, n in a call.
+"""
 
 from __future__ import annotations
 

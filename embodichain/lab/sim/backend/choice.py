@@ -1,4 +1,4 @@
-"""Choice of the physics engine and its device."""
+"""Choice of the physics engine and its device; models of other libraries' environments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model on Warp's device; its fields may differ between environments.
+"""Parts of MuJoCo Warp's backend: the model, whose fields may differ between environments; graphs; room for contacts.
 
 Shapes: N environments, n in ``env_ids`` (None: all), G geoms, F geoms of bodies fixed to the world.
 """
@@ -37,6 +37,12 @@ CONSTANTS = {
     "qpos0": (*_INERTIA, *_PLACES),
 }
 """Constants that MuJoCo derives from a field, by field."""
+
+
+_ROLLOUTS, _STEPS, _HOLD = 8, 100, 25
+_MARGIN = 2.0
+_CONTACTS, _CONSTRAINTS = 32, 64  # in steps of these, since kernels are compiled for the number of constraints
+_UNLIMITED = 0.5  # how far from the initial position a joint without limits is sent, rad or m
 
 
 class WarpModel:
@@ -201,12 +207,6 @@ class Graphs:
         if self._stream is None or self._stream.cuda_stream != stream.cuda_stream:
             self._stream = warp.stream_from_torch(stream)
         return self._stream
-
-
-_ROLLOUTS, _STEPS, _HOLD = 8, 100, 25
-_MARGIN = 2.0
-_CONTACTS, _CONSTRAINTS = 32, 64  # in steps of these, since kernels are compiled for the number of constraints
-_UNLIMITED = 0.5  # how far from the initial position a joint without limits is sent, rad or m
 
 
 @dataclass(frozen=True)

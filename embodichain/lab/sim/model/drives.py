@@ -14,6 +14,10 @@ from embodichain.lab.sim.cfg import JointDrivePropertiesCfg
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import unknown_name
 
+_NET_FORCE = 3  # the contact sensor's way to reduce several contacts to one
+_OBJECT = mujoco.mjtObj
+_FRAME_SENSORS = {"pos": mujoco.mjtSensor.mjSENS_FRAMEPOS, "vel": mujoco.mjtSensor.mjSENS_FRAMELINVEL}
+
 
 def match_names(patterns: Iterable[str], names: Sequence[str], place: str, kind: str = "joint") -> list[str]:
     """Return the names that any pattern (a name, or a regular expression for all of it) matches, in their order.
@@ -163,11 +167,6 @@ def limit_collisions(spec: mujoco.MjSpec, links: Mapping[str, str], patterns: Se
     for geom, owner in zip(touching, owners, strict=True):
         if not kept & {owner, geom.name}:
             geom.contype = geom.conaffinity = 0
-
-
-_NET_FORCE = 3  # the contact sensor's way to reduce several contacts to one
-_OBJECT = mujoco.mjtObj
-_FRAME_SENSORS = {"pos": mujoco.mjtSensor.mjSENS_FRAMEPOS, "vel": mujoco.mjtSensor.mjSENS_FRAMELINVEL}
 
 
 def sense_net_force(sensor: mujoco.MjsSensor) -> None:

@@ -31,6 +31,8 @@ from embodichain.lab.sim.objects.state_cache import StateCache, cached_per_state
 from embodichain.utils.device import constant
 from embodichain.utils.errors import unknown_name
 
+_FREE = int(mujoco.mjtJoint.mjJNT_FREE)
+
 
 def columns(indices: Sequence[int], device: torch.device) -> Columns:
     """Return a slice where the indices follow each other, so that reading makes a view, else a tensor of them."""
@@ -293,9 +295,6 @@ class Articulation:
             qf_limits=torch.tensor(efforts, dtype=torch.float32, device=device).expand(n, -1),
             default_qpos=default.expand(n, -1),
         )
-
-
-_FREE = int(mujoco.mjtJoint.mjJNT_FREE)
 
 
 class BasePose:

@@ -1,4 +1,7 @@
-"""Physical attributes of a rigid body, in each environment. Shapes: N environments, n in ``env_ids`` (None: all)."""
+"""Physical attributes of rigid bodies and of links, in each environment; a reset does not change them.
+
+Shapes: N environments, n in ``env_ids`` (None: all), L links, G collision shapes.
+"""
 
 from __future__ import annotations
 

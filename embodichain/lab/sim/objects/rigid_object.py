@@ -1,4 +1,4 @@
-"""One rigid body. Shapes: N environments, n in ``env_ids`` (None: all)."""
+"""Rigid bodies and groups of them. Shapes: N environments, n in ``env_ids`` (None: all), M members of a group."""
 
 from __future__ import annotations
 

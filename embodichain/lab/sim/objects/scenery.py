@@ -1,4 +1,4 @@
-"""A body of a scene that one file describes. Shapes: N environments."""
+"""Markers, lights, and the bodies of a scene in one file. Shapes: N environments, n in ``env_ids`` (None: all)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Live view of some environments of a simulation in a viser page, side by side or on one terrain."""
+"""Live view of some environments of a simulation in a viser page, side by side or on one terrain.
+
+Legend: G geoms, V vertices, F triangles.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,12 @@ _GAP = 0.6  # m between neighbours, where arms may reach
 _LINE = 0.01  # m of the ground left out at each edge, so that the border of an environment is visible
 _VIEW = np.array([0.62, -0.62, 0.48])  # the direction from which a page first looks
 _SAME = 1e-5  # m, and of quaternions: smaller motions are not sent
+_GEOM = mujoco.mjtGeom
+_SEGMENTS = 24  # of a circle
+_UNSET = (0.5, 0.5, 0.5, 1.0)  # the colour of a geom that is given none; its material's counts then
+_SEEN_GROUPS = 3  # of geoms: 0, 1 and 2, as in the engine's own rendering
+Mesh = tuple[np.ndarray, np.ndarray]
+"""Vertices [V, 3], m, and triangles [F, 3] of their indices, counter-clockwise as seen from outside."""
 
 
 def places_in_grid(count: int, pitch: tuple[float, float]) -> np.ndarray:
@@ -127,15 +136,6 @@ class LiveScene:
         server.initial_camera.look_at = target
         server.initial_camera.position = target + distance * _VIEW
         server.initial_camera.fov = math.radians(45)
-
-
-_GEOM = mujoco.mjtGeom
-_SEGMENTS = 24  # of a circle
-_UNSET = (0.5, 0.5, 0.5, 1.0)  # the colour of a geom that is given none; its material's counts then
-_SEEN_GROUPS = 3  # of geoms: 0, 1 and 2, as in the engine's own rendering
-
-Mesh = tuple[np.ndarray, np.ndarray]
-"""Vertices [V, 3], m, and triangles [F, 3] of their indices, counter-clockwise as seen from outside."""
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,8 @@ _DTYPES = {
 }
 _OF_DATA = ("geom_xpos", "geom_xmat", "cam_xpos", "cam_xmat", "light_xpos", "light_xdir")
 
+_UNPAINTED = (0.5, 0.5, 0.5, 1.0)
+"""The colour of a geom that leaves it to its material."""
 # Warp's compiler and its cache are for one thread at a time.
 _COMPILING = threading.Lock()
 
@@ -244,10 +246,6 @@ def _store(shot: Shot, env_ids: Tensor, drawn: dict[str, Tensor]) -> None:
             image[int(env_ids)] = values[0]
         else:
             image[env_ids] = values
-
-
-_UNPAINTED = (0.5, 0.5, 0.5, 1.0)
-"""The colour of a geom that leaves it to its material."""
 
 
 def visible_groups() -> list[int]:

@@ -1,4 +1,7 @@
-"""The renderers' input and protocol. Shapes: N environments, H height, W width of an image."""
+"""The renderers' protocol and input: shots, and the appearance of each environment.
+
+Shapes: N environments, n in ``env_ids`` (None: all), H height, W width of an image.
+"""
 
 from __future__ import annotations
 
