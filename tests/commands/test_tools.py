@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from embodichain.cli import main
-from embodichain.ext.doctor.machine import give_advice
+from embodichain.ext.doctor.command import give_advice
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
 from embodichain.utils import ConfigError

@@ -20,7 +20,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from embodichain.agents.rl.algo import BaseAlgorithm
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.models import ActorCritic, Policy
-from embodichain.utils import logger
+from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import replace
 from embodichain.utils.validation import from_dict
 
@@ -38,18 +38,6 @@ _PLAIN = {
     "ent_coef": 0.0,
     "kl_coef": 0.0,
     "group_size": GROUP_SIZE,
-    # of algorithms with a replay buffer: many gradient steps, no entropy, target networks that are the critics
-    "replay_capacity": 4096,
-    "learning_starts": 0,
-    "updates_per_step": 0.25,
-    "policy_delay": 1,
-    "n_steps": 1,
-    "tau": 1.0,
-    "critic_learning_rate": None,
-    "critic_reduction": "min",
-    "entropy_in_targets": False,
-    "initial_temperature": 1e-6,
-    "target_entropy": -1e3,
 }
 
 
@@ -70,23 +58,22 @@ def expect(condition: Any, expected: str, got: str, cause: str) -> None:
 class Patient:
     """The algorithm under test, built once per probe with the settings that the probe needs.
 
-    It improves a small ``ActorCritic``, or a ``SoftActorCritic`` if it has a replay buffer.
+    It improves a small ``ActorCritic``.
 
     Args:
         cfg_kwargs: settings of the algorithm; probes override some.
 
     Raises:
-        ConfigError: a setting is unknown, missing or not allowed.
+        ConfigError: a setting is unknown, missing or not allowed, or the algorithm does not learn from rollouts.
     """
 
     def __init__(self, algo_class: type[BaseAlgorithm], cfg_kwargs: Mapping[str, Any]) -> None:
+        if algo_class.learns_from != "rollouts":
+            raise ConfigError(
+                f"{algo_class.__name__} learns from {algo_class.learns_from}; the checks are of updates from rollouts"
+            )
         self.algo_class = algo_class
         self._cfg = from_dict(algo_class.cfg_class, dict(cfg_kwargs), "cfg")
-
-    @property
-    def has_replay(self) -> bool:
-        """Whether the algorithm learns from a replay buffer."""
-        return self.algo_class.learns_from == "replay"
 
     def has(self, setting: str) -> bool:
         """Return whether the algorithm's config has a setting."""
@@ -172,15 +159,13 @@ def play(
         terminated: [N, T] bool.
         truncated: [N, T] bool; None: nowhere.
         final_obs: [N, T, O], the last observations of the episodes; needed where truncated.
-        action: [N, T, A], instead of the policy's own samples; of a policy that squashes them, inside of -1 and 1.
+        action: [N, T, A], instead of the policy's own samples.
     """
     num_envs, slots, obs_dim = obs.shape
     td = policy.get_action(TensorDict({"obs": obs}, batch_size=[num_envs, slots]))
     written = ("action", "sample_log_prob", "value", *(name for name, _ in policy.extra_fields))
     if action is not None:
         td["action"][:, :-1] = action
-        if "raw_action" in written:
-            td["raw_action"][:, :-1] = action.atanh()
         td["sample_log_prob"] = policy.evaluate_actions(td)["sample_log_prob"]
     rollout = allocate_rollout(
         num_envs,

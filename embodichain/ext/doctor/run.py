@@ -11,8 +11,8 @@ import torch
 
 from embodichain.agents.rl.algo import BaseAlgorithm
 from embodichain.agents.rl.algo.registry import get_algo_class
-from embodichain.agents.rl.models import ActorCritic, SoftActorCritic
-from embodichain.ext.doctor import action_value_checks, actor_checks, soft_actor_checks, update_checks, value_checks
+from embodichain.agents.rl.models import ActorCritic
+from embodichain.ext.doctor import actor_checks, update_checks, value_checks
 from embodichain.ext.doctor.probes import CheckFailedError, CheckSkippedError, Patient
 from embodichain.utils.device import torch_threads
 
@@ -21,9 +21,7 @@ _SOUND = ("losses_are_finite", "parameters_change", "first_ratio_is_one")
 _FINITE = (*_SOUND, "equal_rewards_move_nothing")  # a NaN from there would spread
 _ACTOR = (*_FINITE, "advantage_sign")
 
-Checks = dict[Callable[[Patient], None], tuple[str, ...]]
-
-CHECKS: Checks = {
+CHECKS: dict[Callable[[Patient], None], tuple[str, ...]] = {
     update_checks.losses_are_finite: (),
     update_checks.parameters_change: ("losses_are_finite",),
     update_checks.rollout_stays_as_it_is: (),
@@ -48,35 +46,6 @@ CHECKS: Checks = {
 """The checks that each check needs: it is skipped if one of them failed.
 
 A check raises CheckFailedError or CheckSkippedError, or passes; its name is the function's."""
-
-_LEARNS = ("losses_are_finite", "parameters_change")
-_VALUED = (*_LEARNS, "q_at_termination")
-_DISCOUNTED = (*_VALUED, "q_of_observation", "targets_move_by_tau", "q_discounts")
-_CONTINUED = (*_DISCOUNTED, "q_at_rollout_end")
-_ACTS = (*_VALUED, "q_of_action")
-
-REPLAY_CHECKS: Checks = {
-    update_checks.losses_are_finite: (),
-    update_checks.parameters_change: ("losses_are_finite",),
-    update_checks.rollout_stays_as_it_is: (),
-    update_checks.gradient_norm_is_cut: _LEARNS,
-    action_value_checks.q_at_termination: _LEARNS,
-    action_value_checks.q_of_observation: _VALUED,
-    action_value_checks.q_of_action: (*_VALUED, "q_of_observation"),
-    action_value_checks.targets_move_by_tau: _VALUED,
-    action_value_checks.q_discounts: (*_VALUED, "q_of_observation", "targets_move_by_tau"),
-    action_value_checks.q_at_rollout_end: _DISCOUNTED,
-    action_value_checks.q_after_reset: _CONTINUED,
-    action_value_checks.q_at_truncation: _CONTINUED,
-    action_value_checks.q_of_n_steps: (*_CONTINUED, "q_after_reset", "q_at_truncation"),
-    action_value_checks.targets_reduce_the_critics: _CONTINUED,
-    action_value_checks.q_has_the_entropy: _CONTINUED,
-    soft_actor_checks.better_action: _ACTS,
-    soft_actor_checks.better_action_of_observation: (*_ACTS, "better_action"),
-    soft_actor_checks.entropy_widens: _VALUED,
-    soft_actor_checks.temperature_holds_the_entropy: (*_ACTS, "better_action", "entropy_widens"),
-}
-"""The same for algorithms with a replay buffer."""
 
 
 @dataclass(frozen=True)
@@ -110,10 +79,11 @@ def check_algorithm(
         cfg_kwargs: settings, as in ``algorithm.cfg``; probes override some.
 
     Returns:
-        A result for each check, in the order of ``CHECKS`` or, if it learns from a replay buffer, ``REPLAY_CHECKS``.
+        A result for each check, in the order of ``CHECKS``.
 
     Raises:
-        ConfigError: the name is unknown, or a setting is unknown, missing or not allowed.
+        ConfigError: the name is unknown, a setting is unknown, missing or not allowed, or the algorithm learns from
+            something else than rollouts.
     """
     return list(run_checks(name_or_class, cfg_kwargs))
 
@@ -125,7 +95,7 @@ def run_checks(
     algo_class = get_algo_class(name_or_class) if isinstance(name_or_class, str) else name_or_class
     patient = Patient(algo_class, cfg_kwargs or {})
     broken: set[str] = set()
-    for check, needs in (REPLAY_CHECKS if patient.has_replay else CHECKS).items():
+    for check, needs in CHECKS.items():
         explained = next((name for name in needs if name in broken), None)
         if explained is None:
             result = _run(check, patient)
@@ -158,12 +128,9 @@ def _run(check: Callable[[Patient], None], patient: Patient) -> CheckResult:
 
 def _require_policy(patient: Patient) -> None:
     """Skip the check where the algorithm cannot improve the policies of the checks."""
-    policy_class = SoftActorCritic if patient.has_replay else ActorCritic
     needed = patient.algo_class.policy_class
-    if not issubclass(policy_class, needed):
-        raise CheckSkippedError(
-            f"the algorithm improves policies of class {needed.__name__}, and the checks have a {policy_class.__name__}"
-        )
+    if not issubclass(ActorCritic, needed):
+        raise CheckSkippedError(f"the algorithm improves policies of class {needed.__name__}, not an ActorCritic")
 
 
 def format_result(result: CheckResult) -> str:

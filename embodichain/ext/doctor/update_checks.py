@@ -12,7 +12,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor, nn
 
-from embodichain.agents.rl.models import ActorCritic, SoftActorCritic
+from embodichain.agents.rl.models import ActorCritic
 from embodichain.ext.doctor.probes import (
     GROUP_SIZE,
     CheckFailedError,
@@ -25,7 +25,6 @@ from embodichain.ext.doctor.probes import (
     step_norms,
     table_policy,
 )
-from embodichain.ext.doctor.soft_policy import random_soft_policy, soft_table_policy
 
 _STEPS, _OBS, _ACTION = 8, 3, 2
 
@@ -44,12 +43,7 @@ class _Spy(ActorCritic):
         return out
 
 
-def _small_policy(patient: Patient) -> ActorCritic | SoftActorCritic:
-    """Return a policy of random linear networks that the algorithm improves."""
-    return random_soft_policy(_OBS, _ACTION) if patient.has_replay else _Spy()
-
-
-def _random_rollout(policy: ActorCritic | SoftActorCritic) -> TensorDict:
+def _random_rollout(policy: ActorCritic) -> TensorDict:
     """Return a random rollout: distinct observations, both kinds of episode ends, actions beyond 1."""
     obs = 5.0 + 3.0 * torch.randn(GROUP_SIZE, _STEPS + 1, _OBS)
     policy.update_normalizer(torch.randn(64, _OBS))  # statistics that differ from this rollout's
@@ -59,7 +53,7 @@ def _random_rollout(policy: ActorCritic | SoftActorCritic) -> TensorDict:
 
 def losses_are_finite(patient: Patient) -> None:
     """``update`` returns finite floats by name."""
-    policy = _small_policy(patient)
+    policy = _Spy()
     rollout = _random_rollout(policy)
     losses = patient.build(policy, rollout).update(rollout)
     found: object = losses
@@ -77,7 +71,7 @@ def losses_are_finite(patient: Patient) -> None:
 
 def parameters_change(patient: Patient) -> None:
     """``update`` changes the policy's parameters, which stay finite."""
-    policy = _small_policy(patient)
+    policy = _Spy()
     before = {name: parameter.detach().clone() for name, parameter in policy.named_parameters()}
     rollout = _random_rollout(policy)
     patient.build(policy, rollout).update(rollout)
@@ -94,7 +88,7 @@ def parameters_change(patient: Patient) -> None:
 
 def rollout_stays_as_it_is(patient: Patient) -> None:
     """``update`` does not write to the rollout, the collector's storage."""
-    policy = _small_policy(patient)
+    policy = _Spy()
     rollout = _random_rollout(policy)
     before = rollout.clone().flatten_keys(".")
     patient.build(policy, rollout).update(rollout)
@@ -165,7 +159,7 @@ def first_ratio_is_one(patient: Patient) -> None:
 def gradient_norm_is_cut(patient: Patient) -> None:
     """No optimizer steps with a gradient norm beyond ``max_grad_norm``."""
     patient.require("max_grad_norm")
-    policy = soft_table_policy(1) if patient.has_replay else table_policy(1)
+    policy = table_policy(1)
     action = 0.5 * alternating(2 * GROUP_SIZE)
     rollout = bandit(policy, torch.zeros(len(action), dtype=torch.int64), 1, 200.0 * action, action)
     limit = 1e-3

@@ -28,7 +28,7 @@ from embodichain.ext.doctor.probes import (
 )
 
 _GAMMA = 0.5  # the probes' default
-TOLERANCE = 0.1
+_TOLERANCE = 0.1
 _STILL, _STILL_UPDATES = 0.002, 8  # changes below it for this many updates: the values have converged
 _MOST_UPDATES = 200  # for algorithms with one small step per update
 _ROWS, _STEPS = 8, 4
@@ -44,7 +44,7 @@ def value_at_termination(patient: Patient) -> None:
         1 / (1 - _GAMMA): "it bootstraps at termination: what follows a terminated step is worth 0",
         0.0: "the critic does not learn the returns: is the value loss in the loss, and is its optimizer stepped?",
     }
-    judge({"V": (value, 1.0)}, [({"V": wrong}, cause) for wrong, cause in causes.items()])
+    _judge({"V": (value, 1.0)}, [({"V": wrong}, cause) for wrong, cause in causes.items()])
 
 
 def value_at_truncation(patient: Patient) -> None:
@@ -60,7 +60,7 @@ def value_at_truncation(patient: Patient) -> None:
     final_obs = one_hot(torch.full((_ROWS, _STEPS), c), 3)
     nowhere = torch.zeros_like(truncated)
     found = _settled(patient, 3, lambda policy: play(policy, one_hot(states, 3), reward, nowhere, truncated, final_obs))
-    judge(
+    _judge(
         {"V at the cut": (found[a], 1.0), "V of the constant reward 1, 1/(1-gamma)": (found[c], 2.0)},
         [
             (
@@ -85,7 +85,7 @@ def value_of_observation(patient: Patient) -> None:
     reward = 1.0 - 2.0 * states[:, :-1]
     always = torch.ones(_ROWS, _STEPS, dtype=torch.bool)
     found = _settled(patient, 2, lambda policy: play(policy, one_hot(states, 2), reward, always))
-    judge(
+    _judge(
         {"V(s0)": (found[0], 1.0), "V(s1)": (found[1], -1.0)},
         [],
         "returns and observations are joined in different orders ([N, T] against [T, N], or shuffled apart)",
@@ -97,7 +97,7 @@ def value_discounts(patient: Patient) -> None:
     states = torch.arange(_STEPS + 1).remainder(2).expand(_ROWS, -1)
     at_end = states[:, :-1] == 1
     found = _settled(patient, 2, lambda policy: play(policy, one_hot(states, 2), at_end.float(), at_end))
-    judge(
+    _judge(
         {"V(first)": (found[0], _GAMMA), "V(second)": (found[1], 1.0)},
         [
             ({"V(first)": 0.0}, "rewards do not flow back to the step before"),
@@ -117,7 +117,7 @@ def value_at_rollout_end(patient: Patient) -> None:
     reward = 2.0 - 3.0 * states[:, :-1]
     nowhere = torch.zeros(_ROWS, _STEPS, dtype=torch.bool)
     found = _settled(patient, 2, lambda policy: play(policy, one_hot(states, 2), reward, nowhere))
-    judge(
+    _judge(
         {"V(A)": (found[0], 2.0), "V(B)": (found[1], 0.0)},
         [
             (
@@ -148,20 +148,19 @@ def _settled(patient: Patient, num_states: int, collect: Callable[[Policy], Tens
     return found
 
 
-def judge(
+def _judge(
     found: dict[str, tuple[float, float]],
     known_errors: list[tuple[dict[str, float], str]],
     otherwise: str = "the critic's target is not the return: reward + gamma V' + ...",
-    tolerance: float = TOLERANCE,
 ) -> None:
     """Compare values, name -> (found, expected), and look up the likely cause among known wrong values."""
     causes = [
         cause
         for wrong, cause in known_errors
-        if all(abs(found[name][0] - value) < tolerance for name, value in wrong.items())
+        if all(abs(found[name][0] - value) < _TOLERANCE for name, value in wrong.items())
     ]
     expect(
-        all(abs(value - expected) < tolerance for value, expected in found.values()),
+        all(abs(value - expected) < _TOLERANCE for value, expected in found.values()),
         ", ".join(f"{name} = {expected:.2f}" for name, (_, expected) in found.items()),
         ", ".join(f"{name} = {value:.2f}" for name, (value, _) in found.items()),
         causes[0] if causes else otherwise,
