@@ -50,7 +50,7 @@ from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.ext.gymnasium.cfg import GymnasiumEnvCfg
 from embodichain.ext.gymnasium.gymnasium_env import GymnasiumEnv
 from embodichain.ext.gymnasium.ids import PREFIX
-from embodichain.ext.report.statistics import Comparison, compare_groups
+from embodichain.ext.report.compare import Comparison, compare_groups
 
 TASKS = ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5")
 LEARNERS = ("ours", "sb3")

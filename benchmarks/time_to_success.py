@@ -43,7 +43,7 @@ from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.trainer.evaluation import Evaluation, Evaluator
 from embodichain.agents.rl.trainer.trainer import Trainer
-from embodichain.ext.report.statistics import compare_groups
+from embodichain.ext.report.compare import compare_groups
 
 EVAL_SEED = 1_000_004
 EVAL_EPISODES = 200

@@ -3,6 +3,6 @@
 from embodichain.commands import Command
 
 COMMAND = Command(
-    "embodichain.ext.export.command",
+    "embodichain.ext.export.run",
     "Write a policy as a file that runs without this package: normaliser, order of the entries and scaling inside.",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
 from embodichain.agents.rl.task_env import TaskEnv, scene_cfg, scene_env
-from embodichain.commands.arguments import checked_path, output_file
+from embodichain.commands.arguments import add_run, checked_path, output_file, whole_number
 from embodichain.ext.export.formats import FORMATS, RUNNER
 from embodichain.ext.export.module import DeployedPolicy, actor_entries
 from embodichain.ext.export.parity import check_inputs, check_parity
@@ -25,8 +26,10 @@ from embodichain.tools.steps import ParityError, format_export, record_steps
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.device import describe_machine
+from embodichain.utils.doors import entries, load
 from embodichain.utils.errors import reason_of
 from embodichain.utils.files import check_replaceable, write_atomically, write_json
+from embodichain.utils.module_utils import add_allow_import, allowed_imports
 
 _SEED_OFFSET = 4_000_003
 _RUNNER_NAME = "policy_runner.py"
@@ -237,3 +240,50 @@ def export_torchscript(
     """Export as TorchScript; return the lines for the screen."""
     path = checked_path(out, output_file)
     return format_export(export_run(target, "torchscript", path, observations, envs, allowed_imports))
+
+
+DOOR = "embodichain.exports"
+"""Format -> function ``(target, out, observations, envs, allowed_imports) -> lines for the screen``."""
+
+EXAMPLES = (
+    "latest --format onnx",
+    "outputs/push_cube_ppo_20260101_120000/best --format torchscript --out policy.pt",
+    "latest/best --format lerobot",
+    "configs/agents/rl/push_colored_cube/train_config.json --format lerobot-env",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    add_run(parser)
+    parser.add_argument(
+        "--format",
+        choices=list(entries(DOOR)),
+        default="onnx",
+        help="default: %(default)s; lerobot-env: the task of a run or of a training config, for LeRobot's EnvHub",
+    )
+    parser.add_argument(
+        "--out", metavar="PATH", help="file, of LeRobot's formats a folder (default: export/... in the run's folder)"
+    )
+    parser.add_argument(
+        "--observations",
+        type=whole_number(),
+        default=1000,
+        metavar="K",
+        help="number to compare file and policy on (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--envs",
+        type=whole_number(),
+        default=8,
+        metavar="N",
+        help="environments (default: %(default)s)",
+    )
+    add_allow_import(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Export; return 0."""
+    export = load(DOOR, args.format)
+    print("\n".join(export(args.target, args.out, args.observations, args.envs, allowed_imports(args))))
+    return 0

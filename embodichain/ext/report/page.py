@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import base64
 import dataclasses
 import json
@@ -15,10 +16,12 @@ import numpy as np
 from jinja2 import Environment, PackageLoader
 
 from embodichain.agents.rl.algo.registry import get_algo_class
+from embodichain.agents.rl.checkpoint.saved_run import find_run_folder
 from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
 from embodichain.agents.rl.models.registry import get_policy_cfg_class
 from embodichain.agents.rl.run_data import RunData, read_run
 from embodichain.agents.rl.trainer.evaluation import wilson_interval
+from embodichain.commands.arguments import add_run
 from embodichain.ext.report.charts import Chart, Series, line_chart, number
 from embodichain.utils import ConfigError
 from embodichain.utils.border import format_finite
@@ -313,3 +316,21 @@ def _defaults(cfg_class: Any) -> dict[str, Any]:
         plain = getattr(value, "to_dict", lambda value=value: value)()
         defaults[field.name] = json.loads(json.dumps(plain))
     return defaults
+
+
+EXAMPLES = ("latest", "outputs/push_cube_ppo_20260101_120000")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    add_run(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the report; return 0."""
+    folder = find_run_folder(args.target)
+    try:
+        print(write_report(folder))
+    except OSError as error:
+        raise ConfigError(f"{folder}: the report cannot be written: {error}") from error
+    return 0
