@@ -50,14 +50,14 @@ def test_unknown_name_lists_the_known_ones() -> None:
         make("x")
 
 
-def test_made_environment_has_the_registered_time_limit_unless_its_config_says_another() -> None:
+def test_time_limit_is_the_registered_one_by_default() -> None:
     builders: list[Callable[..., Any]] = [make, gym.make]
     for build in builders:
         assert build("CartPoleRL", cfg=cart_cfg(1)).unwrapped.cfg.max_episode_steps == 500
         assert build("CartPoleRL", cfg=cart_cfg(1, max_episode_steps=7)).unwrapped.cfg.max_episode_steps == 7
 
 
-def test_environment_made_by_gymnasium_steps_in_batches_and_resets_itself() -> None:
+def test_gymnasium_makes_a_batch_that_resets_itself() -> None:
     env = gym.make("CartPoleRL", cfg=cart_cfg(3, max_episode_steps=2))
     obs, _ = env.reset(seed=1)
     assert obs["robot", "qpos"].shape == (3, 2)
@@ -67,7 +67,7 @@ def test_environment_made_by_gymnasium_steps_in_batches_and_resets_itself() -> N
     assert torch.as_tensor(reward).shape == torch.as_tensor(terminated).shape == (3,)
 
 
-def test_every_shipped_task_but_the_one_for_a_file_of_the_users_is_made_by_its_name_alone() -> None:
+def test_every_shipped_task_has_a_config_of_its_own() -> None:
     shipped = [env_id for env_id in get_registered_env_ids() if get_env_spec(env_id).cls.__module__.startswith(TASKS)]
     assert {"ReachRL", "OpenDrawerRL", "PickCubeRL", "PushColoredCubeRL"} < set(shipped)
     for env_id in shipped:

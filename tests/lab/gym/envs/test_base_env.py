@@ -80,7 +80,7 @@ def all_finite(*trees: Any) -> bool:
 # --- how an episode ends ----------------------------------------------------------------------------------------------
 
 
-def test_success_and_failure_terminate_and_the_time_limit_truncates() -> None:
+def test_success_and_failure_terminate_time_limit_truncates() -> None:
     env = scripted(success_at=(2, NEVER), fail_at=(NEVER, 3), max_episode_steps=4)
     # env 0 succeeds at its steps 2, 2, ... ; env 1 fails at step 3, then again three steps later
     terminated, truncated = ends(env, 6)
@@ -164,14 +164,14 @@ def test_spaces_describe_the_actions_and_observations() -> None:
         assert many.shape == value.shape
 
 
-def test_attributes_that_training_asks_for_are_reachable_through_wrappers() -> None:
+def test_attributes_are_reachable_through_wrappers() -> None:
     env = env_of(PUSH_CUBE, 1)
     assert env.get_wrapper_attr("flattened_observation_space").shape == (59,)
     assert env.get_wrapper_attr("action_manager").total_action_dim == 6
     assert env.get_wrapper_attr("active_joint_ids") == [0, 1, 2, 3, 4, 5]
 
 
-def test_ended_episode_leaves_its_last_observation_and_the_new_one_begins() -> None:
+def test_final_obs_is_the_ended_episodes_last_observation() -> None:
     env = scripted(fail_at=(2, NEVER))
     first, _ = env.reset(seed=1)
     env.step(torch.ones(2, 1))
@@ -229,7 +229,7 @@ def assert_obs_is_of_the_state(env: EmbodiedEnv, obs: TensorDict) -> None:
         torch.testing.assert_close(normalised, torch.tensor(data.qpos[:6]).float(), atol=2e-6, rtol=0)
 
 
-def test_observation_is_of_the_state_after_a_reset_a_step_and_a_step_that_resets() -> None:
+def test_observation_is_of_the_present_state() -> None:
     env = env_of(PUSH_CUBE, 2, max_episode_steps=5)
     obs, _ = env.reset(seed=1)
     assert_obs_is_of_the_state(env, obs)
@@ -285,7 +285,7 @@ def test_first_reset_without_a_seed_is_that_of_the_configs_seed() -> None:
     assert torch.equal(state(one), state(two))
 
 
-def test_eight_envs_are_eight_times_one_env_with_the_same_global_ids() -> None:
+def test_eight_envs_are_eight_times_one_env() -> None:
     together = env_of(PUSH_CUBE, 8, max_episode_steps=4)
     together.reset(seed=1)
     actions = actions_for(together, 6)
@@ -335,7 +335,7 @@ def test_members_of_a_group_begin_bit_equal_and_groups_differ() -> None:
     assert not torch.equal(begin[0], begin[2])
 
 
-def test_full_reset_aligns_a_group_whose_members_ended_different_numbers_of_episodes() -> None:
+def test_full_reset_aligns_the_members_of_a_group() -> None:
     env = env_of(PUSH_CUBE, 4, group_size=2)
     env.reset(seed=1)
     begin = state(env)
@@ -353,13 +353,13 @@ def test_full_reset_aligns_a_group_whose_members_ended_different_numbers_of_epis
     assert torch.equal(state(env)[[0, 2]], state(env)[[1, 3]])
 
 
-def test_environments_that_cannot_be_divided_into_groups_are_refused() -> None:
+def test_num_envs_must_be_divisible_into_groups() -> None:
     with pytest.raises(ConfigError, match=r"^group_size: 3 environments cannot be divided into groups of 2$"):
         env_of(PUSH_CUBE, 3, group_size=2)
 
 
 @pytest.mark.parametrize("num_envs", [2, 4])
-def test_enumerated_episodes_are_the_same_set_for_any_number_of_envs(num_envs: int) -> None:
+def test_enumerated_episodes_do_not_depend_on_num_envs(num_envs: int) -> None:
     env = env_of(PUSH_CUBE, num_envs, max_episode_steps=2)
     single = env_of(PUSH_CUBE, 8, max_episode_steps=2)
     single.reset(seed=5, options={"enumerate_episodes": True})
@@ -381,7 +381,7 @@ def test_step_before_the_first_reset_is_an_error() -> None:
 # --- the rollout ------------------------------------------------------------------------------------------------------
 
 
-def test_steps_write_their_fields_into_the_slots_of_the_rollout_in_turn() -> None:
+def test_steps_write_into_the_slots_of_the_rollout() -> None:
     env = scripted(fail_at=(2, NEVER), max_episode_steps=3)
     rollout = TensorDict(
         {
@@ -421,7 +421,7 @@ def give_no_number(env: EmbodiedEnv, action: Tensor) -> None:
 
 
 @pytest.mark.parametrize("spoil", [fling, give_no_number])
-def test_invalid_physics_or_action_ends_that_episode_alone_and_is_counted(
+def test_divergence_ends_that_episode_alone_and_is_counted(
     spoil: Callable[[EmbodiedEnv, Tensor], None],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

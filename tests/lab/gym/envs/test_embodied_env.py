@@ -35,7 +35,7 @@ def test_articulations_stand_beside_the_robot() -> None:
     assert obs["robot", "qpos"].shape == (2, 2)
 
 
-def test_base_observation_is_the_robots_positions_velocities_and_efforts() -> None:
+def test_base_observation_is_the_robots_state() -> None:
     env = EmbodiedEnv(cart_cfg(2))
     obs, _ = env.reset()
     torch.testing.assert_close(obs["robot", "qpos"], torch.tensor([[-0.2, 0.07]] * 2))
@@ -93,7 +93,7 @@ def test_environment_without_a_robot_is_refused() -> None:
         EmbodiedEnv(EmbodiedEnvCfg())
 
 
-def test_caller_who_writes_into_the_results_of_a_step_does_not_change_the_next() -> None:
+def test_writing_into_results_does_not_change_the_next_step() -> None:
     env = EmbodiedEnv(cart_cfg(2))
     env.reset()
     _, _, _, truncated, info = env.step(torch.zeros(2, 1))
@@ -144,7 +144,7 @@ class Balance(EmbodiedEnv):
 
 
 @pytest.mark.parametrize(("task", "knows"), [(EmbodiedEnv, False), (Balance, True)])
-def test_task_without_a_success_says_so_even_if_it_never_succeeds(task: type[EmbodiedEnv], knows: bool) -> None:
+def test_task_says_whether_it_knows_success(task: type[EmbodiedEnv], knows: bool) -> None:
     env = task(cart_cfg(2))
     env.reset()
     assert env.knows_success() is knows
@@ -168,7 +168,7 @@ class Calls(EmbodiedEnv):
         return super().compute_task_state(**kwargs)
 
 
-def test_hooks_run_once_in_a_step_and_the_task_state_once_more_in_a_reset() -> None:
+def test_hooks_run_once_in_a_step() -> None:
     """So a counter belongs in ``_update_sim_state``, as docs/extending.md says."""
     env = Calls(replace(cart_cfg(), num_envs=1, max_episode_steps=2))
     env.calls = []

@@ -52,7 +52,7 @@ def test_halves_see_what_the_whole_sees_bit_for_bit(name: str, group_size: int) 
 
 
 @pytest.mark.e2e
-def test_evaluation_shared_by_processes_is_the_same_set_of_episodes() -> None:
+def test_shared_evaluation_is_the_same_set_of_episodes() -> None:
     def first_episodes(num_envs: int, share: tuple[int, int] | None) -> torch.Tensor:
         env = make("push_cube", num_envs)
         options = {"enumerate_episodes": True} | ({} if share is None else {"share": share})

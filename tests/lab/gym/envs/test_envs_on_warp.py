@@ -169,7 +169,7 @@ def mark_resets(env: EmbodiedEnv, env_ids: Tensor) -> None:
 
 
 @pytest.mark.e2e
-def test_events_written_by_the_guide_run_by_mask_and_one_that_asks_gets_row_numbers(
+def test_events_of_the_guide_run_by_mask(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     events = {"count": EventCfg(func=count_resets, mode="reset"), "mark": EventCfg(func=mark_resets, mode="reset")}
@@ -193,7 +193,7 @@ def read_resets(env: EmbodiedEnv, env_ids: Tensor) -> None:
         assert i >= 0
 
 
-def test_event_that_reads_row_numbers_without_asking_is_told_so_when_the_environment_is_built() -> None:
+def test_event_that_reads_row_numbers_without_asking() -> None:
     with pytest.raises(RuntimeError, match=r"Write `env_ids = row_numbers\(env_ids\)` first"):
         env_on("warp", CART, N, events={"read": EventCfg(func=read_resets, mode="reset")})
 

@@ -128,7 +128,7 @@ def test_a_partial_reset_changes_its_own_rows_alone(own_task: str) -> None:
     assert set(map(tuple, changed.values())) == {(False, True, False)}
 
 
-def test_an_environment_continues_bit_for_bit_where_a_checkpoint_left_it(own_task: str) -> None:
+def test_scene_continues_bit_for_bit_from_a_checkpoint(own_task: str) -> None:
     assert_goes_on(lambda: make(own_task, num_envs=3))
 
 

@@ -232,7 +232,7 @@ def spread(env: EmbodiedEnv) -> None:
     env.elapsed_steps += (torch.arange(env.num_envs) + env.cfg.first_env_id) % LIMIT
 
 
-def test_terms_are_called_once_a_step_and_once_where_an_episode_begins() -> None:
+def test_terms_are_called_once_a_step_and_at_episode_starts() -> None:
     env = all_terms()
     expected = [Expected() for _ in range(N)]
     check_all(expected, env.reset(seed=3)[0])
@@ -320,7 +320,7 @@ def test_draws_of_a_step_and_those_of_the_reset_differ() -> None:
 
 
 @pytest.mark.parametrize("func", [Filter, Bias, *HISTORIES])
-def test_environments_own_look_at_the_observation_leaves_no_trace(func: Callable[..., Any]) -> None:
+def test_making_the_spaces_leaves_no_trace(func: Callable[..., Any]) -> None:
     env = env_with(term={"func": func})
     built = env.observation_manager._terms[0][1].func
     fresh = type(built)(built.cfg, env)
@@ -355,7 +355,7 @@ class Published(Filter):
         return self.mean
 
 
-def test_what_a_term_leaves_at_the_environment_is_of_the_same_calls() -> None:
+def test_attributes_set_on_the_environment_are_of_the_same_calls() -> None:
     env = env_with(filter=Published)
     env.reset(seed=3)
     spread(env)

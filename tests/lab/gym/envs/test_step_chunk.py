@@ -66,7 +66,7 @@ def test_chunk_in_which_nothing_ends_is_so_many_steps() -> None:
     assert info["elapsed_steps"].tolist() == [5, 5]
 
 
-def test_episode_that_ends_within_a_chunk_is_seen_as_it_ended_and_begins_anew_at_the_chunks_end() -> None:
+def test_episode_that_ends_within_a_chunk() -> None:
     one, two = scripted(success_at=(2, NEVER)), scripted(success_at=(2, NEVER))
     actions = actions_for(one, 5)
     obs, reward, terminated, truncated, info = one.step_chunk(actions.transpose(0, 1))
@@ -99,7 +99,7 @@ def test_chunk_in_which_all_end_early_ends_there() -> None:
     assert env.step_chunk(torch.ones(2, 1, 1))[1].tolist() == [[1], [1]]
 
 
-def test_actions_are_clipped_and_may_be_named_as_the_action_manager_names_them() -> None:
+def test_actions_are_clipped_and_may_be_named() -> None:
     one, two = scripted(), scripted()
     name = one.action_manager.action_type
     one.step_chunk({name: torch.full((2, 3, 1), 9.0)})
@@ -107,7 +107,7 @@ def test_actions_are_clipped_and_may_be_named_as_the_action_manager_names_them()
     assert torch.equal(state(one), state(two))
 
 
-def test_actions_of_other_shapes_are_refused_and_so_is_a_chunk_before_a_reset() -> None:
+def test_wrong_shape_or_chunk_before_a_reset_is_refused() -> None:
     with pytest.raises(ValueError, match=r"takes actions \[N, H, A\], got shape \[2, 1\]"):
         scripted().step_chunk(torch.zeros(2, 1))
     with pytest.raises(RuntimeError, match=r"call reset\(\)"):
@@ -150,7 +150,7 @@ def test_interval_events_pass_over_environments_that_have_ended(interval_step: A
     assert CALLS == [[0, 1], [0, 1], [0, 1], [1], [1], [1]]
 
 
-def test_physics_that_becomes_invalid_within_a_chunk_ends_the_episode_once() -> None:
+def test_divergence_within_a_chunk_ends_the_episode_once() -> None:
     env = Scripted(cart_cfg(2))
     env.reset(seed=1)
     actions = torch.zeros(2, 4, 1)
@@ -166,7 +166,7 @@ def test_physics_that_becomes_invalid_within_a_chunk_ends_the_episode_once() -> 
 
 @pytest.mark.e2e
 @needs_gl
-def test_cameras_draw_once_a_chunk_and_show_ended_episodes_as_they_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cameras_draw_once_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[list[int]] = []
     draw = Camera._draw
 

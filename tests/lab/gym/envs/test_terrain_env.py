@@ -70,7 +70,7 @@ def test_distance_walked_is_from_the_start_of_the_episode(env: EmbodiedEnv) -> N
     assert not walked[[0, 1, 2, 4, 5, 6, 7]].any()
 
 
-def test_the_same_seed_starts_on_the_same_cells_and_their_number_does_not_matter(tmp_path: Path) -> None:
+def test_start_cells_depend_on_the_seed_not_on_num_envs(tmp_path: Path) -> None:
     small, large = ball_env(tmp_path, num_envs=3), ball_env(tmp_path, num_envs=6)
     for env in (small, large):
         env.reset(seed=5)
@@ -81,7 +81,7 @@ def test_the_same_seed_starts_on_the_same_cells_and_their_number_does_not_matter
     assert terrain_of(large).levels.tolist() == first.tolist()
 
 
-def test_an_evaluations_episodes_have_cells_of_their_own_whatever_their_number(tmp_path: Path) -> None:
+def test_cells_of_an_evaluation_do_not_depend_on_num_envs(tmp_path: Path) -> None:
     options = {"enumerate_episodes": True}
     one, three = ball_env(tmp_path, num_envs=1), ball_env(tmp_path, num_envs=3)
     three.reset(seed=5, options=options)
@@ -119,7 +119,7 @@ def test_levels_are_rows_that_a_chosen_reset_restores(env: EmbodiedEnv) -> None:
     assert terrain.levels.tolist() == [0, 0, 2, 0, 1, 2, 0, 1]
 
 
-def test_other_processes_have_other_columns_after_their_numbering(env: EmbodiedEnv) -> None:
+def test_other_processes_have_other_columns(env: EmbodiedEnv) -> None:
     env.number_envs(first_env_id=3, group_size=1)
     assert terrain_of(env).columns.tolist() == [(3 + i) % 2 for i in range(8)]
 

@@ -130,7 +130,7 @@ def test_mistake_in_the_scene_is_named_with_its_path(change: dict[str, Any], pro
         config_to_cfg(load_json(TASK_CONFIGS / "push_cube/gym_config.json") | change)
 
 
-def test_mistakes_in_terms_of_cameras_are_found_before_anything_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_in_terms_of_cameras_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     data = config()
     env = data["env"]

@@ -79,7 +79,7 @@ def test_action_is_clipped_at_the_border_of_the_environment() -> None:
     assert env.robot.get_qpos_target("arm").tolist() == [[1.5], [0.5]]
 
 
-def test_absolute_positions_are_scaled_and_the_action_space_reaches_the_limits() -> None:
+def test_absolute_positions_reach_the_limits() -> None:
     env = env_with({"place": ABSOLUTE})
     assert env.single_action_space.low.tolist() == [-2.0]  # -4 / 2
     assert env.single_action_space.high.tolist() == [2.0]
@@ -157,7 +157,7 @@ def test_denormalised_action_reaches_from_limit_to_limit() -> None:
     assert env.single_action_space.high.tolist() == [1.0]
 
 
-def test_denormalised_action_may_have_another_range_and_keep_away_from_the_limits() -> None:
+def test_denormalised_action_may_have_another_range() -> None:
     env = env_with({"place": {"func": "QposDenormalizedTerm", "params": {"range": [0.0, 2.0], "scale": 0.5}}})
     term = env.action_manager.terms["place"]
     # -4 + 0.5 a / 2 * 8 = -4 + 2 a
@@ -165,7 +165,7 @@ def test_denormalised_action_may_have_another_range_and_keep_away_from_the_limit
     assert env.single_action_space.high.tolist() == [4.0]
 
 
-def test_joints_that_are_not_named_get_the_scaled_action_as_it_is() -> None:
+def test_joints_not_named_get_the_scaled_action() -> None:
     params = {"joint_ids": [0], "scale": 0.5}
     actions = {"place": {"func": "QposDenormalizedTerm", "params": params}}
     env = EmbodiedEnv(cart_cfg(2, {"actions": actions}, robot={**CART, "control_parts": {"all": [".*"]}}))
@@ -287,7 +287,7 @@ def test_term_of_ones_own_has_no_command_unless_it_says_one() -> None:
     assert env.action_manager.terms["push"].command_map() is None
 
 
-def test_the_exported_map_hands_the_action_on_within_the_actuators_ranges(tmp_path: Path) -> None:
+def test_command_map_of_actuators_has_their_ranges(tmp_path: Path) -> None:
     (term,) = rail_env(tmp_path).action_manager.terms.values()
 
     found = term.command_map()
@@ -332,7 +332,7 @@ def legs_acting(**params: Any) -> LocomotionEnv:
     return env
 
 
-def test_targets_are_the_initial_positions_plus_the_scaled_action() -> None:
+def test_targets_are_initial_positions_plus_scaled_action() -> None:
     env = legs_acting(scale=0.25)
     default = env.robot.body_data.default_qpos
     action = torch.linspace(-1.0, 1.0, 24).view(2, 12)
@@ -408,7 +408,7 @@ def targets_of(env: EmbodiedEnv, actions: list[float]) -> list[float]:
     return seen
 
 
-def test_delayed_actions_arrive_in_their_order_after_the_initial_position() -> None:
+def test_delayed_actions_arrive_in_their_order() -> None:
     env = delayed_env(delay=[2, 2])
     env.reset(seed=1)
     assert targets_of(env, [1.0, 2.0, 3.0, 4.0]) == [-0.2, -0.2, 0.3, 0.8]
@@ -437,7 +437,7 @@ def actions_of(steps: int, num_envs: int) -> Tensor:
     return torch.rand(steps, num_envs, 1, generator=torch.Generator().manual_seed(0)) * 2 - 1
 
 
-def test_checkpoint_with_actions_on_their_way_continues_to_the_bit() -> None:
+def test_checkpoint_with_delayed_actions_continues() -> None:
     env, other = delayed_env(6, delay=[0, 3]), delayed_env(6, delay=[0, 3])
     env.reset(seed=3)
     env.elapsed_steps += torch.arange(6) % LIMIT

@@ -77,7 +77,7 @@ def observed(func: Any, num_envs: int = 2, **params: Any) -> TensorDict:
     return obs
 
 
-def test_new_entries_are_made_from_the_environment_and_the_observation_so_far() -> None:
+def test_entries_are_made_from_the_observation_so_far() -> None:
     for func in (height, height_unannotated, height_of_none):
         found = observed(func, entity_cfg=BOX_ENTITY)["task", "new"]
         torch.testing.assert_close(found, torch.full((2,), 0.05), atol=2e-3, rtol=0)
@@ -103,7 +103,7 @@ def copy_of(env: EmbodiedEnv, obs: EnvObs, group: str, entry: str) -> torch.Tens
     return obs[group][entry]
 
 
-def test_functor_of_the_observation_has_what_its_base_offers_and_is_reset() -> None:
+def test_functor_of_the_observation_is_reset() -> None:
     env = EmbodiedEnv(cart_cfg(2, {"observations": {"calls": {"func": Calls}}}))
     env.reset()
     env.step(torch.zeros(2, 1))
@@ -111,7 +111,7 @@ def test_functor_of_the_observation_has_what_its_base_offers_and_is_reset() -> N
     assert obs["calls"].tolist() == [2.0, 1.0]
 
 
-def test_parameter_of_that_name_is_a_parameter_where_the_config_gives_it() -> None:
+def test_obs_is_a_parameter_where_the_config_gives_it() -> None:
     def constant(env: EmbodiedEnv, obs: float) -> torch.Tensor:
         return torch.full((env.num_envs,), obs)
 
@@ -158,7 +158,7 @@ def lift(env: EmbodiedEnv, env_ids: Union[torch.Tensor, None], entity_cfg: Scene
     body.set_local_pose(pose, env_ids=env_ids)
 
 
-def test_reward_and_event_functions_run_from_configs_and_from_python() -> None:
+def test_rewards_and_events_run_from_config_and_python() -> None:
     terms: dict[str, Any] = {
         "rewards": {"above": {"func": above, "weight": 2.0, "params": {"entity_cfg": BOX_ENTITY}}},
         "events": {"lift": {"func": lift, "params": {"entity_cfg": BOX_ENTITY, "z": 3.0}}},

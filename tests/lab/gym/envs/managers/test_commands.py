@@ -94,7 +94,7 @@ def test_headings_fill_their_range_and_follow_the_base() -> None:
     torch.testing.assert_close(term.command[:, 2], term._heading - env.robot.base.heading())
 
 
-def test_held_command_stays_through_draws_and_new_episodes_until_it_is_let_go() -> None:
+def test_held_command_stays_until_it_is_let_go() -> None:
     """Commands are drawn anew after 0.06 to 0.2 s, 3 to 10 control steps, and episodes begin at 5."""
     env = legs_env(2, max_episode_steps=5)
     env.reset()
@@ -158,7 +158,7 @@ def test_times_between_draws_are_within_their_range_and_differ() -> None:
     assert all(len(set(gap.tolist())) > 1 for gap in gaps)
 
 
-def test_tracked_command_is_the_one_that_the_last_action_followed() -> None:
+def test_tracked_command_is_the_last_actions() -> None:
     env = legs_env(2, {"commands": resampled(0.02, 0.02)})  # drawn anew after each step
     obs, _ = env.reset(seed=1)
     for _ in range(5):
@@ -171,7 +171,7 @@ def test_tracked_command_is_the_one_that_the_last_action_followed() -> None:
         torch.testing.assert_close(info["metrics"]["velocity_error_xy"], linear)
 
 
-def test_first_step_of_an_episode_is_about_the_episodes_first_command() -> None:
+def test_first_step_is_about_the_episodes_first_command() -> None:
     env = legs_env(2, {"commands": resampled(5.0, 5.0)}, max_episode_steps=3)
     obs, _ = env.reset(seed=1)
     for _ in range(3):
@@ -203,7 +203,7 @@ def test_reset_of_some_leaves_the_commands_of_the_others() -> None:
         assert not torch.equal(new[1], old[1])
 
 
-def test_environment_that_waits_in_a_chunk_keeps_its_command_and_time() -> None:
+def test_environment_waiting_in_a_chunk_keeps_its_command() -> None:
     env = legs_env(2, {"commands": resampled(0.04, 0.04)}, max_episode_steps=50)
     env.reset(seed=1)
     env.elapsed_steps[1] = 48
@@ -246,7 +246,7 @@ def test_checkpoint_in_an_episode_goes_on_with_the_next_draws() -> None:
     assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
 
 
-def test_command_that_is_not_there_is_an_error_that_names_those_there_are() -> None:
+def test_unknown_command_is_an_error() -> None:
     env = legs_env(1)
     with pytest.raises(
         ConfigError, match=r"env.commands: unknown command 'base_velocty'. Did you mean 'base_velocity'"
@@ -266,7 +266,7 @@ class Goal(CommandTerm):
         self.command = self.command + 1.0
 
 
-def test_users_command_is_followed_once_after_each_draw_and_each_step() -> None:
+def test_users_command_is_followed_once_a_draw_and_step() -> None:
     commands = resampled(5.0, 5.0) | {"goal": {"func": Goal, "resampling_time": [5.0, 5.0]}}
     env = legs_env(2, {"commands": commands})
     env.reset(seed=1)

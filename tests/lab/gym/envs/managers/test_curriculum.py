@@ -41,7 +41,7 @@ def end(env: LocomotionEnv, lengths: list[int]) -> float:
     return float(env.curriculum_manager.metrics()["curriculum/range"][0])
 
 
-def test_share_grows_with_long_episodes_and_shrinks_with_short_ones() -> None:
+def test_share_grows_with_long_and_shrinks_with_short_episodes() -> None:
     env, term = widened(initial=0.2, step=0.4, long_share=0.8)
     assert float(term.range_scale) == pytest.approx(0.2)
     # Long are 8 of 10 steps. Each episode counts 0.4 / 4 = 0.1: up by 2, up by 3 and down by 1, down by 2.
@@ -117,7 +117,7 @@ def rested(env: EmbodiedEnv) -> Any:
     return env.step(torch.zeros(env.num_envs, 1))
 
 
-def test_term_is_called_where_episodes_have_ended_in_their_last_state() -> None:
+def test_curriculum_is_called_in_the_last_state() -> None:
     env = leveled()
     (level,) = env.curriculum_manager.functors
     assert isinstance(level, Level)
@@ -204,7 +204,7 @@ def test_only_the_given_environments_move(tmp_path: Path) -> None:
     assert env.sim.terrain.levels.tolist() == [1, 0, 1, 1, 2]
 
 
-def test_random_level_beyond_the_last_is_drawn_by_the_environment(tmp_path: Path) -> None:
+def test_random_level_beyond_the_last_is_drawn(tmp_path: Path) -> None:
     levels = []
     for _ in range(2):
         env = env_that_walked(tmp_path, [3.0] * 5)

@@ -77,7 +77,7 @@ def test_reset_event_happens_for_the_envs_whose_episodes_begin() -> None:
     assert len(set(draws)) == 4
 
 
-def test_reset_draws_do_not_depend_on_the_number_of_envs_or_on_other_terms() -> None:
+def test_reset_draws_depend_neither_on_num_envs_nor_on_terms() -> None:
     env, note = noted("reset", num_envs=3)
     env.reset(seed=1)
     few, few_note = noted("reset", num_envs=1)
@@ -131,7 +131,7 @@ def times_of(note: Note, env: EmbodiedEnv, count: int) -> dict[int, list[int]]:
     return times
 
 
-def test_interval_of_a_range_is_drawn_anew_for_each_env_after_each_call() -> None:
+def test_interval_of_a_range_is_drawn_after_each_call() -> None:
     env, note = noted("interval", num_envs=4, max_episode_steps=None, interval_step=[3, 5])
     env.reset(seed=1)
     times = times_of(note, env, 200)
@@ -142,7 +142,7 @@ def test_interval_of_a_range_is_drawn_anew_for_each_env_after_each_call() -> Non
     assert (drawn.bincount()[3:] / len(drawn) - 1 / 3).abs().max() < 0.1  # each of three as often; of 200, 3 std
 
 
-def test_interval_of_a_range_begins_with_the_episode_and_depends_on_env_and_episode_alone() -> None:
+def test_interval_of_a_range_depends_on_env_and_episode() -> None:
     env, note = noted("interval", num_envs=2, max_episode_steps=None, interval_step=[2, 9])
     few, few_note = noted("interval", num_envs=1, max_episode_steps=None, interval_step=[2, 9])
     env.reset(seed=1)
@@ -158,7 +158,7 @@ def test_interval_of_a_range_begins_with_the_episode_and_depends_on_env_and_epis
     assert times_of(note, env, 30) == first
 
 
-def test_interval_of_a_range_of_an_added_event_begins_at_the_reset() -> None:
+def test_interval_of_an_added_event_begins_at_the_reset() -> None:
     env = EmbodiedEnv(cart_cfg(2))
     env.reset(seed=1)
     env.add_events({"note": EventCfg(Note, mode="interval", interval_step=(2, 9))})
@@ -170,7 +170,7 @@ def test_interval_of_a_range_of_an_added_event_begins_at_the_reset() -> None:
     assert times_of(note, env, 30) == times_of(built_note, built, 30)
 
 
-def test_global_interval_event_happens_every_so_many_steps_with_fresh_draws() -> None:
+def test_global_interval_event_draws_each_time() -> None:
     env, note = noted("interval", interval_step=3, is_global=True)
     env.reset(seed=1)
     happened = []
@@ -227,7 +227,7 @@ def test_interval_event_follows_the_reward_and_is_observed(is_global: bool) -> N
     assert obs["calls"].tolist() == [[1.0], [1.0]]
 
 
-def test_interval_event_within_a_chunk_follows_its_own_steps_reward() -> None:
+def test_interval_event_in_a_chunk_follows_its_steps_reward() -> None:
     terms = {
         "events": {"jump": {"func": jump, "mode": "interval", "interval_step": 2}},
         "rewards": {"at": {"func": cart_at}},
@@ -324,7 +324,7 @@ def test_episodes_begin_after_events_were_added() -> None:
         steps(env, 1)
 
 
-def test_added_recorder_is_named_as_in_configs_and_started_with_the_others(tmp_path: Path) -> None:
+def test_added_recorder_is_started_with_the_others(tmp_path: Path) -> None:
     env = EmbodiedEnv(cart_cfg(1))
     params = {"name": "cam", "resolution": (32, 24), "max_frames": 2}
     camera = EventCfg(func="record_camera_data", mode="interval", interval_step=1, params=params)

@@ -156,7 +156,7 @@ def test_attributes_are_noted_of_the_envs_concerned() -> None:
         events.register_entity_attrs(env, ALL, BOX_CFG, attrs=["maas"])
 
 
-def test_poses_are_noted_in_the_envs_frame_in_others_frames_and_of_points_of_the_body() -> None:
+def test_poses_are_noted_in_several_frames() -> None:
     env = env_of()
     half = 0.5**0.5
     # env 1's box is turned by 90 degrees about z, at (1, 2, 3)
@@ -187,7 +187,7 @@ def test_poses_of_other_things_may_be_left_out_or_named() -> None:
     assert set(env.all) == {"box_pose", "Cart_pose_box"}
 
 
-def test_several_things_are_noted_at_once_after_they_came_to_rest() -> None:
+def test_several_things_are_noted_after_they_came_to_rest() -> None:
     env = env_of(rigid_object=[{**BOX, "init_pos": [2.0, 0.0, 0.3]}])
     registry = [{"entity_cfg": {"uid": "box"}, "attrs": ["mass"], "pose_register_params": {"compute_relative": False}}]
     events.register_info_to_env(env, torch.tensor([1]), registry)

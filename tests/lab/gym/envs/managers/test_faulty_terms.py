@@ -254,7 +254,7 @@ def test_users_own_function_and_class_are_terms_like_ours() -> None:
     assert env.step(torch.zeros(2, 1))[1].tolist() == [4.0, 2.0]
 
 
-def test_class_that_forgets_the_base_class_is_refused_when_it_is_built() -> None:
+def test_class_that_forgets_its_base_is_refused() -> None:
     message = r"env.rewards.term.func: 'WithoutBase'.__init__ must call super\(\).__init__\(cfg, env\)"
     with pytest.raises(ConfigError, match=message):
         env_with({"func": WithoutBase})
@@ -286,7 +286,7 @@ def test_users_own_term_may_be_named_by_its_dotted_path() -> None:
         ({"func": Count, "params": {"stride": 1}}, r"params\.stride: unknown parameter\..* Known: step"),
     ],
 )
-def test_mistake_in_a_terms_parameters_says_where_and_what_there_is(reward: dict[str, Any], message: str) -> None:
+def test_mistake_in_parameters_says_where(reward: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         env_with(reward)
 

@@ -53,7 +53,7 @@ def test_command_is_that_for_the_next_action(env: LocomotionEnv) -> None:
     assert torch.equal(observations.generated_command(env), term.command)
 
 
-def test_phase_turns_with_the_frequency_and_stops_where_the_command_is_to_stand(env: LocomotionEnv) -> None:
+def test_phase_turns_with_the_frequency(env: LocomotionEnv) -> None:
     set_command(env, [[0.5, 0.0, 0.0], [0.0, 0.05, 0.05]])  # the second's norm is 0.07 < 0.1
     env.elapsed_steps = torch.tensor([3, 3])
     # 3 steps * 0.02 s * 2 / s = 0.12 strides

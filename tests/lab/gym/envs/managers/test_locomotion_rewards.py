@@ -45,7 +45,7 @@ def test_tracking_of_the_velocity_is_a_bell_of_the_error(env: LocomotionEnv) -> 
     assert value(env, rewards.track_lin_vel_xy_exp, std=0.5) == [math.exp(-1.0), 1.0]
 
 
-def test_tracking_is_of_the_command_that_the_last_action_followed(env: LocomotionEnv) -> None:
+def test_tracking_is_of_the_command_that_was_followed(env: LocomotionEnv) -> None:
     term = env.command_manager.get_term("base_velocity")
     term.tracked, term.command = torch.zeros(2, 3), torch.ones(2, 3)
     move(env, [[0.0] * 6] * 2)
@@ -111,7 +111,7 @@ def test_joint_velocities_are_summed(env: LocomotionEnv) -> None:
     assert value(env, rewards.joint_vel_l2) == [25.0, 0.0]
 
 
-def test_accelerations_are_means_over_the_step_from_the_velocity_at_its_start(env: LocomotionEnv) -> None:
+def test_accelerations_are_means_over_the_step(env: LocomotionEnv) -> None:
     term = functor(rewards.joint_acc_l2, env)
     qvel = torch.zeros(2, 12)
     qvel[:, 0] = 0.4
@@ -207,7 +207,7 @@ GAIT: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_gait_in_the_middle_of_a_swing_wants_two_feet_up_and_two_down(env: LocomotionEnv) -> None:
+def test_gait_in_mid_swing_wants_two_feet_up(env: LocomotionEnv) -> None:
     term = functor(rewards.feet_gait, env, **GAIT)
     set_command(env, [[0.5, 0.0, 0.0]] * 2)
     env.elapsed_steps = torch.tensor([6, 31])  # 0.24 and 1.24 strides

@@ -57,7 +57,7 @@ def test_entry_with_one_term_that_does_not_say_so_has_no_recipe() -> None:
     assert recipe("robot/qpos", past=past) is None
 
 
-def test_entry_that_is_made_again_has_the_recipe_of_its_last_making() -> None:
+def test_entry_made_again_has_its_last_recipe() -> None:
     found = recipe(x={"func": undescribed}, again=ADDED)
     assert found is not None
     assert found.steps == [{"measurement": "positions"}]

@@ -50,7 +50,7 @@ def test_pose_is_a_matrix_or_seven_numbers(env: EmbodiedEnv) -> None:
     assert torch.equal(observations.get_object_pose(env, CUBE), matrices)
 
 
-def test_velocity_is_in_the_world_frame_however_the_body_is_turned(env: EmbodiedEnv) -> None:
+def test_velocity_is_in_the_world_frame(env: EmbodiedEnv) -> None:
     cube = env.sim.get_rigid_object("cube")
     cube.set_local_pose(torch.tensor([[0.0, 0, 1, HALF, 0, 0, HALF]]).expand(2, 7))
     # MuJoCo keeps the spin in the body's frame: about the body's x axis, which is the world's y axis here.
@@ -79,7 +79,7 @@ def test_target_position_is_that_of_the_named_pose(env: EmbodiedEnv) -> None:
     assert observations.target_position(env, "elsewhere").tolist() == [[1, 2, 3], [4, 5, 6]]
 
 
-def test_offsets_lead_from_the_tool_and_from_the_target_to_the_body(env: EmbodiedEnv) -> None:
+def test_offsets_lead_from_tool_and_target_to_the_body(env: EmbodiedEnv) -> None:
     poses = torch.tensor([[1.0, 2, 3, 1, 0, 0, 0], [4.0, 5, 6, 1, 0, 0, 0]])
     env.sim.get_rigid_object("cube").set_local_pose(poses)
     env.elsewhere = torch.eye(4).repeat(2, 1, 1)  # type: ignore[attr-defined]
@@ -102,7 +102,7 @@ def test_joint_data_are_minus_one_and_one_at_the_limits(env: EmbodiedEnv) -> Non
     torch.testing.assert_close(term(env, middle, **params)[:, [0, 2, 6]], torch.zeros(2, 3), atol=1e-6, rtol=0)
 
 
-def test_all_joints_are_normalised_by_default_and_those_without_limits_stay() -> None:
+def test_joints_without_limits_are_not_normalised() -> None:
     # The slider's limits are -4 and 4, the pole has none.
     env = EmbodiedEnv(cart_cfg(2))
     term = observations.normalize_robot_joint_data(FunctorCfg(func="", params={}), env)
@@ -207,7 +207,7 @@ def test_drives_are_observed_as_they_are() -> None:
     ("returned", "found"),
     [(torch.ones(3), r"a tensor \[3\]"), (torch.tensor(1.0), r"a tensor \[\]"), (None, "NoneType")],
 )
-def test_observation_without_a_row_for_each_environment_names_its_term(
+def test_observation_without_a_row_per_environment(
     env: EmbodiedEnv, mode: Any, name: str, returned: Any, found: str
 ) -> None:
     def add(env: Any) -> Any:
@@ -223,7 +223,7 @@ def test_observation_without_a_row_for_each_environment_names_its_term(
         manager.compute({"robot/qpos": torch.zeros(2, 6)})
 
 
-def test_term_that_writes_into_the_state_is_an_error_at_the_first_call(env: EmbodiedEnv) -> None:
+def test_observation_that_writes_into_the_state_is_an_error(env: EmbodiedEnv) -> None:
     shared = torch.ones(2, 6)
 
     def slow(env: Any) -> Any:
@@ -277,7 +277,7 @@ def cart(monkeypatch: pytest.MonkeyPatch) -> CartPoleEnv:
 CAM, TWO = SceneEntityCfg("cam"), SceneEntityCfg("two")
 
 
-def test_pose_in_the_robots_frame_is_the_cameras_seen_from_its_base(cart: CartPoleEnv) -> None:
+def test_camera_pose_in_the_robots_frame(cart: CartPoleEnv) -> None:
     pose = get_sensor_pose_in_robot_frame(cart, CAM)
     # the base is at (0, 0, 0.5), turned by 90 degrees about z: the world's (3, 0, 1) is its (0, -3, 0.5)
     assert pose.shape == (2, 4, 4)
@@ -309,7 +309,7 @@ def test_points_are_where_the_pinhole_puts_them(cart: CartPoleEnv, monkeypatch: 
     assert torch.allclose(points[0], torch.tensor(expected), atol=1e-5)
 
 
-def test_points_beyond_the_edge_are_on_it_and_cameras_follow_each_other(cart: CartPoleEnv) -> None:
+def test_points_beyond_the_edge_are_on_it(cart: CartPoleEnv) -> None:
     far = torch.tensor([[0.0, 9.0, 1.0, 1, 0, 0, 0]]).repeat(2, 1)
     cart.sim.get_rigid_object("box").set_local_pose(far)
     source = ExteroceptionSource(type="affordance", obj_uid="box", key="no such key")
@@ -320,7 +320,7 @@ def test_points_beyond_the_edge_are_on_it_and_cameras_follow_each_other(cart: Ca
 
 
 @needs_gl
-def test_semantic_mask_tells_background_foreground_and_robot_apart() -> None:
+def test_semantic_mask_of_background_foreground_and_robot() -> None:
     cart = make()
     pose = torch.tensor([[0.0, 0.5, 1.25, 1, 0, 0, 0]]).repeat(2, 1)
     cart.sim.get_rigid_object("box").set_local_pose(pose)
@@ -334,7 +334,7 @@ def test_semantic_mask_tells_background_foreground_and_robot_apart() -> None:
 
 
 @needs_gl
-def test_images_are_observed_beside_the_flat_vector_and_spaces_say_what_they_are() -> None:
+def test_images_are_no_part_of_the_flat_observation() -> None:
     cart = make()
     obs, _ = cart.reset(seed=1)
     images = obs["sensor", "cam"]
@@ -352,7 +352,7 @@ def test_images_are_observed_beside_the_flat_vector_and_spaces_say_what_they_are
 
 
 @needs_gl
-def test_images_after_a_step_are_of_the_state_after_it_and_final_ones_of_the_one_before_the_reset() -> None:
+def test_images_are_of_the_present_state() -> None:
     cart = make(num_envs=1)
     cart.reset(seed=1)
     cart.robot.set_qpos(cart.robot.get_qpos() * 0 + torch.tensor([0.0, 1.0]), target=False)

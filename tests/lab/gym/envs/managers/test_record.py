@@ -85,7 +85,7 @@ def project(point: np.ndarray) -> tuple[float, float]:
 
 
 @needs_gl
-def test_video_is_named_after_camera_and_has_an_image_of_each_state(push_cube: Any) -> None:
+def test_video_has_an_image_of_each_state(push_cube: Any) -> None:
     _, path, _ = push_cube
     assert path.name == "cam_step_8.mp4"
     assert frames(path).shape == (4, HEIGHT, WIDTH, 3)
@@ -127,7 +127,7 @@ def test_only_what_lies_between_start_and_stop_is_recorded(tmp_path: Path) -> No
 
 
 @needs_gl
-def test_video_ends_after_the_pictures_that_it_may_have_and_the_next_begins_anew(tmp_path: Path) -> None:
+def test_video_ends_after_its_most_images(tmp_path: Path) -> None:
     env = cart_with(1, cam=recorder_cfg(record_camera_data_async, resolution=[64, 32], max_frames=3))
     for label in ("first", "second"):
         env.start_recording(tmp_path, label)
@@ -205,7 +205,7 @@ def test_nothing_is_recorded_without_a_start_or_without_a_step(tmp_path: Path) -
 
 
 @needs_gl
-def test_two_cameras_make_two_videos_and_a_save_path_takes_the_place_of_the_folder(tmp_path: Path) -> None:
+def test_two_cameras_make_two_videos(tmp_path: Path) -> None:
     env = cart_with(one=recorder_cfg(name="one"), two=recorder_cfg(name="two", save_path="./outputs/own"))
     env.write_into(tmp_path)
     env.reset()
@@ -229,7 +229,7 @@ def test_closing_the_environment_finishes_the_video(tmp_path: Path) -> None:
 # --- when nothing can be recorded ---
 
 
-def test_without_opengl_there_is_one_warning_and_everything_goes_on(
+def test_without_opengl_there_is_one_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*args: object, **kwargs: object) -> None:
@@ -343,9 +343,7 @@ def test_view_that_makes_no_picture_is_refused(params: dict[str, Any], problem: 
 
 
 @needs_gl
-def test_caption_is_the_instruction_of_each_environment_that_has_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_caption_is_the_instruction_of_each_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     env = cart_with(2, cam=recorder_cfg(resolution=[64, 160], max_env_num=2, caption=True))
     monkeypatch.setattr(env, "instructions", lambda: ["push", ""])
     env.reset(seed=1)

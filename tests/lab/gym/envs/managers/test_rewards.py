@@ -64,7 +64,7 @@ def test_distance_between_objects_is_negative_or_a_bell(env: EmbodiedEnv) -> Non
     assert bell == [math.exp(-0.5), math.exp(-0.005)]
 
 
-def test_distance_to_target_counts_the_height_unless_told_otherwise(env: EmbodiedEnv) -> None:
+def test_distance_to_target_counts_the_height_by_default(env: EmbodiedEnv) -> None:
     place(env, "cube", [[3.0, 4.0, 0.0], [0.0, 0.0, 2.0]])
     aim(env, [[0.0, 0.0, 12.0], [0.0, 0.0, 0.0]])
     params: dict[str, Any] = {"source_entity_cfg": CUBE, "target_pose_key": "goal_pose"}
@@ -74,12 +74,12 @@ def test_distance_to_target_counts_the_height_unless_told_otherwise(env: Embodie
     assert bell == [math.exp(-25 / 200), 1.0]
 
 
-def test_target_that_nothing_stores_is_an_error_that_names_those_there_are(env: EmbodiedEnv) -> None:
+def test_target_that_nothing_stores_is_an_error(env: EmbodiedEnv) -> None:
     with pytest.raises(ConfigError, match=r"target_pose_key: unknown pose 'goal_pse'. Did you mean 'goal_pose'\?"):
         value(env, rewards.distance_to_target, source_entity_cfg=CUBE, target_pose_key="goal_pse")
 
 
-def test_incremental_distance_rewards_what_was_gained_since_the_step_before(env: EmbodiedEnv) -> None:
+def test_incremental_distance_rewards_a_steps_gain(env: EmbodiedEnv) -> None:
     term = rewards.incremental_distance_to_target(FunctorCfg(func="", params={}), env)
     params: dict[str, Any] = {
         "source_entity_cfg": CUBE, "tanh_scale": 2.0, "positive_weight": 3.0, "negative_weight": 5.0,
@@ -99,7 +99,7 @@ def test_incremental_distance_rewards_what_was_gained_since_the_step_before(env:
     assert value(env, term, **params, use_xy_only=True) == [0.0, 0.0]
 
 
-def test_reaching_is_full_behind_the_object_and_falls_with_the_distance(env: EmbodiedEnv) -> None:
+def test_reaching_is_full_behind_the_object(env: EmbodiedEnv) -> None:
     tool = env.robot.get_eef_pose("arm")[:, :3, 3]
     # The goal lies in +x: the place to push from is 0.1 m in -x of the cube's centre and 0.02 m above it. In env 0 the
     # tool is there, in env 1 0.3 m beside it (y).
@@ -118,7 +118,7 @@ def test_reaching_with_the_object_at_the_goal_is_finite(env: EmbodiedEnv) -> Non
     assert torch.isfinite(result).all()
 
 
-def test_joint_velocity_penalty_is_the_norm_of_all_some_or_a_parts_joints(env: EmbodiedEnv) -> None:
+def test_joint_velocity_penalty_is_a_norm(env: EmbodiedEnv) -> None:
     velocity = torch.zeros(2, 8)
     velocity[0, [0, 1, 6]] = torch.tensor([3.0, 4.0, 12.0])
     env.robot.set_qvel(velocity)
@@ -128,7 +128,7 @@ def test_joint_velocity_penalty_is_the_norm_of_all_some_or_a_parts_joints(env: E
     assert value(env, rewards.joint_velocity_penalty, **params, joint_ids=[1, 6]) == [-math.sqrt(160), 0.0]
 
 
-def test_action_smoothness_penalty_is_the_norm_of_the_actions_change(env: EmbodiedEnv) -> None:
+def test_smoothness_penalty_is_the_norm_of_the_change(env: EmbodiedEnv) -> None:
     term = rewards.action_smoothness_penalty(FunctorCfg(func="", params={}), env)
     actions = torch.zeros(3, 2, 6)
     actions[1, 0, :2] = torch.tensor([0.3, 0.4])
@@ -169,7 +169,7 @@ def test_alignment_is_the_cosine_of_the_angle_between_two_bodies() -> None:
     torch.testing.assert_close(value, torch.tensor([1.0, 0.5, -1.0]), atol=1e-5, rtol=0)
 
 
-def test_joints_near_their_limits_are_penalised_by_how_far_they_are_inside_the_margin() -> None:
+def test_joints_near_their_limits_are_penalised() -> None:
     env = EmbodiedEnv(cart_cfg(4))
     # The cart's limits are -4 and 4; the pole has none.
     env.robot.set_qpos(torch.tensor([[0.0], [3.6], [-4.0], [3.0]]), [0], target=False)
@@ -210,9 +210,7 @@ def test_reward_of_another_shape_names_its_term(env: EmbodiedEnv, returned: Any,
         (lambda obs, action, info: info["metrics"]["distance"].neg_(), "distance"),
     ],
 )
-def test_term_that_writes_into_what_it_is_given_is_an_error_in_the_first_step(
-    env: EmbodiedEnv, write: Any, what: str
-) -> None:
+def test_reward_that_writes_into_its_arguments_is_an_error(env: EmbodiedEnv, write: Any, what: str) -> None:
     def mine(env: Any, obs: Any, action: Any, info: Any) -> Any:
         return write(obs, action, info).reshape(2, -1).sum(dim=1)
 

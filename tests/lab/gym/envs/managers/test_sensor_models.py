@@ -53,20 +53,20 @@ def run(env: EmbodiedEnv, steps: int) -> tuple[list[list[float]], list[list[floa
     return seen, last
 
 
-def test_delayed_entry_is_that_of_some_steps_ago_and_first_that_of_the_episodes_start() -> None:
+def test_delayed_entry_is_that_of_some_steps_ago() -> None:
     seen, last = run(env_with(late=modify("observation_delay", delay=[2, 2])), 2 * LIMIT)
     # Episode 0: steps 0 to 4, of which the fourth is seen in final_obs alone; then episode 1 begins.
     assert [row[0] for row in seen] == [0, 0, 0, 1, 10, 10, 10, 11, 20]
     assert [row[0] for row in last] == [0, 0, 1, 2, 10, 10, 11, 12]
 
 
-def test_history_has_the_last_values_oldest_first_and_begins_with_the_first_value() -> None:
+def test_history_has_the_last_values_oldest_first() -> None:
     seen, last = run(env_with(past=modify("observation_history", length=3)), LIMIT + 1)
     assert seen == [[0, 0, 0], [0, 0, 1], [0, 1, 2], [1, 2, 3], [10, 10, 10], [10, 10, 11]]
     assert last == [[0, 0, 1], [0, 1, 2], [1, 2, 3], [2, 3, 4], [10, 10, 11]]
 
 
-def test_history_of_several_numbers_has_those_of_one_time_side_by_side() -> None:
+def test_history_of_vectors_is_side_by_side() -> None:
     env = env_with(past={**modify("observation_history", length=2), "name": "robot/qpos"})
     plain = env_with()
     pairs = [(env.reset(seed=1)[0], plain.reset(seed=1)[0])]
@@ -110,7 +110,7 @@ def test_noise_has_the_given_spread_and_is_drawn_at_each_step(params: dict[str, 
     assert abs(torch.corrcoef(torch.stack((first, second)))[0, 1]) < 0.2
 
 
-def test_noise_of_a_step_is_the_same_in_the_observation_before_and_after_others_reset() -> None:
+def test_noise_of_a_step_does_not_depend_on_others_resets() -> None:
     env = env_with(2, noise=modify("observation_noise", bound=0.5))
     env.reset(seed=1)
     env.elapsed_steps += torch.tensor([0, 2])
@@ -127,7 +127,7 @@ ALL = {
 }
 
 
-def test_rows_depend_neither_on_the_number_of_environments_nor_on_chunks() -> None:
+def test_rows_depend_neither_on_num_envs_nor_on_chunks() -> None:
     env, single = env_with(6, **ALL), [env_with(1, i, **ALL) for i in range(6)]
     for each in (env, *single):
         each.reset(seed=3)
@@ -142,7 +142,7 @@ def test_rows_depend_neither_on_the_number_of_environments_nor_on_chunks() -> No
             assert torch.equal(info["final_obs"]["time"][i], noted["final_obs"]["time"][0])
 
 
-def test_checkpoint_in_the_middle_of_episodes_continues_to_the_bit() -> None:
+def test_checkpoint_within_episodes_continues_bit_for_bit() -> None:
     env, other = env_with(6, **ALL), env_with(6, **ALL)
     env.reset(seed=3)
     env.elapsed_steps += torch.arange(6) % LIMIT

@@ -118,7 +118,7 @@ class After(Functor):
         return self.calls >= steps
 
 
-def test_term_with_state_is_called_once_a_step_and_reset_with_the_episodes() -> None:
+def test_termination_with_state_is_reset_with_the_episodes() -> None:
     env = cart({"stuck": {"func": After, "params": {"steps": torch.tensor([2, 3])}}})
     ends = [rested(env)[2].tolist() for _ in range(6)]
     # A counter that is not reset would end every step from the first end on; one that a reset counts, a step sooner.

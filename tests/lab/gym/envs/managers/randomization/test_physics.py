@@ -48,14 +48,14 @@ def physics_of(env: EmbodiedEnv, uid: str = "box") -> BodyPhysics:
     return env.sim.get_rigid_object(uid).physics
 
 
-def test_mass_is_drawn_from_its_range_or_added_to_the_configured_one() -> None:
+def test_mass_is_drawn_or_added_to_the_configured_one() -> None:
     mass = physics_of(env_with("randomize_rigid_object_mass", entity_cfg=BOX_CFG, mass_range=[2.0, 3.0])).get_mass()
     assert_fills(mass, [2.0], [3.0])
     params: dict[str, Any] = {"entity_cfg": BOX_CFG, "mass_range": [-0.5, 0.5], "relative": True}
     assert_fills(physics_of(env_with("randomize_rigid_object_mass", **params)).get_mass(), [0.5], [1.5])  # 1 kg
 
 
-def test_mass_never_gets_below_a_thousandth_of_the_configured_one() -> None:
+def test_a_thousandth_of_the_mass_remains() -> None:
     params: dict[str, Any] = {"entity_cfg": BOX_CFG, "mass_range": [-2.0, -2.0], "relative": True}
     assert physics_of(env_with("randomize_rigid_object_mass", 1, **params)).get_mass().item() == pytest.approx(1e-3)
 
@@ -68,7 +68,7 @@ def test_centre_of_mass_is_drawn_around_the_configured_one() -> None:
     assert_fills(env.sim.backend.read_model("body_ipos")[:, body].float(), *bounds)
 
 
-def test_friction_is_drawn_from_its_range_or_added_and_never_negative() -> None:
+def test_friction_is_drawn_or_added_and_never_negative() -> None:
     env = env_with("randomize_rigid_object_friction", entity_cfg=BOX_CFG, friction_range=[0.2, 1.0])
     assert_fills(physics_of(env).get_friction(), [0.2], [1.0])
     params: dict[str, Any] = {"entity_cfg": BOX_CFG, "friction_range": [-0.9, 0.1], "relative": True}
@@ -108,7 +108,7 @@ def test_size_is_drawn_alike_for_all_axes_or_for_each() -> None:
     assert_fills(physics_of(env_with("randomize_rigid_object_scale", **params)).get_body_scale(), *bounds)
 
 
-def test_sizes_of_several_bodies_are_drawn_together_or_each_by_itself() -> None:
+def test_sizes_of_bodies_are_drawn_together_or_each_alone() -> None:
     params: dict[str, Any] = {"entity_cfgs": [BOX_CFG, {"uid": "ball"}], "scale_factor_range": [[0.5], [1.5]]}
     env = env_with("randomize_rigid_objects_scale", **params)
     box, ball = (physics_of(env, uid).get_body_scale()[:, 0] for uid in ("box", "ball"))
@@ -134,7 +134,7 @@ def drawn(env: EmbodiedEnv) -> Tensor:
 
 
 @pytest.mark.parametrize("func", DRAWS)
-def test_draws_do_not_depend_on_the_number_of_envs_nor_on_who_else_is_reset(func: str) -> None:
+def test_draws_depend_neither_on_num_envs_nor_on_other_resets(func: str) -> None:
     many, few = env_with(func, 4, **DRAWS[func]), env_with(func, 2, **DRAWS[func])
     assert torch.equal(drawn(many)[:2], drawn(few))
     before = drawn(few)
@@ -214,7 +214,7 @@ def test_push_is_added_to_the_velocity_at_its_interval_alone() -> None:
     assert torch.equal(pushed.robot.get_qvel(), still.robot.get_qvel())
 
 
-def test_pose_of_the_base_is_drawn_around_the_present_one_and_at_rest() -> None:
+def test_pose_of_the_base_is_drawn_around_the_present_one() -> None:
     ranges: dict[str, Any] = {
         "position_range": [[-0.1, 0.0, 0.0], [0.1, 0.0, 0.2]],
         "rotation_range": [[0, 0, -90], [0, 0, 90]],
@@ -324,7 +324,7 @@ def test_strength_is_a_factor_of_limits_and_gains() -> None:
     torch.testing.assert_close(found, limits[..., 1], rtol=1e-5, atol=1e-4)
 
 
-def test_strength_of_some_motors_leaves_the_others_and_the_factors_of_the_gains() -> None:
+def test_strength_of_some_motors_leaves_the_others() -> None:
     calves = {"uid": "go2", "joint_names": ".*_calf_joint"}
     gains: dict[str, Any] = {"entity_cfg": ROBOT, "stiffness_range": [2.0, 2.0]}
     both = event("randomize_joint_drive", **gains) | event(

@@ -56,7 +56,7 @@ def test_absolute_position_is_in_the_environments_frame() -> None:
     assert_fills(pos, [-0.1, -0.2, 1.0], [0.1, 0.2, 1.5])
 
 
-def test_rotation_range_is_in_degrees_and_comes_after_the_configured_rotation() -> None:
+def test_rotation_range_is_degrees_after_the_configured_one() -> None:
     # 30 degrees about the fixed x axis exactly, on top of 90 degrees about z
     pos, quat = box_at(rotation_range=[[30.0, 0.0, 0.0], [30.0, 0.0, 0.0]])
     x, z = quat_from_euler(torch.deg2rad(torch.tensor([[30.0, 0, 0], [0, 0, 90.0]])))
@@ -71,7 +71,7 @@ def test_absolute_rotation_replaces_the_configured_one() -> None:
     assert quat[:, 1:3].abs().max().item() < 1e-6
 
 
-def test_body_is_at_rest_afterwards_in_the_envs_that_were_reset_only() -> None:
+def test_body_is_at_rest_in_the_envs_that_were_reset() -> None:
     env = env_with("randomize_rigid_object_pose", 2, entity_cfg={"uid": "box"})
     box = env.sim.get_rigid_object("box")
     # Written between the scene's reset and the event, as another event could.
@@ -95,7 +95,7 @@ def test_target_pose_is_stored_under_its_key_with_its_rotation() -> None:
     assert env.place_to_be[:, 3].tolist() == [[0, 0, 0, 1]] * N
 
 
-def test_target_pose_may_be_drawn_around_a_bodys_present_position() -> None:
+def test_target_pose_may_be_drawn_around_a_body() -> None:
     zero = [[0.0, 0.0, 0.1], [0.0, 0.0, 0.1]]
     params = {"position_range": zero, "relative_position": True, "reference_entity_cfg": {"uid": "box"}}
     env: Any = env_with("randomize_target_pose", 2, **params)
@@ -119,7 +119,7 @@ def test_relative_target_without_a_reference_is_refused() -> None:
         env_with("randomize_target_pose", 1, position_range=[[0.0] * 3] * 2, relative_position=True)
 
 
-def test_joints_are_drawn_around_their_initial_positions_at_rest_with_their_targets_there() -> None:
+def test_joints_are_drawn_around_their_initial_positions() -> None:
     env = env_with("randomize_robot_qpos", qpos_range=[[-0.5, -0.1], [0.5, 0.1]])
     assert_fills(env.robot.get_qpos(), [-0.7, -0.03], [0.3, 0.17])  # -0.2 +- 0.5 and 0.07 +- 0.1
     assert torch.equal(env.robot.get_qpos_target(), env.robot.get_qpos())
@@ -127,7 +127,7 @@ def test_joints_are_drawn_around_their_initial_positions_at_rest_with_their_targ
 
 
 @pytest.mark.parametrize("chosen", [{"joint_ids": [0]}, {"entity_cfg": {"uid": "Cart", "joint_names": "slider.*"}}])
-def test_named_joints_may_be_drawn_absolutely_and_stay_within_their_limits(chosen: dict[str, Any]) -> None:
+def test_named_joints_may_be_drawn_within_their_limits(chosen: dict[str, Any]) -> None:
     env = env_with("randomize_robot_qpos", qpos_range=[[3.0], [9.0]], relative_qpos=False, **chosen)
     cart, pole = env.robot.get_qpos().unbind(dim=1)
     assert cart.max().item() == 4.0  # the slider's limit
@@ -142,7 +142,7 @@ def test_named_joints_may_be_drawn_absolutely_and_stay_within_their_limits(chose
         ("randomize_robot_qpos", {"qpos_range": [[-0.5, -0.1], [0.5, 0.1]]}),
     ],
 )
-def test_draws_do_not_depend_on_the_number_of_envs_nor_on_who_else_is_reset(func: str, params: Any) -> None:
+def test_draws_depend_neither_on_num_envs_nor_on_other_resets(func: str, params: Any) -> None:
     many, few = env_with(func, 4, **params), env_with(func, 2, **params)
     assert torch.equal(many.sim.backend.qpos[:2], few.sim.backend.qpos)
     many.reset(options={"reset_ids": [3, 1]})
@@ -157,7 +157,7 @@ def test_random_rotations_stay_rotations() -> None:
     torch.testing.assert_close(matrix @ matrix.transpose(1, 2), torch.eye(3).expand(N, 3, 3), atol=1e-5, rtol=0)
 
 
-def test_base_of_an_articulation_is_drawn_around_its_configured_pose() -> None:
+def test_base_of_an_articulation_is_drawn() -> None:
     door = {**CART, "uid": "door", "init_pos": [0.0, 2.0, 0.5], "control_parts": None}
     params = {"entity_cfg": {"uid": "door"}, "position_range": [[-0.1, 0.0, 0.0], [0.1, 0.2, 0.0]]}
     params["rotation_range"] = [[0.0, 0.0, 90.0], [0.0, 0.0, 90.0]]

@@ -52,7 +52,7 @@ def entity(uid: str) -> SceneEntityCfg:
     return SceneEntityCfg(uid)
 
 
-def test_light_is_drawn_around_its_position_and_within_its_ranges(env: CartPoleEnv) -> None:
+def test_light_is_drawn_within_its_ranges(env: CartPoleEnv) -> None:
     randomize_light(
         env,
         ONES,
@@ -75,7 +75,7 @@ def test_light_is_drawn_around_its_position_and_within_its_ranges(env: CartPoleE
     assert (env.sim.appearance.read("light_dir")[[1, 3], 0, 0] > 0.09).all()
 
 
-def test_light_from_everywhere_is_drawn_around_the_configured_one(env: CartPoleEnv) -> None:
+def test_ambient_light_is_drawn_around_the_configured_one(env: CartPoleEnv) -> None:
     randomize_emission_light(env, ONES, intensity_range=(160.0, 160.0))
     ambient = env.sim.appearance.read("headlight_ambient")
     assert np.allclose(ambient[[1, 3]], 2 * ambient[[0, 2]])

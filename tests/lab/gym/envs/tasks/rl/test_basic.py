@@ -27,7 +27,7 @@ def cart_pole() -> EmbodiedEnv:
     return cart_pole
 
 
-def test_upright_pole_is_success_and_a_fallen_one_failure_on_either_side(cart_pole: EmbodiedEnv) -> None:
+def test_upright_pole_is_success_and_a_fallen_one_failure(cart_pole: EmbodiedEnv) -> None:
     lean(cart_pole, [0.09, -0.2, -0.51, 0.6])
     success, fail, metrics = cart_pole.compute_task_state()
     assert success.tolist() == [True, False, False, False]
@@ -44,7 +44,7 @@ def test_success_does_not_end_the_episode_and_failure_does(cart_pole: EmbodiedEn
     assert not truncated.any()
 
 
-def test_reward_falls_with_the_square_of_the_lean_and_is_nothing_once_fallen(cart_pole: EmbodiedEnv) -> None:
+def test_reward_of_the_pole_falls_with_the_square_of_the_lean(cart_pole: EmbodiedEnv) -> None:
     cart_pole.reset(seed=1)
     lean(cart_pole, [0.0, 0.25, 0.4, 1.0])
     _, reward, _, _, info = cart_pole.step(torch.zeros(4, 1))
@@ -87,7 +87,7 @@ def test_tool_within_both_thresholds_is_success(reach: ReachEnv) -> None:
     torch.testing.assert_close(metrics["angle_to_goal"], torch.tensor([0.04, 0.06]), atol=1e-4, rtol=0)
 
 
-def test_observation_has_the_way_to_the_goal_and_every_step_costs_by_it(reach: ReachEnv) -> None:
+def test_way_to_the_goal_is_observed_and_costs(reach: ReachEnv) -> None:
     set_goals(reach, [[0.1, 0.0, -0.2], [0.0, 0.0, 0.0]], [0.0, 0.5])
     obs = reach.get_obs()
     expected = torch.tensor([[0.1, 0, -0.2, 0, 0, 0], [0, 0, 0, 0, 0, 0.5]])
@@ -161,7 +161,7 @@ def test_a_drawer_that_shakes_wins_nothing(drawer: OpenDrawerEnv) -> None:
     torch.testing.assert_close(torch.stack(pulls).sum(0), torch.zeros(2), atol=1e-4, rtol=0)
 
 
-def test_what_the_episode_before_has_opened_is_not_closed_by_the_reset(drawer: OpenDrawerEnv) -> None:
+def test_reset_does_not_count_as_closing_the_drawer(drawer: OpenDrawerEnv) -> None:
     drawer.cabinet.set_qpos(torch.full((2, 1), 0.1), joint_ids=[0], target=False)
     rewards_of_step(drawer)
     drawer.reset(seed=2)
@@ -205,7 +205,7 @@ def place(env: PushCubeEnv, offsets: list[list[float]]) -> None:
     env.sim.get_rigid_object("cube").set_local_pose(torch.cat((pos, torch.tensor([[1.0, 0, 0, 0]] * 2)), dim=1))
 
 
-def test_arm_by_the_names_of_the_original_stays_where_it_is_under_stiff_drives() -> None:
+def test_arm_by_the_originals_names_holds_still() -> None:
     # What a config names that assembles the original's own UR10: its joints, its flange, one gain for all.
     robot = {key: value for key, value in PUSH_CUBE["robot"].items() if key != "robot_type"}
     arm = {"component_type": "arm", "urdf_path": "UniversalRobots/UR10/UR10.urdf"}
@@ -228,7 +228,7 @@ def test_arm_by_the_names_of_the_original_stays_where_it_is_under_stiff_drives()
     assert (moved < 1.0).all()
 
 
-def test_cube_within_the_threshold_of_the_goal_is_success_whatever_its_height() -> None:
+def test_cube_near_the_goal_is_success_at_any_height() -> None:
     env = built(success_threshold=0.05)
     place(env, [[0.03, 0.03, 0.5], [0.03, 0.041, 0.0]])
     success, fail, metrics = env.compute_task_state()
@@ -254,7 +254,7 @@ def test_success_ends_the_episode_and_is_rewarded() -> None:
     assert reward[0].item() > 10.0
 
 
-def test_episode_that_begins_has_its_goals_disc_on_the_ground_at_the_new_goal() -> None:
+def test_disc_lies_on_the_ground_at_the_new_goal() -> None:
     env = built()
     row = int(env.sim.model.body("goal").mocapid[0])
     for options in ({}, {"reset_ids": [1]}):

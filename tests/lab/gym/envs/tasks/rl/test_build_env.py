@@ -49,7 +49,7 @@ def test_shipped_config_needs_no_warning(path: Path, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().err == ""
 
 
-def test_config_of_the_original_format_loads_with_one_warning_of_what_has_no_counterpart(
+def test_original_config_loads_with_one_warning(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     env = env_of(PUSH_CUBE, 2)
@@ -65,7 +65,7 @@ def test_config_of_the_original_format_loads_with_one_warning_of_what_has_no_cou
         assert torch.isfinite(env.step(action)[1]).all()
 
 
-def test_cart_pole_of_the_original_format_loads_without_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+def test_original_cart_pole_loads_without_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     env = env_of(CART_POLE, 2)
     assert isinstance(env, CartPoleEnv)
     assert "without counterpart" not in capsys.readouterr().err

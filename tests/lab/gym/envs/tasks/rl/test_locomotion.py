@@ -90,7 +90,7 @@ def test_reward_can_be_kept_from_being_negative() -> None:
     assert float(info["rewards"]["bad"][1]) < -50.0
 
 
-def test_penalty_for_a_fall_is_not_limited_with_the_other_rewards() -> None:
+def test_penalty_for_a_fall_is_not_limited() -> None:
     rewards: dict[str, Any] = {
         "bad": {"func": "flat_orientation_l2", "weight": -100.0},
         "alive": {"func": "is_alive"},

@@ -224,7 +224,7 @@ def test_sparse_config_differs_in_the_reward_alone() -> None:
     assert dense == sparse
 
 
-def test_scripted_expert_solves_at_least_nineteen_episodes_in_twenty() -> None:
+def test_expert_solves_nineteen_episodes_in_twenty() -> None:
     env = make(40)
     over, solved = torch.zeros(40, dtype=torch.bool), torch.zeros(40, dtype=torch.bool)
     while not over.all():
@@ -261,7 +261,7 @@ def test_expert_needs_the_terms_that_it_acts_by() -> None:
     )
 
 
-def test_run_is_the_same_at_any_number_of_threads_and_environments() -> None:
+def test_run_depends_neither_on_threads_nor_on_num_envs() -> None:
     envs = [make(4, threads=1), make(4, threads=2), make(2)]
     actions = actions_for(envs[0], 6)
     for action in actions:
@@ -282,9 +282,7 @@ def test_run_is_the_same_at_any_number_of_threads_and_environments() -> None:
         ({"fingers": 3}, ["env.extensions.fingers: Input should be a valid array, got 3"]),
     ],
 )
-def test_fingers_whose_contacts_are_not_sensed_are_refused_when_the_config_is_read(
-    changes: dict[str, Any], problems: list[str]
-) -> None:
+def test_fingers_without_sensed_contacts_are_refused(changes: dict[str, Any], problems: list[str]) -> None:
     data = load_json(CONFIG)
     if "sense" in changes:
         data["robot"]["sense_contacts"] = changes["sense"]

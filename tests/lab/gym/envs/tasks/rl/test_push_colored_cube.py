@@ -52,7 +52,7 @@ def test_named_cube_that_is_far_enough_is_success(env: PushColoredCubeEnv) -> No
     torch.testing.assert_close(metrics["disturbed"], torch.tensor([0.0, 0.02]), atol=1e-5, rtol=0)
 
 
-def test_another_cube_that_moves_is_failure_even_with_the_named_one_pushed(env: PushColoredCubeEnv) -> None:
+def test_another_cube_that_moves_is_failure(env: PushColoredCubeEnv) -> None:
     env.reset(seed=1)
     env.named = torch.tensor([0, 0])
     move(env, 0, [[-0.12, 0.0], [-0.12, 0.0]])
@@ -61,7 +61,7 @@ def test_another_cube_that_moves_is_failure_even_with_the_named_one_pushed(env: 
     assert (success.tolist(), fail.tolist()) == ([False, True], [True, False])
 
 
-def test_reward_is_what_a_step_added_to_the_push_of_the_named_cube(env: PushColoredCubeEnv) -> None:
+def test_reward_is_the_steps_push_of_the_named_cube(env: PushColoredCubeEnv) -> None:
     obs, _ = env.reset(seed=1)
     env.named = torch.tensor([0, 0])
     rewards = []
@@ -75,7 +75,7 @@ def test_reward_is_what_a_step_added_to_the_push_of_the_named_cube(env: PushColo
     torch.testing.assert_close(rewards[1], torch.tensor([0.5, -0.3]), atol=1e-4, rtol=0)
 
 
-def test_colours_places_and_instructions_are_drawn_for_each_episode() -> None:
+def test_colours_places_and_instructions_are_drawn() -> None:
     env = make(64)
     env.reset(seed=1)
     y = torch.stack([cube.pos[:, 1] for cube in env.cubes], dim=1)
@@ -88,7 +88,7 @@ def test_colours_places_and_instructions_are_drawn_for_each_episode() -> None:
     assert env.instructions()[0] == f"push the {('red', 'green', 'blue')[int(env.named[0])]} cube"
 
 
-def test_single_cube_stands_around_the_middle_and_is_always_the_one_to_push() -> None:
+def test_single_cube_stands_around_the_middle() -> None:
     env = make(64, colours=["green"], jitter=[0.03, 0.2])
     env.reset(seed=1)
     (cube,) = env.cubes
@@ -118,7 +118,7 @@ def test_wrong_colours_are_refused(colours: list[str], message: str) -> None:
 
 
 @needs_gl
-def test_observation_is_image_state_and_the_instruction_as_tokens() -> None:
+def test_observation_is_image_state_and_instruction() -> None:
     env = make(2, load_json(CONFIG)["sensor"])
     obs, _ = env.reset(seed=2)
     assert obs["image", "front"].shape == (2, 64, 64, 3)
