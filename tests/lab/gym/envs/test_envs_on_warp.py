@@ -146,16 +146,6 @@ def test_divergence_ends_the_episode_and_is_told_once_a_rollout(
     ]
 
 
-def test_want_of_room_is_told_once_a_rollout(
-    pair: tuple[EmbodiedEnv, EmbodiedEnv], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    env = pair[1]
-    monkeypatch.setattr(env.sim.backend, "report", lambda: ["no room"])
-    env.set_rollout_buffer(allocate_rollout(N, 2, 1, 1, "cpu"))
-    env._slots = iter(())
-    assert caplog.messages == ["no room"]
-
-
 def count_resets(env: EmbodiedEnv, env_ids: Tensor) -> None:
     """A user's event that counts environments: it asks for their numbers."""
     env.counted = getattr(env, "counted", 0) + len(row_numbers(env_ids))  # type: ignore[attr-defined]
@@ -196,16 +186,6 @@ def read_resets(env: EmbodiedEnv, env_ids: Tensor) -> None:
 def test_event_that_reads_row_numbers_without_asking() -> None:
     with pytest.raises(RuntimeError, match=r"Write `env_ids = row_numbers\(env_ids\)` first"):
         env_on("warp", CART, N, events={"read": EventCfg(func=read_resets, mode="reset")})
-
-
-def test_interval_event_by_mask_leaves_the_others_alone(pair: tuple[EmbodiedEnv, EmbodiedEnv]) -> None:
-    env = pair[0]
-    env.reset(seed=1)
-    env.elapsed_steps += torch.tensor([0, 1, 2, 0])
-    before = env.goal_pose.clone()  # type: ignore[attr-defined]
-    env.step(actions_for(env, 1)[0])  # now 1, 2, 3, 1: due every third step
-    moved = (env.goal_pose != before).flatten(1).any(dim=1)  # type: ignore[attr-defined]
-    assert moved.tolist() == [False, False, True, False]
 
 
 class Guided(PushCubeEnv):

@@ -16,11 +16,9 @@ from embodichain.lab.gym.envs.tasks.rl.locomotion import LocomotionEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.state import freeze, thaw
-from tests.lab import warp_scenes
 from tests.lab.legs import GO2, legs_env
 from tests.lab.scene_files import RAIL, rail_env
 from tests.lab.scenes import CART, cart_cfg
-from tests.lab.warp_scenes import env_on, needs_warp
 
 
 class Push(ActionTerm):
@@ -446,22 +444,6 @@ def test_checkpoint_with_delayed_actions_continues() -> None:
     other.load_state_dict(thaw(freeze(env.state_dict())))
     for one, two in zip(moved(env, actions[5:]), moved(other, actions[5:]), strict=True):
         assert torch.equal(one, two)
-
-
-@needs_warp
-def test_delays_are_right_where_environments_are_chosen_by_mask() -> None:
-    seen: list[list[Tensor]] = []
-    for engine in ("warp", "batch"):
-        env = env_on(engine, warp_scenes.CART, 4, env={"actions": delayed_term(delay=[0, 2])}, max_episode_steps=LIMIT)
-        env.reset(seed=3)
-        env.elapsed_steps += torch.tensor([0, 1, 2, 2])
-        seen.append([])
-        for action in actions_of(2 * LIMIT, 4):
-            env.step(action)
-            seen[-1].append(env.robot.get_qpos_target("arm").clone())
-        env.close()
-    for one, two in zip(*seen, strict=True):
-        torch.testing.assert_close(one, two, atol=1e-6, rtol=0)
 
 
 def test_delay_below_zero_or_upside_down_is_one_line() -> None:

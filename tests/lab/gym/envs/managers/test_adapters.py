@@ -39,10 +39,6 @@ def height_unannotated(env, obs, entity_cfg=None):
     return env.sim.get_rigid_object(entity_cfg.uid).pos[:, 2]
 
 
-def height_of_none(env: EmbodiedEnv, observation: dict, entity_cfg: SceneEntityCfg = None) -> torch.Tensor:  # type: ignore[assignment]
-    return env.sim.get_rigid_object(entity_cfg.uid).pos[:, 2]
-
-
 def speed_of(env: EmbodiedEnv, so_far: EnvObs) -> torch.Tensor:
     return so_far["robot"]["qvel"].norm(dim=1)
 
@@ -78,7 +74,7 @@ def observed(func: Any, num_envs: int = 2, **params: Any) -> TensorDict:
 
 
 def test_entries_are_made_from_the_observation_so_far() -> None:
-    for func in (height, height_unannotated, height_of_none):
+    for func in (height, height_unannotated):
         found = observed(func, entity_cfg=BOX_ENTITY)["task", "new"]
         torch.testing.assert_close(found, torch.full((2,), 0.05), atol=2e-3, rtol=0)
     assert torch.equal(observed(height, entity_cfg=BOX_ENTITY, scale=0.0)["task", "new"], torch.zeros(2))

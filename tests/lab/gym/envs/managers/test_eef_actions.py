@@ -147,13 +147,6 @@ def test_pose_of_another_size_is_refused(absolute: EmbodiedEnv) -> None:
         term.process_action(torch.zeros(2, 5))
 
 
-def test_term_needs_a_part_with_a_tool() -> None:
-    robot = {**GYM["robot"], "control_parts": {"all": [".*"]}, "solver_cfg": {}}
-    env = {**GYM["env"], "actions": {"tool": {"func": "EefPoseTerm"}}, "observations": {}, "rewards": {}}
-    with pytest.raises(ConfigError, match=r"env\.actions\.tool\.params\.part_name: EefPoseTerm needs a control part"):
-        env_of({**GYM, "robot": robot, "env": env}, 1)
-
-
 @pytest.mark.parametrize("params", [{"pose_dim": 6}, {"relative": True, "scale": 0.05}])
 def test_targets_do_not_depend_on_num_envs(params: dict[str, Any]) -> None:
     actions = {"tool": {"func": "EefPoseTerm", "params": params}}

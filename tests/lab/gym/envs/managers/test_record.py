@@ -321,18 +321,9 @@ def test_save_path_cannot_lead_out_of_the_runs_folder(
     ("params", "problem"),
     [
         ({"resolution": [161, 120]}, "resolution[0]: Input should be a multiple of 2, got 161"),
-        ({"resolution": [160, 121]}, "resolution[1]: Input should be a multiple of 2, got 121"),
         ({"resolution": [3840, 1080]}, "resolution[0]: Input should be less than or equal to 1920, got 3840"),
-        ({"resolution": [0, 120]}, "resolution[0]: Input should be greater than 0, got 0"),
-        ({"resolution": "640x480"}, "resolution: Input should be a valid array, got '640x480'"),
-        ({"resolution": None}, "resolution: Input should be a valid array, got None"),
         ({"name": "../../cam"}, "name: String should match pattern"),
-        ({"save_path": "a\0b"}, "save_path: String should match pattern"),
-        ({"eye": [1, 2]}, "eye: too few values, got [1, 2]"),
-        ({"target": [1, 2, "3"]}, "target[2]: Input should be a valid number, got '3'"),
-        ({"intrinsics": [100, 0, 80, 60]}, "intrinsics[1]: Input should be greater than 0, got 0"),
         ({"eye": TARGET}, "eye: the view's direction must not be zero or along up, got"),
-        ({"eye": [0, 0, 2], "target": [0, 0, 0]}, "eye: the view's direction must not be zero or along up"),
         ({"up": [0, 0, 0]}, "eye: the view's direction must not be zero or along up, got"),
     ],
 )

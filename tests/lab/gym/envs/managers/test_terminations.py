@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers import Functor, terminations
 from embodichain.lab.gym.envs.managers.cfg import TerminationCfg
@@ -53,18 +52,6 @@ def test_failure_terminates_and_time_out_truncates() -> None:
     assert flags[1] == ([False, True], no)
     assert flags[2] == (no, no)  # a time-out is no failure
     assert env.elapsed_steps.tolist() == [0, 1]
-
-
-def test_rollout_bootstraps_a_time_out_and_not_a_failure() -> None:
-    # What an algorithm reads: the critic values the last state of an episode that was truncated.
-    env = cart({"fails": {"func": second_env}, "cut": {"func": after_three, "time_out": True}})
-    rollout = allocate_rollout(2, 3, 1, 1, "cpu")
-    env.set_rollout_buffer(rollout)
-    for _ in range(3):
-        rested(env)
-    assert rollout["done"][:, :3].tolist() == [[False, False, True], [False, True, False]]
-    assert rollout["terminated"][:, :3].tolist() == [[False] * 3, [False, True, False]]
-    assert rollout["truncated"][:, :3].tolist() == [[False, False, True], [False] * 3]
 
 
 def test_each_term_is_a_metric() -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl.locomotion import LocomotionEnv
@@ -116,43 +115,6 @@ def test_sizes_of_bodies_are_drawn_together_or_each_alone() -> None:
     env = env_with("randomize_rigid_objects_scale", **params, shared_sample=True)
     box, ball = (physics_of(env, uid).get_body_scale()[:, 0] for uid in ("box", "ball"))
     assert torch.equal(box, ball)
-
-
-def drawn(env: EmbodiedEnv) -> Tensor:
-    """Return all that these events change, a row for each environment."""
-    names = (
-        "body_mass",
-        "body_inertia",
-        "body_ipos",
-        "geom_friction",
-        "geom_size",
-        "actuator_gainprm",
-        "body_invweight0",
-    )
-    env.sim.update(1)
-    return torch.cat([env.sim.backend.read_model(name).reshape(env.num_envs, -1) for name in names], dim=1)
-
-
-@pytest.mark.parametrize("func", DRAWS)
-def test_draws_depend_neither_on_num_envs_nor_on_other_resets(func: str) -> None:
-    many, few = env_with(func, 4, **DRAWS[func]), env_with(func, 2, **DRAWS[func])
-    assert torch.equal(drawn(many)[:2], drawn(few))
-    before = drawn(few)
-    many.reset(options={"reset_ids": [3, 1]})
-    few.reset(options={"reset_ids": [1]})
-    assert torch.equal(drawn(many)[:2], drawn(few))
-    assert torch.equal(drawn(few)[0], before[0])
-    assert not torch.equal(drawn(few)[1], before[1])
-
-
-@pytest.mark.parametrize("func", DRAWS)
-def test_envs_that_share_a_stream_share_the_draws(func: str) -> None:
-    env = env_with(func, 3, **DRAWS[func])
-    env.random.stream_ids[2] = env.random.stream_ids[0]
-    env.reset()
-    values = drawn(env)
-    assert torch.equal(values[0], values[2])
-    assert not torch.equal(values[0], values[1])
 
 
 def test_run_is_the_same_whatever_the_number_of_envs_and_threads() -> None:

@@ -10,12 +10,11 @@ import torch
 from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv, PushCubeEnv, build_env
 from embodichain.lab.gym.registry import get_registered_env_ids
-from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.observations import flatten_dict_observation
 from embodichain.utils.utility import load_json
 from tests.lab.originals import CART_POLE, PUSH_CUBE
-from tests.lab.scenes import actions_for, cart_cfg, env_of
+from tests.lab.scenes import actions_for, env_of
 
 REPOSITORY = Path(__file__).resolve().parents[6]
 SHIPPED = sorted(REPOSITORY.glob("configs/**/*gym_config*.json"))
@@ -70,13 +69,3 @@ def test_original_cart_pole_loads_without_a_warning(capsys: pytest.CaptureFixtur
     assert isinstance(env, CartPoleEnv)
     assert "without counterpart" not in capsys.readouterr().err
     assert env.cfg.max_episode_steps == 500
-
-
-def test_time_limit_is_the_configs_or_else_the_registered_one() -> None:
-    assert build_env("CartPoleRL", cart_cfg(1)).cfg.max_episode_steps == 500
-    assert build_env("CartPoleRL", cart_cfg(1, max_episode_steps=7)).cfg.max_episode_steps == 7
-
-
-def test_unknown_id_names_the_nearest_and_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match=r"id 'PushCube'\. Did you mean 'PushCubeRL'\? Known: .*CartPoleRL"):
-        build_env("PushCube", cart_cfg(1))
