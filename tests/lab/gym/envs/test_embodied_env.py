@@ -9,7 +9,7 @@ from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.hooks import checked_task_state
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
-from tests.lab.scenes import BOX, CART, cart_cfg
+from tests.lab.scenes import BOX, cart_cfg
 
 
 def test_extensions_become_attributes_before_the_scene_is_made() -> None:
@@ -24,15 +24,6 @@ def test_background_is_static_whatever_its_config_says() -> None:
     env.reset()
     env.step(torch.zeros(1, 1))
     assert env.sim.get_rigid_object("table").pos.tolist() == [[2.0, 0.0, 3.0]]
-
-
-def test_articulations_stand_beside_the_robot() -> None:
-    other = {**CART, "uid": "other", "init_pos": [0.0, 2.0, 0.5]}
-    del other["control_parts"]
-    env = EmbodiedEnv(cart_cfg(2, articulation=[other]))
-    assert env.sim.get_articulation("other").get_qpos().shape == (2, 2)
-    obs, _ = env.reset()
-    assert obs["robot", "qpos"].shape == (2, 2)
 
 
 def test_base_observation_is_the_robots_state() -> None:
@@ -76,16 +67,6 @@ def test_actions_move_the_chosen_parts_or_joints(chosen: dict[str, Any], joints:
 def test_part_or_joint_that_is_not_there_is_refused(chosen: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         EmbodiedEnv(cart_cfg(2, chosen))
-
-
-def test_environment_without_rewards_gives_zero() -> None:
-    env = EmbodiedEnv(cart_cfg(2))
-    env.reset()
-    _, reward, terminated, truncated, info = env.step(torch.zeros(2, 1))
-    assert reward.tolist() == [0.0, 0.0]
-    assert info["rewards"] == {}
-    assert not terminated.any()
-    assert not truncated.any()
 
 
 def test_environment_without_a_robot_is_refused() -> None:

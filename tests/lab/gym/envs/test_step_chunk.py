@@ -50,22 +50,6 @@ def test_chunks_of_one_are_steps_to_the_last_bit() -> None:
         assert torch.equal(state(one), state(two))
 
 
-def test_chunk_in_which_nothing_ends_is_so_many_steps() -> None:
-    one, two = env_of(PUSH_CUBE, 2), env_of(PUSH_CUBE, 2)
-    actions = actions_for(one, 5)
-    for env in (one, two):
-        env.reset(seed=1)
-    obs, reward, _, _, info = one.step_chunk(actions.transpose(0, 1))
-    steps = [two.step(action) for action in actions]
-    assert torch.equal(state(one), state(two))
-    assert_same_obs(obs, steps[-1][0])
-    assert torch.equal(reward, torch.stack([step[1] for step in steps], dim=1))
-    for kind in ("rewards", "metrics"):
-        for name, value in info[kind].items():
-            assert torch.equal(value, torch.stack([step[4][kind][name] for step in steps], dim=1))
-    assert info["elapsed_steps"].tolist() == [5, 5]
-
-
 def test_episode_that_ends_within_a_chunk() -> None:
     one, two = scripted(success_at=(2, NEVER)), scripted(success_at=(2, NEVER))
     actions = actions_for(one, 5)

@@ -154,20 +154,3 @@ def test_mistakes_in_terms_of_cameras_are_found(monkeypatch: pytest.MonkeyPatch)
         "env.sim_cfg.enable_rt: ray tracing needs the package mujoco_warp: ",
     ):
         assert problem in text
-
-
-def test_term_of_a_camera_must_name_a_camera() -> None:
-    data = config()
-    observations = data["env"]["observations"]
-    observations["k"] = {"func": "get_sensor_intrinsics", "name": "k", "params": {"entity_cfg": {"uid": "cube"}}}
-    observations["e"] = {"func": "compute_exteroception", "name": "e", "params": {"descriptor": {"cube": []}}}
-    data["env"]["events"]["lens"] = {
-        "func": "randomize_camera_intrinsics",
-        "mode": "reset",
-        "params": {"entity_cfg": {"uid": "cube"}},
-    }
-    with pytest.raises(ConfigError) as caught:
-        config_to_cfg(data)
-    for place in ("observations.k.params.entity_cfg.uid", "observations.e.params.descriptor.cube"):
-        assert f"env.{place}: no camera 'cube' in the scene." in str(caught.value)
-    assert "env.events.lens.params.entity_cfg.uid: no camera 'cube' in the scene." in str(caught.value)

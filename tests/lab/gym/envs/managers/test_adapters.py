@@ -83,22 +83,6 @@ def test_entries_are_made_from_the_observation_so_far() -> None:
     assert (obs["task", "new"] > 0).all()
 
 
-def test_observation_so_far_has_the_entries_of_the_terms_before() -> None:
-    terms: dict[str, Any] = {
-        "first": {"func": speed_of, "name": "task/first"},
-        "twice": {"func": doubled, "mode": "modify", "name": "task/first"},
-        "second": {"func": copy_of, "params": {"group": "task", "entry": "first"}},
-    }
-    env = EmbodiedEnv(cart_cfg(2, {"observations": terms}))
-    env.reset()
-    obs = env.step(torch.ones(2, 1))[0]
-    assert torch.equal(obs["second"], 2 * obs["robot", "qvel"].norm(dim=1))
-
-
-def copy_of(env: EmbodiedEnv, obs: EnvObs, group: str, entry: str) -> torch.Tensor:
-    return obs[group][entry]
-
-
 def test_functor_of_the_observation_is_reset() -> None:
     env = EmbodiedEnv(cart_cfg(2, {"observations": {"calls": {"func": Calls}}}))
     env.reset()

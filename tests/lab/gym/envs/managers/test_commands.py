@@ -79,12 +79,6 @@ def test_yaw_rate_stays_within_its_range() -> None:
     torch.testing.assert_close(found, torch.tensor([0.4, -0.3]))
 
 
-def test_heading_of_those_that_stand_commands_no_turn() -> None:
-    env, term = told(4, standing_share=1.0, heading=[2.0, 3.0])
-    env.step(torch.zeros(4, 12))
-    assert not term.command.any()
-
-
 def test_headings_fill_their_range_and_follow_the_base() -> None:
     env, term = told(200, standing_share=0.0, heading=[-1.0, 2.0], ang_vel_z=[-9.0, 9.0], heading_stiffness=1.0)
     assert float(term._heading.min()) == pytest.approx(-1.0, abs=0.05)

@@ -198,10 +198,6 @@ def height(env: EmbodiedEnv, obs: Any, action: Any, info: Any, thing: SceneEntit
     return env.sim.get_rigid_object(thing.uid).pos[:, 2] * scale
 
 
-def anything(env: EmbodiedEnv, obs: Any, action: Any, info: Any, **params: Any) -> Tensor:
-    return torch.full((env.num_envs,), float(len(params)))
-
-
 class Count(Functor):
     """Counts the steps of an episode."""
 
@@ -258,13 +254,6 @@ def test_class_that_forgets_its_base_is_refused() -> None:
     message = r"env.rewards.term.func: 'WithoutBase'.__init__ must call super\(\).__init__\(cfg, env\)"
     with pytest.raises(ConfigError, match=message):
         env_with({"func": WithoutBase})
-
-
-def test_users_own_term_may_be_named_by_its_dotted_path() -> None:
-    reward = {"func": f"{__name__}.anything", "params": {"a": 1, "b": 2}}
-    env = EmbodiedEnv(cart_cfg(2, {"rewards": {"term": reward}}, allowed_imports=[__name__]))
-    env.reset()
-    assert env.step(torch.zeros(2, 1))[1].tolist() == [2.0, 2.0]
 
 
 @pytest.mark.parametrize(

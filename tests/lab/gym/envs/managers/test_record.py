@@ -54,6 +54,16 @@ def step(env: EmbodiedEnv, times: int) -> None:
         env.step(torch.zeros(env.num_envs, *env.single_action_space.shape))
 
 
+def recorded(env: EmbodiedEnv, folder: Path, steps: int) -> list[Path]:
+    """Record some steps from a reset on, close the environment, and return the videos."""
+    env.reset()
+    env.start_recording(folder, "a")
+    step(env, steps)
+    paths = env.stop_recording()
+    env.close()
+    return paths
+
+
 def frames(path: Path, width: int = WIDTH, height: int = HEIGHT) -> np.ndarray:
     return read_video(path, height, width)
 
@@ -184,11 +194,7 @@ def test_video_has_the_first_and_the_last_state_of_each_episode(
 @needs_gl
 def test_interval_leaves_steps_out_and_keeps_the_speed(tmp_path: Path) -> None:
     env = cart_with(cam=recorder_cfg(interval_step=2))
-    env.reset()
-    env.start_recording(tmp_path, "a")
-    step(env, 6)
-    (path,) = env.stop_recording()
-    env.close()
+    (path,) = recorded(env, tmp_path, 6)
     # the first state and every second step of 0.04 s
     assert imageio_ffmpeg.count_frames_and_secs(str(path)) == (4, 0.32)
 
@@ -208,11 +214,7 @@ def test_nothing_is_recorded_without_a_start_or_without_a_step(tmp_path: Path) -
 def test_two_cameras_make_two_videos(tmp_path: Path) -> None:
     env = cart_with(one=recorder_cfg(name="one"), two=recorder_cfg(name="two", save_path="./outputs/own"))
     env.write_into(tmp_path)
-    env.reset()
-    env.start_recording(tmp_path / "videos", "a")
-    step(env, 1)
-    assert env.stop_recording() == [tmp_path / "videos/one_a.mp4", tmp_path / "own/two_a.mp4"]
-    env.close()
+    assert recorded(env, tmp_path / "videos", 1) == [tmp_path / "videos/one_a.mp4", tmp_path / "own/two_a.mp4"]
     assert (tmp_path / "own/two_a.mp4").is_file()
 
 
@@ -286,11 +288,7 @@ def test_failing_encoder_is_one_warning_a_video_and_no_error(
 def test_several_environments_stand_in_a_grid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record, "Renderer", BlankRenderer)
     env = cart_with(3, cam=recorder_cfg(record_camera_data_async, resolution=[64, 32], max_env_num=9))
-    env.reset()
-    env.start_recording(tmp_path, "a")
-    step(env, 2)
-    (path,) = env.stop_recording()
-    env.close()
+    (path,) = recorded(env, tmp_path, 2)
     picture = frames(path, 128, 64)[0].astype(int)
     # 0 and 1 above, 2 below; the fourth place is empty
     tiles = [picture[r : r + 32, c : c + 64].mean() for r in (0, 32) for c in (0, 64)]
@@ -304,11 +302,7 @@ def test_save_path_cannot_lead_out_of_the_runs_folder(
     monkeypatch.setattr(record, "Renderer", BlankRenderer)
     env = cart_with(cam=recorder_cfg(save_path=save_path.format(root=tmp_path)))
     env.write_into(tmp_path / "run")
-    env.reset()
-    env.start_recording(tmp_path / "run/videos", "a")
-    step(env, 3)
-    assert env.stop_recording() == [tmp_path / "run/own/cam_a.mp4"]
-    env.close()
+    assert recorded(env, tmp_path / "run/videos", 3) == [tmp_path / "run/own/cam_a.mp4"]
     assert os.listdir(tmp_path) == ["run"]
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"[WARNING] save_path '{save_path.format(root=tmp_path)}' leads out of the run's folder")

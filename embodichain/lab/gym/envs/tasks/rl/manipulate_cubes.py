@@ -162,7 +162,7 @@ class ManipulateCubesEnv(ColoredCubesEnv):
         It reaches a place straight; to push or to lift, the tool travels above the cubes and comes down behind the
         named one, or around it.
         """
-        arm = expert_arm(self, EefPositionTerm, "ManipulateCubesRL")
+        arm = expert_arm(self, EefPositionTerm)
         tool, cube = self.robot.get_eef_pose()[:, :3, 3], self.of_named(self.positions())
         places = torch.stack(
             (cube + cube.new_tensor([0.0, 0.0, self.reach_height]), *self._waypoints(tool, cube)), dim=1

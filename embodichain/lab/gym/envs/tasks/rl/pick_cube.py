@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
-from embodichain.lab.gym.envs.managers.actions import DeltaQposTerm, GripperTerm
+from embodichain.lab.gym.envs.managers.actions import DeltaQposTerm
 from embodichain.lab.gym.envs.managers.base import ActionTerm
 from embodichain.lab.gym.envs.tasks.rl.defaults import default_cfg
 from embodichain.lab.gym.registry import register_env
@@ -147,7 +147,7 @@ class PickCubeEnv(EmbodiedEnv):
 
         With open fingers the tool moves above the cube, turns to its faces, descends and grips it; then it lifts.
         """
-        arm = expert_arm(self, DeltaQposTerm, "PickCubeRL")
+        arm = expert_arm(self, DeltaQposTerm)
         aside = torch.linalg.vector_norm(self.to_cube()[:, :2], dim=1)
         is_over = (aside < _OVER) & (self.turn_to_faces().abs() < _TURNED)
         is_around = torch.linalg.vector_norm(self.to_cube(), dim=1) < _AROUND
@@ -203,21 +203,11 @@ def finger_problems(cfg: EmbodiedEnvCfg, fingers: tuple[str, str], task: str) ->
     return [f"robot.sense_contacts: '{link}' is missing, whose grip {task} measures" for link in missing]
 
 
-def expert_arm(env: EmbodiedEnv, kind: type[Arm], task: str) -> Arm:
-    """Return the arm's action term, for a scripted expert that acts by such a one and the gripper's.
-
-    Args:
-        kind: the class of the term.
-        task: the task's name, for the message.
-    """
-    terms = list(env.action_manager.terms.values())
-    if [type(term) for term in terms] != [kind, GripperTerm]:
-        raise ConfigError(
-            f"env.actions: the scripted expert of {task} acts by {kind.__name__} and GripperTerm, got "
-            f"{' and '.join(type(term).__name__ for term in terms)}"
-        )
-    arm = terms[0]
-    assert isinstance(arm, kind)
+def expert_arm(env: EmbodiedEnv, kind: type[Arm]) -> Arm:
+    """Return the first action term, for a scripted expert that acts by one of this kind, and then the gripper's."""
+    arm = next(iter(env.action_manager.terms.values()))
+    if not isinstance(arm, kind):
+        raise ConfigError(f"env.actions: the scripted expert acts by {kind.__name__}, got {type(arm).__name__}")
     return arm
 
 

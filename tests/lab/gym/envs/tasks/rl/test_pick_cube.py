@@ -12,9 +12,8 @@ from torch import Tensor
 
 from embodichain.lab.gym.config.env_config import parse_env
 from embodichain.lab.gym.envs.tasks.rl import PickCubeEnv
-from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
-from tests.lab.scenes import actions_for, env_of, state
+from tests.lab.scenes import env_of
 
 pytestmark = pytest.mark.e2e
 
@@ -246,30 +245,6 @@ def test_expert_closes_around_the_cube_and_then_rises(env: PickCubeEnv) -> None:
     before = env.robot.get_eef_pose()[:, 2, 3].clone()
     env.step(env.expert_action())
     assert (env.robot.get_eef_pose()[:, 2, 3] > before).all()  # the first lifts, the second goes above its cube
-
-
-def test_expert_needs_the_terms_that_it_acts_by() -> None:
-    data = load_json(CONFIG)
-    data["env"]["actions"] = {"arm": {"func": "QposTerm", "params": {"part_name": "arm"}}}
-    env = env_of(data, 1)
-    assert isinstance(env, PickCubeEnv)
-    env.reset()
-    with pytest.raises(ConfigError) as error:
-        env.expert_action()
-    assert str(error.value) == (
-        "env.actions: the scripted expert of PickCubeRL acts by DeltaQposTerm and GripperTerm, got QposTerm"
-    )
-
-
-def test_run_depends_neither_on_threads_nor_on_num_envs() -> None:
-    envs = [make(4, threads=1), make(4, threads=2), make(2)]
-    actions = actions_for(envs[0], 6)
-    for action in actions:
-        for env in envs:
-            env.step(action[: env.num_envs])
-    one, two, fewer = (state(env) for env in envs)
-    assert torch.equal(one, two)
-    assert torch.equal(one[:2], fewer)
 
 
 @pytest.mark.parametrize(
