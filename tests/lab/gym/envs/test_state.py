@@ -10,10 +10,14 @@ from typing import Any
 
 import pytest
 import torch
+from tensordict import TensorDict
 from torch import Tensor
 
+from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers import Functor
+from embodichain.lab.gym.envs.tasks.rl import build_env
+from embodichain.utils.configclass import replace
 from embodichain.utils.observations import flatten_dict_observation
 from embodichain.utils.state import freeze, thaw
 from embodichain.utils.utility import load_json
@@ -147,3 +151,56 @@ def test_looks_and_places_of_cameras_go_on() -> None:
         ours, theirs = env.sim.get_sensor(uid), fresh.sim.get_sensor(uid)
         assert torch.equal(ours.get_local_pose(), theirs.get_local_pose())
     assert (env.sim.appearance.read("geom_rgba") == fresh.sim.appearance.read("geom_rgba")).all()
+
+
+RL_CONFIGS = Path(__file__).resolve().parents[4] / "configs/agents/rl"
+
+
+def make_rl(name: str, num_envs: int, **changes: Any) -> EmbodiedEnv:
+    data = load_json(RL_CONFIGS / name / "gym_config.json")
+    cfg = replace(config_to_cfg(data), num_envs=num_envs, max_episode_steps=3, **changes)
+    return build_env(data["id"], cfg)
+
+
+def flat_rl(obs: TensorDict) -> dict[Any, torch.Tensor]:
+    entries: Any = obs.flatten_keys("/").items()
+    return dict(entries)
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("group_size", [1, 2])
+@pytest.mark.parametrize("name", ["push_cube", "basic/cart_pole", "open_drawer", "reach"])
+def test_halves_see_what_the_whole_sees_bit_for_bit(name: str, group_size: int) -> None:
+    whole = make_rl(name, 8, group_size=group_size)
+    halves = [make_rl(name, 4, group_size=group_size, first_env_id=first) for first in (0, 4)]
+    envs = [whole, *halves]
+    generator = torch.Generator().manual_seed(0)
+    seen = [env.reset()[0] for env in envs]
+    for _ in range(7):  # two time limits, so that there are three episodes
+        first, second = flat_rl(seen[1]), flat_rl(seen[2])
+        for key, value in flat_rl(seen[0]).items():
+            assert torch.equal(value, torch.cat((first[key], second[key]))), key
+        action = 2 * torch.rand(8, whole.single_action_space.shape[0], generator=generator) - 1
+        results: list[Any] = [env.step(part) for env, part in zip(envs, (action, action[:4], action[4:]), strict=True)]
+        seen = [result[0] for result in results]
+        for i in (1, 2, 3):
+            assert torch.equal(results[0][i], torch.cat([results[1][i], results[2][i]]))
+    for env in envs:
+        env.close()
+
+
+@pytest.mark.e2e
+def test_shared_evaluation_is_the_same_set_of_episodes() -> None:
+    def first_episodes(num_envs: int, share: tuple[int, int] | None) -> torch.Tensor:
+        env = make_rl("push_cube", num_envs)
+        options = {"enumerate_episodes": True} | ({} if share is None else {"share": share})
+        rows = [env.reset(seed=9, options=options)[0]["object", "cube_pos"]]
+        if num_envs == 2:
+            rows.append(env.reset()[0]["object", "cube_pos"])  # each environment's next episode
+        env.close()
+        return torch.cat(rows)
+
+    whole = first_episodes(8, None)
+    for rank in (0, 1):
+        # Two environments of two processes: episodes r, r + 2, then r + 4, r + 6.
+        assert torch.equal(first_episodes(2, (rank, 2)), whole[rank::2])

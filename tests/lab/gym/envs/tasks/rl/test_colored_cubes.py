@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from embodichain.lab.gym.envs.tasks.rl import ManipulateCubesEnv
+from embodichain.lab.gym.envs.tasks.rl import ManipulateCubesEnv, PushColoredCubeEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.instructions import decode_instruction
 from embodichain.utils.utility import load_json
@@ -246,3 +246,133 @@ def test_expert_needs_the_terms_that_it_acts_by() -> None:
     env.reset()
     with pytest.raises(ConfigError, match=r"^env\.actions: the scripted expert acts by EefPositionTerm, got QposTerm$"):
         env.expert_action()
+
+
+PUSH_CONFIG = Path(__file__).resolve().parents[6] / "configs/agents/rl/push_colored_cube/gym_config.json"
+
+
+def push_make(num_envs: int, sensor: Any = (), group_size: int = 1, **extensions: Any) -> PushColoredCubeEnv:
+    config = load_json(PUSH_CONFIG) | {"sensor": list(sensor)}
+    config["env"]["extensions"] |= extensions
+    push = env_of(config, num_envs, group_size=group_size)
+    assert isinstance(push, PushColoredCubeEnv)
+    return push
+
+
+@pytest.fixture(scope="module")
+def push() -> PushColoredCubeEnv:
+    return push_make(2)
+
+
+def shift(push: PushColoredCubeEnv, cube: int, shifts: list[list[float]]) -> None:
+    """Put a cube beside where it began, by x and y of each environment, m."""
+    pose = push.cubes[cube].get_local_pose(to_matrix=False).clone()
+    pose[:, :2] = push._begun[:, cube] + torch.tensor(shifts)
+    push.cubes[cube].set_local_pose(pose)
+
+
+def test_named_cube_that_is_far_enough_is_success(push: PushColoredCubeEnv) -> None:
+    push.reset(seed=1)
+    push.named = torch.tensor([1, 2])
+    shift(push, 1, [[-0.08, 0.061], [0.0, 0.02]])  # 0.1006 m where it is named, 0.02 m where it is not
+    shift(push, 2, [[0.0, 0.0], [-0.099, 0.0]])
+    success, fail, metrics = push.compute_task_state()
+    assert success.tolist() == [True, False]
+    assert fail.tolist() == [False, False]
+    torch.testing.assert_close(metrics["pushed"], torch.tensor([0.1006, 0.099]), atol=1e-4, rtol=0)
+    torch.testing.assert_close(metrics["disturbed"], torch.tensor([0.0, 0.02]), atol=1e-5, rtol=0)
+
+
+def test_another_cube_than_the_pushed_one_is_to_stay(push: PushColoredCubeEnv) -> None:
+    push.reset(seed=1)
+    push.named = torch.tensor([0, 0])
+    shift(push, 0, [[-0.12, 0.0], [-0.12, 0.0]])
+    shift(push, 2, [[0.031, 0.0], [0.029, 0.0]])
+    success, fail, _ = push.compute_task_state()
+    assert (success.tolist(), fail.tolist()) == ([False, True], [True, False])
+
+
+def test_reward_is_the_steps_push_of_the_named_cube(push: PushColoredCubeEnv) -> None:
+    obs, _ = push.reset(seed=1)
+    push.named = torch.tensor([0, 0])
+    rewards = []
+    for by in ([[-0.05, 0.0]] * 2, [[-0.2, 0.0], [-0.02, 0.0]]):
+        shift(push, 0, by)
+        shift(push, 1, [[0.02, 0.0]] * 2)  # of no account
+        info = push.get_info() | {"success": torch.tensor([False, False])}
+        rewards.append(push.get_reward(obs, torch.zeros(2, 2), info))
+    # 0.05 / 0.1; then up to 0.1, or back by 0.03
+    torch.testing.assert_close(rewards[0], torch.tensor([0.5, 0.5]), atol=1e-4, rtol=0)
+    torch.testing.assert_close(rewards[1], torch.tensor([0.5, -0.3]), atol=1e-4, rtol=0)
+
+
+def test_colours_places_and_instructions_are_drawn() -> None:
+    push = push_make(64)
+    push.reset(seed=1)
+    y = torch.stack([cube.pos[:, 1] for cube in push.cubes], dim=1)
+    assert len({tuple(row) for row in y.argsort(dim=1).tolist()}) == 6
+    assert set(push.named.tolist()) == {0, 1, 2}
+    # places 0.15 m apart, each cube within 0.03 m of its own
+    gaps = y.sort(dim=1).values.diff(dim=1)
+    assert gaps.min() > 0.15 - 0.06 - 1e-6
+    assert gaps.max() < 0.15 + 0.06 + 1e-6
+    assert push.instructions()[0] == f"push the {('red', 'green', 'blue')[int(push.named[0])]} cube"
+
+
+def test_single_cube_stands_around_the_middle() -> None:
+    push = push_make(64, colours=["green"], jitter=[0.03, 0.2])
+    push.reset(seed=1)
+    (cube,) = push.cubes
+    aside = cube.pos[:, 1] + 0.164  # from the middle of the places
+    assert aside.abs().max() <= 0.2 + 1e-6
+    assert aside.min() < -0.15
+    assert aside.max() > 0.15
+    assert push.instructions() == ["push the green cube"] * 64
+    shift(push, 0, [[-0.101, 0.0]] * 64)
+    success, fail, metrics = push.compute_task_state()
+    assert success.all()
+    assert not fail.any()
+    assert not metrics["disturbed"].any()
+
+
+@pytest.mark.parametrize(
+    ("colours", "message"),
+    [
+        ([], r"env\.extensions\.colours: "),
+        (["pink"], r"env\.extensions\.colours\[0\]: .*'red', 'green' or 'blue'"),
+        (["red", "red"], "uid 'red_cube' is used twice"),
+    ],
+)
+def test_wrong_colours_are_refused(colours: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{message}"):
+        push_make(1, colours=colours)
+
+
+@needs_gl
+def test_observation_is_image_state_and_instruction() -> None:
+    push = push_make(2, load_json(PUSH_CONFIG)["sensor"])
+    obs, _ = push.reset(seed=2)
+    assert obs["image", "front"].shape == (2, 64, 64, 3)
+    assert obs["image", "front"].dtype == torch.uint8
+    assert "sensor" not in obs.keys()  # noqa: SIM118 (a TensorDict, not a dict)
+    assert [decode_instruction(row) for row in obs["instruction"]] == push.instructions()
+    state = torch.cat((push.robot.get_qpos("arm"), push.robot.get_eef_pose()[:, :3, 3]), dim=1)
+    assert torch.equal(obs["state"], state)
+    # all three colours are in the picture
+    red, green, blue = obs["image", "front"].float().unbind(-1)
+    for one, two, three in ((red, green, blue), (green, red, blue), (blue, red, green)):
+        assert ((one > 1.6 * two) & (one > 1.6 * three)).flatten(1).sum(1).min() >= 4
+
+
+@pytest.mark.parametrize("extensions", [{}, {"colours": ["red"], "jitter": [0.03, 0.2]}])
+def test_scripted_expert_solves_at_least_nine_episodes_in_ten(extensions: dict[str, Any]) -> None:
+    push = push_make(64, **extensions)
+    push.reset(seed=3)
+    over = torch.zeros(64, dtype=torch.bool)
+    solved = torch.zeros(64, dtype=torch.bool)
+    while not over.all():
+        _, _, terminated, truncated, info = push.step(push.expert_action())
+        done = (terminated | truncated) & ~over
+        solved |= done & info["success"]
+        over |= done
+    assert solved.float().mean() >= 0.9
