@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,27 +61,14 @@ def print_result(args: argparse.Namespace, result: Any, text: Callable[[Any], st
     print(json_text(result, indent=2) if args.json else text(result))
 
 
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn an OSError into a ConfigError that names ``--out``."""
-    try:
-        yield
-    except OSError as error:
-        raise ConfigError(f"--out {path}: cannot be written: {error.strerror or error}") from error
-
-
-def whole_number(lowest: int = 1, highest: int | None = None) -> Callable[[str], int]:
-    """Return a type for ``add_argument``: a whole number from ``lowest`` on, to ``highest`` if it is given."""
-    end = "on" if highest is None else f"to {highest}"
+def whole_number(lowest: int = 1, highest: float = math.inf) -> Callable[[str], int]:
+    """Return a type for ``add_argument``: a whole number from ``lowest`` on, to ``highest``."""
 
     def read(text: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            number = lowest - 1
-        if number < lowest or (highest is not None and number > highest):
+        if not text.strip().lstrip("-").isdecimal() or not lowest <= int(text) <= highest:
+            end = "on" if highest == math.inf else f"to {highest}"
             raise argparse.ArgumentTypeError(f"must be a whole number from {lowest} {end}, got '{text}'")
-        return number
+        return int(text)
 
     return read
 
@@ -109,9 +95,7 @@ def output_file_with(suffixes: Sequence[str]) -> Callable[[str], Path]:
     def read(text: str) -> Path:
         path = output_file(text)
         if path.suffix.lower() not in suffixes:
-            raise argparse.ArgumentTypeError(
-                f"must end with {', '.join(suffixes[:-1])} or {suffixes[-1]}, got '{text}'"
-            )
+            raise argparse.ArgumentTypeError(f"must end with one of {', '.join(suffixes)}, got '{text}'")
         return path
 
     return read
@@ -126,24 +110,14 @@ def output_folder(text: str) -> Path:
 
 def parse_pairs(pairs: list[str], place: str) -> dict[str, float]:
     """Read ``name=number`` pairs; ``place`` is the option's name for messages."""
-    values = {}
-    for pair in pairs:
-        name, _, text = pair.partition("=")
-        try:
-            values[name] = float(text)
-        except ValueError:
-            values[name] = math.nan
-        if not name or not math.isfinite(values[name]):
-            raise ConfigError(f"{place} '{pair}': must be of the form name=0.5")
-    return values
+    try:
+        return {name: float(text) for name, _, text in (pair.partition("=") for pair in pairs)}
+    except ValueError as error:
+        raise ConfigError(f"{place}: must be of the form name=0.5: {error}") from error
 
 
 def checked_path(text: str | None, check: Callable[[str], Path]) -> Path | None:
-    """Return the path that ``--out`` names, of the kind that ``check`` takes; None for None.
-
-    Raises:
-        ConfigError: the run is of another kind.
-    """
+    """Return the path that ``--out`` names, of the kind that ``check`` takes; None for None."""
     try:
         return None if text is None else check(text)
     except argparse.ArgumentTypeError as error:

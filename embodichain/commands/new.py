@@ -1,18 +1,25 @@
-"""``embodichain new``."""
+"""``embodichain new``: a package with a task, its configs and its tests, from templates."""
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import keyword
+import re
 import shlex
 import sys
 from pathlib import Path
 
+import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks; their names are taken)
 from embodichain.commands.arguments import output_folder
-from embodichain.tools.new import write_task
+from embodichain.lab.gym.registry import get_registered_env_ids
+from embodichain.schema import schema_text
+from embodichain.utils import ConfigError
 from embodichain.utils.doors import install_command
 
 EXAMPLES = ("task lift_cube", "task my_reach --into projects")
+
+_TEMPLATES = Path(__file__).parents[1] / "tools" / "task_template"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,3 +43,28 @@ def run(args: argparse.Namespace) -> int:
         python = shlex.quote(sys.executable)
     print(f"  {python} -m pytest {name}\n\n{folder / 'README.md'} says more.")
     return 0
+
+
+def write_task(name: str, into: Path) -> tuple[Path, str]:
+    """Write the package ``name`` into a folder; return its folder and its task's registered name.
+
+    Raises:
+        ConfigError: the name cannot be used, or is taken.
+    """
+    camel, folder = "".join(part.capitalize() for part in name.split("_")), into / name
+    if not re.fullmatch(r"[a-z][a-z0-9_]{,99}", name) or keyword.iskeyword(name):
+        raise ConfigError(f"'{name}': small letters, digits and underscores are needed, and no keyword of Python")
+    if f"{camel}RL" in get_registered_env_ids():
+        raise ConfigError(f"'{name}': there is a task {camel}RL already")
+    if folder.exists():
+        raise ConfigError(f"{folder}: is there already")
+    if importlib.util.find_spec(name) is not None:
+        raise ConfigError(f"'{name}': Python has a module of this name already, which would be taken instead")
+    folder.mkdir(parents=True)
+    for template in sorted(_TEMPLATES.glob("*.tmpl")):
+        text = template.read_text(encoding="utf-8").replace("{{name}}", name).replace("{{camel}}", camel)
+        (folder / template.stem).write_text(text, encoding="utf-8")
+    (folder / "schema").mkdir()
+    for kind in ("train", "env"):
+        (folder / "schema" / f"{kind}.schema.json").write_text(schema_text(kind), encoding="utf-8")
+    return folder, f"{camel}RL"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from embodichain.commands.arguments import output_file, writing
+from embodichain.commands.arguments import output_file
 from embodichain.schema import SCHEMAS, schema_text
 
 EXAMPLES = ("--kind train", "--kind env --out env.schema.json")
@@ -22,6 +22,5 @@ def run(args: argparse.Namespace) -> int:
     if args.out is None:
         print(text, end="")
         return 0
-    with writing(args.out):
-        args.out.write_text(text, encoding="utf-8")
+    args.out.write_text(text, encoding="utf-8")
     return 0

@@ -15,11 +15,7 @@ from embodichain.lab.gym.envs import EmbodiedEnv
 
 
 class ZeroAgent(Policy):
-    """Returns zero actions.
-
-    Args:
-        action_space: one environment's action space, [A].
-    """
+    """Returns zero actions, of one environment's action space [A]."""
 
     def __init__(self, action_space: spaces.Box) -> None:
         super().__init__()
@@ -60,20 +56,16 @@ class RandomAgent(ZeroAgent):
 
 AGENTS: dict[str, type[ZeroAgent]] = {"zero": ZeroAgent, "random": RandomAgent}
 """Agents by the names of ``play --agent``."""
-
-
 _NOTCHES = 200  # of a slider
 
 
 @dataclass(frozen=True)
 class ActionNumber:
-    """One number of an action.
+    """One number of an action, from ``low`` to ``high``, which may be infinite.
 
     Attributes:
         moves: the joint or coordinate that it commands; empty if there is not exactly one.
         meaning: meaning of the command, with units; empty if unknown.
-        low: lowest value, may be infinite.
-        high: highest value, may be infinite.
         commands: the commands of ``low`` and ``high``; zeros without ``moves``.
     """
 
@@ -112,18 +104,19 @@ class HandAgent(ZeroAgent):
 
     def place_sliders(self, gui: Any) -> None:
         """Add a slider for each number of the action to a viser server's panel."""
+
+        def let_go(event: Any) -> None:
+            for slider, start in self._sliders:
+                slider.value = start
+
         with gui.add_folder("Action"):
-            gui.add_button("Let go").on_click(self._let_go)
+            gui.add_button("Let go").on_click(let_go)
             for i, number in enumerate(self._numbers):
                 low = number.low if math.isfinite(number.low) else -1.0
                 high = number.high if math.isfinite(number.high) else 1.0
                 start = min(max(0.0, low), high)
                 label = number.moves or f"{number.term} {i}"
                 self._sliders.append((gui.add_slider(label, low, high, (high - low) / _NOTCHES, start), start))
-
-    def _let_go(self, event: Any) -> None:
-        for slider, start in self._sliders:
-            slider.value = start
 
     def _choose(self, zeros: torch.Tensor) -> torch.Tensor:
         return torch.tensor([[slider.value for slider, _ in self._sliders]], dtype=zeros.dtype)

@@ -13,8 +13,7 @@ from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
 from embodichain.agents.rl.metrics.panel import EvaluationLog
 from embodichain.agents.rl.nan_guard import non_finite_entries
 from embodichain.agents.rl.trainer.evaluation import AT_END, EpisodeTable, Evaluator, means_of, wilson_interval
-from embodichain.tools.open_run import open_run
-from embodichain.tools.record import check_is_free, recorded, write_into
+from embodichain.tools.open_run import check_is_free, open_run, recorded, write_into
 from embodichain.utils.errors import CommandFailedError
 
 # Other episodes than a training's own evaluations use, because these have chosen the best checkpoint.
@@ -26,10 +25,7 @@ class BrokenPolicyError(CommandFailedError):
 
 
 def describe(values: np.ndarray) -> dict[str, Any]:
-    """Return the statistics of a metric over episodes [E].
-
-    These are ``mean``, ``interval_95`` of the mean (mean +- 1.96 std / sqrt(E)), ``std``, ``lowest`` and ``highest``.
-    """
+    """Return the statistics of a metric over episodes [E]; the interval is mean +- 1.96 std / sqrt(E)."""
     mean = float(values.mean())
     std = float(values.std(ddof=1)) if len(values) > 1 else 0.0
     half = 1.96 * std / len(values) ** 0.5
@@ -57,23 +53,13 @@ def evaluate_run(
             that other environments have finished by then, too.
 
     Raises:
-        ConfigError: there is no such run, it cannot be built here, or ``record`` exists or cannot be created.
         BrokenPolicyError: a parameter is not finite.
     """
     if record is not None:
         check_is_free(record)
     saved = find_run(target)
-    table = play_episodes(
-        saved,
-        episodes,
-        envs,
-        seed + _SEED_OFFSET,
-        device,
-        allowed_imports,
-        overrides,
-        deterministic=deterministic,
-        record=record,
-    )
+    settings = (episodes, envs, seed + _SEED_OFFSET, device, allowed_imports, overrides, deterministic, record)
+    table = play_episodes(saved, *settings)
     columns = table.columns()
     rate = float(columns["success"].mean()) if "success" in columns else None
     return {
@@ -104,7 +90,6 @@ def play_episodes(
     record: Path | None = None,
 ) -> EpisodeTable:
     """Play episodes with a run's policy and return their table; see :func:`evaluate_run`."""
-
     num_envs, change = min(envs, episodes), partial(recorded, folder=record)
     with open_run(saved, num_envs, device, allowed_imports, overrides, change) as opened:
         write_into(opened.env, record)
@@ -116,27 +101,22 @@ def play_episodes(
     return evaluator.table
 
 
-def _success_lines(result: dict[str, Any]) -> list[str]:
-    if result["success_rate"] is None:
-        return []
-    low, high = result["success_interval_95"]
-    rate = f"success rate  {result['success_rate']:.1%} of {result['episodes']} episodes "
-    once = f"success once  {result['success_once']:.1%}, at any step of an episode"
-    return [f"{rate}(95 % interval {low:.1%} to {high:.1%})", once, ""]
-
-
 def format_evaluation(result: dict[str, Any]) -> str:
     """Return the result of ``evaluate_run`` for the screen."""
     rows = {name.replace("_", " "): stats for name, stats in result["figures"].items()}
     width = max(len(name) for name in rows) + 2
     changes = f", with {' '.join(result['overrides'])}" if result["overrides"] else ""
     changes += ", exploring" if result["stochastic"] else ""
-    lines = [
-        f"{Path(result['checkpoint']).name}, after {result['env_steps']:,} environment steps{changes}",
-        "",
-        *_success_lines(result),
-        f"{'an episode':{width}}{'mean':>10}  {'95 % interval':>22}{'std':>10}{'lowest':>10}{'highest':>10}",
-    ]
+    lines = [f"{Path(result['checkpoint']).name}, after {result['env_steps']:,} environment steps{changes}", ""]
+    if result["success_rate"] is not None:
+        low, high = result["success_interval_95"]
+        rate = f"success rate  {result['success_rate']:.1%} of {result['episodes']} episodes "
+        lines += [
+            f"{rate}(95 % interval {low:.1%} to {high:.1%})",
+            f"success once  {result['success_once']:.1%}, at any step of an episode",
+            "",
+        ]
+    lines.append(f"{'an episode':{width}}{'mean':>10}  {'95 % interval':>22}{'std':>10}{'lowest':>10}{'highest':>10}")
     for name, stats in rows.items():
         start, end = stats["interval_95"]
         interval = f"{start:.4g} to {end:.4g}"

@@ -1,10 +1,11 @@
-"""A run's environment and policy, rebuilt from its checkpoint."""
+"""A run's environment and policy, rebuilt from its checkpoint; and ``--record``, a dataset of its episodes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -12,23 +13,19 @@ from embodichain.agents.rl.build import build_env_policy, build_task
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun
 from embodichain.agents.rl.models import Policy, load_policy_state
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config
-from embodichain.agents.rl.task_env import TaskEnv
+from embodichain.agents.rl.task_env import TaskEnv, with_scene
 from embodichain.lab.gym.env_sources import TaskCfg
+from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs.managers import datasets
+from embodichain.lab.gym.envs.managers.cfg import DatasetCfg
 from embodichain.utils import ConfigError
+from embodichain.utils.configclass import replace
 from embodichain.utils.device import resolve_device
-
-__all__ = ["OpenRun", "evaluated", "open_run"]
 
 
 @dataclass(frozen=True)
 class OpenRun:
-    """A run's environment and policy, as they were saved.
-
-    Attributes:
-        config: the run's.
-        env: evaluation environment, without recording.
-        policy: policy with the checkpoint's parameters, in evaluation mode.
-    """
+    """A run's config, evaluation environment without recording, and policy in evaluation mode."""
 
     config: RunConfig
     env: TaskEnv
@@ -37,11 +34,7 @@ class OpenRun:
 
 
 def evaluated(overrides: Sequence[str], num_envs: int, device: str) -> list[str]:
-    """Return the overrides by which a training config is evaluated, in addition to the user's.
-
-    Raises:
-        ConfigError: the user's are of a key that a command decides.
-    """
+    """Return the overrides by which a training config is evaluated, in addition to the user's."""
     settings = {"trainer.device": device, "trainer.enable_eval": "true", "trainer.num_eval_envs": str(num_envs)}
     for override in overrides:
         if (key := override.partition("=")[0]) in settings:
@@ -64,9 +57,6 @@ def open_run(
         allowed_imports: prefixes of modules that the run's config may name.
         overrides: overrides of the run's config: ``trainer.seed=3`` and the like.
         change: function from the run's config to the environment's.
-
-    Raises:
-        ConfigError: the config or something it names cannot be used here, or the checkpoint does not fit the policy.
     """
     settings = evaluated(overrides, num_envs, device)
     config = load_checkpoint_config(run.content["config"], settings, allowed_imports)
@@ -80,3 +70,26 @@ def open_run(
         yield OpenRun(config, env, policy, torch_device)
     finally:
         env.close()
+
+
+def check_is_free(folder: Path) -> None:
+    """Raise a ConfigError if the folder of ``--record`` exists."""
+    if folder.exists():
+        raise ConfigError(f"--record {folder}: is there already: name another folder, or remove it")
+
+
+def recorded(cfg: TaskCfg, folder: Path | None) -> TaskCfg:
+    """Return an environment's config with a recorder of a LeRobot dataset; the same without a folder.
+
+    The dataset has ``observation.environment_state``. See :func:`write_into`.
+    """
+    if folder is None:
+        return cfg
+    params = {"save_path": folder.name, "environment_state": True}
+    return replace(with_scene(cfg, "--record"), dataset={"episodes": DatasetCfg(datasets.LeRobotRecorder, params)})
+
+
+def write_into(env: TaskEnv, folder: Path | None) -> None:
+    """Let an environment that is built from a config of :func:`recorded` write into the folder."""
+    if folder is not None and isinstance(env, EmbodiedEnv):
+        env.write_into(folder.parent)

@@ -56,15 +56,13 @@ class TrainedPolicy:
             [N, A] float32; [N, H, A] of a policy that chooses several actions at once. Without N for one environment.
 
         Raises:
-            ConfigError: ``obs`` is something else, or its entries are not the policy's, or of other
-                shapes.
-            ValueError: N is not that of the observations since the last ``reset`` (recurrent policies).
+            ConfigError: the entries of ``obs`` are not the policy's, or of other shapes.
         """
         observation, is_single = self._as_tensordict(obs)
         self._check_entries(observation)
-        step = self.policy.get_action(
-            policy_input(self.policy, observation, self._state_of(len(observation)), self._device), deterministic
-        )
+        if self.policy.state_size and self._state is None:
+            self._state = torch.zeros(len(observation), self.policy.state_size, device=self._device)
+        step = self.policy.get_action(policy_input(self.policy, observation, self._state, self._device), deterministic)
         if self.policy.state_size:
             self._state = step["next_state"]
         action: torch.Tensor = step["action"]
@@ -82,11 +80,6 @@ class TrainedPolicy:
             obs = {leaf: obs}
             for group in reversed(groups):
                 obs = {group: obs}
-        if not isinstance(obs, TensorDict | Mapping):
-            raise ConfigError(
-                "obs: must be a TensorDict, nested dictionaries of arrays [N, ...], or an array [N, O] where the "
-                f"observation has one entry; got {type(obs).__name__}"
-            )
         if not isinstance(obs, TensorDict):
             obs = TensorDict(obs, batch_size=[])
         first = obs.get(tuple(name.split("/")), None)
@@ -112,27 +105,12 @@ class TrainedPolicy:
             raise ConfigError(f"obs: {unknown_name('entry', unknown, self._shapes)}")
 
     def reset(self, done: torch.Tensor | np.ndarray | None = None) -> None:
-        """Forget the observations of rows with ended episodes, a mask [N] bool; None: all rows.
-
-        Raises:
-            ValueError: the mask has another shape (recurrent policies).
-        """
+        """Forget the observations of rows with ended episodes, a mask [N] bool; None: all rows."""
         if done is None:
             self._state = None
         elif self._state is not None:
             mask = torch.as_tensor(done, dtype=torch.bool, device=self._device)
-            if mask.shape != self._state.shape[:1]:
-                raise ValueError(f"done: must be a mask [{len(self._state)}], got the shape {list(mask.shape)}")
             self._state = self._state.masked_fill(mask.unsqueeze(-1), 0.0)
-
-    def _state_of(self, num_rows: int) -> torch.Tensor | None:
-        if not self.policy.state_size:
-            return None
-        if self._state is None:
-            self._state = torch.zeros(num_rows, self.policy.state_size, device=self._device)
-        if len(self._state) != num_rows:
-            raise ValueError(f"{num_rows} observations, but {len(self._state)} since the last reset(): call it first")
-        return self._state
 
 
 def load_policy(target: str, device: str = "cpu", allowed_imports: Sequence[str] = ()) -> TrainedPolicy:
@@ -143,9 +121,6 @@ def load_policy(target: str, device: str = "cpu", allowed_imports: Sequence[str]
             ``best``, of the run in ``outputs`` that saved last.
         device: ``"cpu"``, ``"cuda:0"`` or ``"auto"``.
         allowed_imports: prefixes of modules that the run's config may name.
-
-    Raises:
-        ConfigError: there is no such run, or it cannot be built here.
     """
     with open_run(find_run(target), 1, device, allowed_imports) as opened:
         return TrainedPolicy(opened.policy, opened.device, opened.env.single_observation_space)

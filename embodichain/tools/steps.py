@@ -50,12 +50,7 @@ def record_steps(
     seed: int,
     measurements: Sequence[Measurement] = (),
 ) -> list[Step]:
-    """Record at least ``count`` observations, over all environments, with the policy's deterministic actions.
-
-    Args:
-        entries: entries of the observation to record.
-        measurements: measurements to record, too.
-    """
+    """Record at least ``count`` observations (their ``entries``) and measurements, with deterministic actions."""
     obs, _ = env.reset(seed=seed)
     state = torch.zeros(env.num_envs, policy.state_size, device=device) if policy.state_size else None
     begins = np.ones(env.num_envs, dtype=bool)
@@ -77,12 +72,7 @@ def record_steps(
 
 
 def format_export(export: Mapping[str, Any]) -> list[str]:
-    """Return the lines for the screen about an export.
-
-    Args:
-        export: ``observations`` compared, the largest ``difference`` of actions, names of ``inputs``, ``measurements``
-            and ``outputs``, and the ``files`` written.
-    """
+    """Return the lines for the screen about the plain data of an export."""
     lines = [
         f"parity     {export['observations']} observations, actions differ by {export['difference']:.2g} at most",
         f"inputs     {', '.join(export['inputs'])}",

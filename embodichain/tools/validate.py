@@ -67,14 +67,7 @@ def try_config(config: RunConfig | tuple[str, TaskCfg]) -> str:
     """Build a few environments from :func:`read_config`'s result on the CPU, make a step, and build the policy.
 
     Finds errors that only the compiled scene, or a term's first call, shows. Another library's environment
-    may be a real robot, and a VLA's weights are large: neither is built.
-
-    Returns:
-        Parts that were tried, for the user.
-
-    Raises:
-        ConfigError: the config does not fit the scene, a term returns something else than it must, or the policy does
-            not fit the environment.
+    may be a real robot, and a VLA's weights are large: neither is built. Returns what was tried, for the user.
     """
     env_id, any_cfg = (config.env_id, config.env) if isinstance(config, RunConfig) else config
     cfg = scene_cfg(any_cfg)

@@ -39,12 +39,6 @@ def opened_scene(
     """Yield the task's name, one environment of a training or environment config, and the config's camera.
 
     Nothing runs on a GPU, whatever the config says.
-
-    Args:
-        overrides: overrides of the config: ``env.rewards.reach.weight=2`` and the like.
-
-    Raises:
-        ConfigError: the config is wrong.
     """
     config = read_config(path, overrides, allowed_imports, device="cpu")
     cfgs: list[TaskCfg | None]
@@ -59,11 +53,7 @@ def opened_scene(
 
 
 def render_scene(env: EmbodiedEnv, view: dict[str, object], size: tuple[int, int], seed: int) -> np.ndarray:
-    """Return an image [H, W, 3] uint8 of the beginning of an episode.
-
-    Raises:
-        RenderingUnavailableError: there is no renderer.
-    """
+    """Return an image [H, W, 3] uint8 of the beginning of an episode."""
     env.reset(seed=seed)
     with closing(SceneCamera(env, view, size)) as camera:
         return camera.render()
@@ -102,14 +92,7 @@ class Camera(Protocol):
 
 
 class OwnCamera:
-    """The images that another library's environments render, of the first of them.
-
-    Args:
-        seed: seed of the reset that the first image needs.
-
-    Raises:
-        RenderingUnavailableError: it cannot render; the message says why.
-    """
+    """The images that another library's environments render, of the first of them, after a reset by ``seed``."""
 
     def __init__(self, env: Any, seed: int) -> None:
         self._env = env
@@ -137,9 +120,6 @@ class SceneCamera:
         camera: ``eye``, ``target``, ``up``, ``intrinsics`` and ``follow_uid`` as for ``record_camera_data``; default:
             a view of all bodies, or of the robot or the file's body that moves freely, moving with it.
         size: width and height, pixels, both even.
-
-    Raises:
-        RenderingUnavailableError: there is no OpenGL without a window, and no ray tracer.
     """
 
     def __init__(self, env: EmbodiedEnv, camera: dict[str, object], size: tuple[int, int]) -> None:

@@ -52,9 +52,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_of_a_command_says_what_it_is_for_and_has_examples_that_parse(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_help_of_a_command_has_examples_that_parse(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(name, "--help") == 0
     out = capsys.readouterr().out
     assert " ".join(COMMANDS[name].help.split()) in " ".join(out.split())
@@ -102,7 +100,7 @@ def test_help_and_wrong_usage_do_not_wait_for_torch() -> None:
         assert (done.returncode, "AssertionError" in done.stderr) == (exit_code, False), done.stderr
 
 
-def test_terminal_says_what_is_loading_until_it_is_loaded(
+def test_terminal_says_that_modules_are_loaded(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("train", "absent.json") == 2
@@ -172,13 +170,6 @@ def test_listing_into_a_closed_pipe_is_no_error(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.ext
-def test_path_of_300_letters_is_one_line_in_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    for argv in (["eval"], ["resume"], ["validate"], ["bc"], ["rewards"]):
-        assert run(*argv, "a" * 300) in (1, 2)
-        assert "File name too long" in capsys.readouterr().err
-
-
-@pytest.mark.ext
 @pytest.mark.parametrize("command", ["export x", "play x", "view x", "compare x", "schema"])
 def test_folder_where_a_file_is_to_be_written_is_refused(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -188,21 +179,10 @@ def test_folder_where_a_file_is_to_be_written_is_refused(
         assert f"argument --out: must be a file, but '{folder}' is a folder" in capsys.readouterr().err
 
 
-@pytest.mark.ext
-def test_file_where_a_folder_is_to_be_written_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "file").touch()
-    for argv in (["new", "task", "x", "--into"], ["sweep", "x", "--param", "a=0:1", "--out"]):
-        assert run(*argv, str(tmp_path / "file")) == 2
-        assert "must be a folder, but" in capsys.readouterr().err
-
-
-def test_pipe_in_place_of_a_file_is_refused_and_not_waited_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    paths = [tmp_path / name for name in ("pipe.json", "pipe.yaml", "run/checkpoints/x_step_1.pt")]
-    (tmp_path / "run/checkpoints").mkdir(parents=True)
+def test_pipe_in_place_of_a_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [tmp_path / name for name in ("pipe.json", "pipe.yaml")]
     for path in paths:
         os.mkfifo(path)
-    for argv in (["validate", paths[0]], ["validate", paths[1]], ["resume", paths[2]]):
+    for argv in (["validate", paths[0]], ["validate", paths[1]]):
         assert run(*map(str, argv)) == 2
         assert "is no regular file" in capsys.readouterr().err

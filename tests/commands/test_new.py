@@ -43,7 +43,7 @@ def test_new_task_passes_its_own_tests_which_train_it(capsys: pytest.CaptureFixt
 
 
 @pytest.mark.e2e
-def test_new_task_is_valid_without_the_working_directory_on_the_path(
+def test_new_task_is_valid_without_the_folder_on_the_path(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # As the installed script has it, unlike `python -m`.
@@ -67,8 +67,8 @@ def test_new_task_is_valid_without_the_working_directory_on_the_path(
         ("Tidy", "small letters, digits and underscores are needed"),
         ("../tidy", "small letters, digits and underscores are needed"),
         ("json", "Python has a module of this name already"),
-        ("class", "is a keyword of Python"),
-        ("a" * 300, "at most 100 characters are allowed, got 300"),
+        ("class", "and no keyword of Python"),
+        ("a" * 300, "small letters, digits and underscores are needed"),
         ("push_cube", "there is a task PushCubeRL already"),
         ("taken", "taken: is there already"),
     ],

@@ -161,6 +161,8 @@ def _load(data: dict[str, Any], folder: Path, overrides: Sequence[str], allowed_
     if getattr(algorithm, "normalize_returns", False) is None:
         algorithm = replace(algorithm, normalize_returns=source is not None)
     path = trainer.gym_config if isinstance(trainer.gym_config, str) else {}
+    if path and record is None:  # from the working directory, for messages of a resume
+        path = str(find_named_file(str(path), folder, "trainer.gym_config"))
     train.trainer = replace(trainer, gym_config=path, events=_as_written(events, trainer.events))
     return _assemble(train, policy, algorithm, env, events, loggers)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from embodichain.agents.rl.checkpoint.saved_run import find_run_folder
 from embodichain.agents.rl.run_data import NoMetricsError, RunData, read_run
-from embodichain.commands.arguments import add_json, output_file_with, print_result, writing
+from embodichain.commands.arguments import add_json, output_file_with, print_result
 from embodichain.ext.report.charts import Series, line_chart
 from embodichain.ext.report.page import Section, render_page
 from embodichain.utils import ConfigError
@@ -417,7 +417,6 @@ def run(args: argparse.Namespace) -> int:
     """Compare and print; return 0."""
     result, groups = compare_runs(args.runs, args.metric)
     if args.out is not None:
-        with writing(args.out):
-            args.out.write_text(make_page(result, groups), encoding="utf-8")
+        args.out.write_text(make_page(result, groups), encoding="utf-8")
     print_result(args, result, format_comparison)
     return 0

@@ -28,9 +28,7 @@ from embodichain.agents.rl.distributed.launch import FailedProcessError
 from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.train import main, parse_args, train_from_config
 from embodichain.lab.gym.envs import EmbodiedEnv
-from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.tools.open_run import open_run
-from embodichain.utils import ConfigError
 from embodichain.utils.files import write_json
 from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import CART_POLE_ENV, PUSH_CUBE_ENV, read_tensorboard, tiny_config, write_config
@@ -61,7 +59,7 @@ def metrics(folder: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-def test_config_of_the_oldest_layout_trains_and_its_run_is_evaluated_and_goes_on(
+def test_config_of_the_oldest_layout_trains_and_resumes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     network = {"type": "mlp", "hidden_sizes": [4], "activation": "relu"}
@@ -110,10 +108,7 @@ def test_run_without_a_video_says_why(capsys: pytest.CaptureFixture[str], is_eva
 
 
 @pytest.mark.draws
-def test_run_ends_well_and_leaves_what_it_promises(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(run_folder_module, "_SILENT", 600.0)  # on a busy machine it says what takes so long
+def test_run_ends_well_and_leaves_what_it_promises(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_main("trainer.seed=3") == 0
     folder = run_folder()
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
@@ -169,12 +164,7 @@ def test_distributed_training_on_one_device_is_one_process(capsys: pytest.Captur
     assert "--distributed: one device here (cpu), so one process" in capsys.readouterr().err
 
 
-def test_run_without_evaluation_prints_its_end(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_main("trainer.enable_eval=false", "trainer.iterations=1") == 0
-    assert "success rate" not in capsys.readouterr().out
-
-
-def test_same_seed_gives_the_same_run_bit_for_bit_and_another_seed_does_not() -> None:
+def test_same_seed_gives_the_same_run_bit_for_bit() -> None:
     rows, policies = [], []
     for name, seed in (("a", 5), ("b", 5), ("c", 6)):
         Path(name).mkdir()
@@ -204,10 +194,6 @@ def mesh(path: str) -> dict[str, Any]:
 
 BAD_INPUT: dict[str, tuple[Callable[[], list[str]], str]] = {
     "missing file": (lambda: ["--config", "absent.json"], "absent.json: no such file (working directory "),
-    "invalid JSON": (
-        lambda: ["--config", str(Path("bad.json").write_text('{\n  "trainer": {,}\n}') and "bad.json")],
-        "bad.json: invalid JSON at line 2, column 15: ",
-    ),
     "invalid JSON of the environment": (
         lambda: config_with(trainer__gym_config=str(Path("env.json").write_text("{") and "env.json")),
         "env.json: invalid JSON at line 1, column 2: ",
@@ -217,10 +203,6 @@ BAD_INPUT: dict[str, tuple[Callable[[], list[str]], str]] = {
         "env.json: id: unknown environment id 'CartPollRL'. Did you mean 'CartPoleRL'? "
         "Known: CartPoleRL, G1FlatRL, Go2FlatRL, Go2RoughRL, ",
     ),
-    "wrong type": (
-        lambda: config_with(trainer__num_envs="several"),
-        "trainer.num_envs: Input should be a valid integer",
-    ),
     "no such mesh": (
         lambda: config_with(trainer__gym_config=broken_env(rigid_object=[mesh("cup.obj")])),
         "env.json: rigid_object[0].shape.fpath: no such mesh file: ",
@@ -229,35 +211,13 @@ BAD_INPUT: dict[str, tuple[Callable[[], list[str]], str]] = {
         lambda: config_with(trainer__device="cuda:0"),
         "trainer.device: 'cuda:0' cannot be used: CUDA is not available here",
     ),
-    "no such gym_config": (
-        lambda: config_with(trainer__gym_config="absent.json"),
-        "trainer.gym_config: no such file: ",
-    ),
     "unknown policy": (
         lambda: config_with(policy__name="actor"),
         "policy: unknown policy 'actor'.",
     ),
-    "unknown algorithm": (
-        lambda: config_with(algorithm__name="pppo"),
-        "algorithm.name: unknown algorithm 'pppo'. Did you mean 'ppo'? Known: ",
-    ),
-    "no networks": (
-        lambda: config_with(policy__actor=None, policy__critic=None),
-        "policy: policy 'actor_critic' needs an 'actor' and a 'critic' network; the block has no 'actor' and 'critic'",
-    ),
     "action size": (
         lambda: config_with(policy__action_dim=7),
         "policy.action_dim is 7, the environment's action size is 1",
-    ),
-    "malformed override": (
-        lambda: [*config_with(), "trainer.seed"],
-        "override 'trainer.seed': must be of the form trainer.num_envs=256",
-    ),
-    "odd resolution": (
-        lambda: config_with(
-            trainer__events={"eval": {"look": {"func": "record_camera_data", "params": {"resolution": [65, 48]}}}}
-        ),
-        "trainer.events.eval.look.params.resolution[0]: Input should be a multiple of 2, got 65",
     ),
 }
 
@@ -279,30 +239,6 @@ def test_bad_input_is_one_message_and_leaves_nothing(
     assert printed.err.count("\n") == 1  # no traceback
     assert printed.out == ""
     assert sorted(os.listdir()) == before
-
-
-def test_output_folder_that_cannot_be_written_is_one_message(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("outputs").write_text("a file", encoding="utf-8")
-    assert run_main() == 2
-    printed = capsys.readouterr()
-    assert printed.err.startswith(f"error: output folder {Path.cwd()}/outputs/tiny_")
-    assert printed.err.endswith(": cannot be made: Not a directory\n")
-    assert Path("outputs").read_text(encoding="utf-8") == "a file"
-
-
-def test_several_errors_are_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_main(trainer__num_env=2, algorithm__cfg={"gama": 1, "batch_size": 8}) == 2
-    assert capsys.readouterr().err.splitlines() == [
-        "error: trainer.num_env: unknown key. Did you mean 'num_envs'?",
-        "algorithm.cfg.gama: unknown key. Did you mean 'gamma'?",
-    ]
-
-
-def test_wrong_usage_is_exit_code_2_as_well(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main([])
-    assert caught.value.code == 2
-    assert "--config" in capsys.readouterr().err
 
 
 # --- ends that are not planned ---
@@ -342,7 +278,7 @@ def test_closing_is_done_at_a_good_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert spy.closed == ["log", "env", "env"]
 
 
-def test_interrupted_training_saves_a_checkpoint_and_closes_everything(
+def test_interrupted_training_saves_and_closes_everything(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spy = Spy(monkeypatch)
@@ -381,9 +317,7 @@ def test_fault_in_the_training_is_raised_after_a_checkpoint(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("normalizes", [True, False], ids=["in the warm-up", "in the first iteration"])
-def test_fault_before_the_first_iteration_is_finished_leaves_no_folder(
-    monkeypatch: pytest.MonkeyPatch, normalizes: bool
-) -> None:
+def test_fault_in_the_first_iteration_leaves_no_folder(monkeypatch: pytest.MonkeyPatch, normalizes: bool) -> None:
     def fail(self: EmbodiedEnv, action: Any) -> Any:
         raise ZeroDivisionError("of a bug")
 
@@ -423,7 +357,7 @@ def test_folder_that_cannot_be_removed_hides_no_error(
     assert f"{run_folder()}: has no results, and cannot be removed: Directory not empty" in capsys.readouterr().err
 
 
-def test_fault_in_the_evaluation_is_raised_after_a_checkpoint_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fault_in_the_evaluation_is_raised_after_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(self: EmbodiedEnv, folder: Path, label: str) -> None:
         if label == "step_16":
             raise ZeroDivisionError("of a bug")
@@ -435,7 +369,7 @@ def test_fault_in_the_evaluation_is_raised_after_a_checkpoint_too(monkeypatch: p
     assert load_checkpoint(checkpoint)["global_step"] == 8
 
 
-def test_start_that_fails_writes_no_checkpoint_and_closes_the_environments(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_start_leaves_nothing_and_closes_the_envs(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(**arguments: Any) -> Any:
         raise ZeroDivisionError("of a bug")
 
@@ -445,21 +379,6 @@ def test_start_that_fails_writes_no_checkpoint_and_closes_the_environments(monke
         run_train()
     assert spy.closed == ["log", "env", "env"]
     assert not Path("outputs").exists()
-
-
-def test_evaluation_environment_that_cannot_be_built_closes_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    built: list[EmbodiedEnv] = []
-
-    def once(*args: Any) -> EmbodiedEnv:
-        if built:
-            raise ConfigError("no second one")
-        built.append(build_env(*args))
-        return built[0]
-
-    monkeypatch.setattr(build, "build_env", once)
-    spy = Spy(monkeypatch)
-    assert run_main() == 2
-    assert spy.closed == ["env"]
 
 
 # --- the command line ---
@@ -480,7 +399,7 @@ def with_dataset(save_path: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("allowed", [False, True])
-def test_config_writes_outside_the_runs_folder_only_where_the_command_line_allows_it(
+def test_config_writes_outside_its_run_only_where_allowed(
     tmp_path: Path, allowed: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("pyarrow")
@@ -505,22 +424,16 @@ def test_training_and_evaluation_record_their_datasets_apart() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        *((name, "trainer.exp_name: only letters, digits, ") for name in ("../up", "/tmp/up", "a/b")),
+        *((name, "trainer.exp_name: only letters, digits, ") for name in ("../up", "/tmp/up", "a/b", "a\0b")),
         ("x" * 101, "trainer.exp_name: String should "),
         # Of three bytes each in UTF-8: 240.
         ("名" * 80, "trainer.exp_name: too long for the name of a file: 240 bytes in UTF-8, at most 190"),
-        ("a\0b", "train_config.json: trainer.exp_name: must be text without zero bytes"),
     ],
 )
 def test_name_of_an_experiment_is_no_path(name: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_main(trainer__exp_name=name) == 2
     assert capsys.readouterr().err.startswith(f"error: {message}")
     assert os.listdir() == ["train_config.json"]
-
-
-@pytest.mark.parametrize(("flags", "expected"), [([], None), (["--distributed"], True), (["--no-distributed"], False)])
-def test_distributed_is_unset_unless_said(flags: list[str], expected: bool | None) -> None:
-    assert parse_args(["--config", "x.json", *flags]).distributed is expected
 
 
 def test_modules_are_allowed_by_the_environment_variable_too(
@@ -594,7 +507,7 @@ def fail_saving(monkeypatch: pytest.MonkeyPatch, *calls: int) -> None:
 QUICK = ("trainer.enable_eval=false", "trainer.iterations=4", "trainer.save_freq=1 it")
 
 
-def test_checkpoints_for_which_there_is_no_room_are_warnings_and_the_training_goes_on(
+def test_checkpoints_on_a_full_disk_are_warnings(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fail_saving(monkeypatch, 2, 3)
@@ -608,7 +521,7 @@ def test_checkpoints_for_which_there_is_no_room_are_warnings_and_the_training_go
     assert sorted(path.name for path in folder.iterdir()) == ["latest.json", "tiny_step_32.pt", "tiny_step_8.pt"]
 
 
-def test_last_checkpoint_that_cannot_be_written_ends_the_run_with_an_error_and_the_run_may_be_resumed(
+def test_unwritten_last_checkpoint_is_an_error_and_resumable(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with monkeypatch.context() as patch:
@@ -624,7 +537,7 @@ def test_last_checkpoint_that_cannot_be_written_ends_the_run_with_an_error_and_t
     assert [row["step"] for row in metrics(run_folder())] == [8, 16, 24, 32]
 
 
-def test_picture_and_summary_that_cannot_be_written_are_a_warning(
+def test_final_files_that_cannot_be_written_are_warnings(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(path: Path, *args: Any, **kwargs: Any) -> None:
@@ -644,31 +557,6 @@ def test_picture_and_summary_that_cannot_be_written_are_a_warning(
     assert "tiny_step_16.pt" in printed.out
     # Named is only what is there.
     assert [line.split()[-1] for line in printed.out.splitlines()[-3:]] == ["none", "none", "none"]
-
-
-def test_report_that_cannot_be_made_is_a_warning_and_the_summary_is_there(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fail(*args: object) -> None:
-        raise ConfigError("no iteration has been logged yet")
-
-    monkeypatch.setattr(run_folder_module, "load_all", lambda _: {"report.html": fail})
-    assert run_main("trainer.enable_eval=false") == 0
-    printed = capsys.readouterr()
-    assert printed.err == "[WARNING] report.html could not be written: no iteration has been logged yet\n"
-    assert "report          none" in printed.out
-    assert (run_folder() / "summary.json").is_file()
-
-
-def test_run_folder_that_cannot_be_written_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_main("trainer.enable_eval=false") == 0
-    folder = run_folder()
-    (folder / "config.json").unlink()
-    (folder / "config.json").mkdir()
-    capsys.readouterr()
-    assert main(["--resume", str(folder), "trainer.iterations=3"]) == 2
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("[INFO]")]
-    assert line.startswith(f"error: run folder {Path.cwd()}/{folder}: cannot be written: [Errno 21] Is a directory")
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # of TensorBoard's thread
@@ -729,7 +617,7 @@ def test_pythons_own_random_numbers_follow_from_the_seed() -> None:
         ({"buffer_size": 10**9}, "trainer.buffer_size: the 1,000,000,000 steps of a rollout in 2 environments take "),
     ],
 )
-def test_sizes_beyond_the_memory_are_refused_before_anything_is_allocated(
+def test_sizes_beyond_the_memory_are_refused(
     changes: dict[str, int], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = [f"trainer.{name}={value}" for name, value in changes.items()]
