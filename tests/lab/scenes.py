@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -16,6 +18,9 @@ from embodichain.lab.sim.cfg import ArticulationCfg, JointDrivePropertiesCfg, Ma
 from embodichain.lab.sim.model.terrain import TerrainCfg
 from embodichain.utils.configclass import replace
 
+needs_gl = pytest.mark.skipif(os.environ.get("MUJOCO_GL") == "disable", reason="needs OpenGL without a screen")
+TETRAHEDRON = "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"
+"""A mesh in the format obj."""
 HOME = [0.0, -1.57, 1.57, -1.57, -1.57, 0.0]
 # Soft enough for every substep, so that no test of something else is warned about them.
 ARM_DRIVES = JointDrivePropertiesCfg(

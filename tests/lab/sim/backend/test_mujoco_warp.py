@@ -23,7 +23,7 @@ from embodichain.lab.sim.shapes import MeshCfg
 from embodichain.utils import ConfigError
 from embodichain.utils.rows import row_numbers
 from embodichain.utils.state import freeze, thaw
-from tests.lab.scenes import actions_for
+from tests.lab.scenes import TETRAHEDRON, actions_for
 from tests.lab.warp_scenes import CART, DRAWER, ENGINES, PICK, PUSH, env_on, needs_warp
 
 pytestmark = needs_warp
@@ -293,10 +293,8 @@ def test_contact_sensors_feel_alike() -> None:
 
 
 def test_meshes_that_were_not_chosen_are_not_there(tmp_path: Path) -> None:
-    faces = "f 1 2 4 3\nf 5 7 8 6\nf 1 5 6 2\nf 3 4 8 7\nf 1 3 7 5\nf 2 6 8 4\n"
-    corners = "".join(f"v {x} {y} {z}\n" for x in (-1, 1) for y in (-1, 1) for z in (-1, 1))
     for name in ("one", "two"):
-        (tmp_path / f"{name}.obj").write_text(corners + faces)
+        (tmp_path / f"{name}.obj").write_text(TETRAHEDRON)
     sim = SimulationManager(SimulationManagerCfg(num_envs=3, sim_device="warp:cpu"))
     sim.add_rigid_object(RigidObjectCfg(uid="body", shape=MeshCfg(fpath=str(tmp_path / "one.obj"))))
     sim.add_mesh_variants("body", [tmp_path / "two.obj"])

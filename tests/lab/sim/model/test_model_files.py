@@ -16,8 +16,8 @@ from embodichain.lab.sim.cfg import ArticulationCfg, RobotCfg, SimulationManager
 from embodichain.lab.sim.model.model_files import ModelFile, load_model
 from embodichain.lab.sim.model.scene import SceneBuilder, scene_path
 from embodichain.utils import ConfigError
+from tests.lab.scenes import TETRAHEDRON
 
-TETRAHEDRON = "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"
 INERTIAL = '<inertial><mass value="1"/><inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/></inertial>'
 
 

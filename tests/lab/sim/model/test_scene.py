@@ -27,9 +27,8 @@ from embodichain.lab.sim.model.scene import CompiledScene, SceneBuilder, compile
 from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg, PlaneCfg, ShapeCfg, SphereCfg
 from embodichain.utils import ConfigError
 from tests.lab.scene_files import RAIL, rail_file
-from tests.lab.scenes import HOME, simulate, ur10
+from tests.lab.scenes import HOME, TETRAHEDRON, simulate, ur10
 
-TETRAHEDRON = "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"
 GRIPPER = URDFCfg(components=[URDFComponentCfg(component_type="hand", urdf_path="DH_PGI_140_80/DH_PGI_140_80.urdf")])
 SOFT = JointDrivePropertiesCfg(stiffness=100.0, damping=5.0)
 

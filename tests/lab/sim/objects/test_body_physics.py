@@ -120,20 +120,11 @@ def test_push_beside_the_centre_of_mass_turns_the_body() -> None:
     assert cube.get_velocity()[:, 5].tolist() == pytest.approx([0.0, spin], rel=0.02)
 
 
-CUBE_OBJ = "".join(f"v {x} {y} {z}\n" for x in (0, 1) for y in (0, 1) for z in (0, 1)) + (
-    "f 1 2 4\nf 1 4 3\nf 5 7 8\nf 5 8 6\nf 1 5 6\nf 1 6 2\nf 3 4 8\nf 3 8 7\nf 1 3 7\nf 1 7 5\nf 2 6 8\nf 2 8 4\n"
-)
-
-
 def write_box(path: Path, edge: float) -> Path:
     """Write a cube with one corner at the origin."""
-    lines = []
-    for line in CUBE_OBJ.splitlines():
-        kind, *numbers = line.split()
-        if kind == "v":
-            numbers = [str(edge * float(number)) for number in numbers]
-        lines.append(" ".join([kind, *numbers]))
-    path.write_text("\n".join(lines) + "\n")
+    corners = "".join(f"v {x} {y} {z}\n" for x in (0, edge) for y in (0, edge) for z in (0, edge))
+    faces = ("1 2 4 3", "5 7 8 6", "1 5 6 2", "3 4 8 7", "1 3 7 5", "2 6 8 4")
+    path.write_text(corners + "".join(f"f {face}\n" for face in faces))
     return path
 
 

@@ -16,7 +16,7 @@ from embodichain.lab.sim.objects import RigidObject
 from embodichain.lab.sim.shapes import CubeCfg
 from embodichain.utils import ConfigError
 from embodichain.utils.validation import from_dict
-from tests.lab.scenes import simulate
+from tests.lab.scenes import TETRAHEDRON, simulate
 
 HALF = math.sqrt(0.5)
 # They stand in one place: they must not push each other away.
@@ -122,7 +122,6 @@ def test_kinematic_body_moves_others_and_is_not_moved_by_them() -> None:
 
 
 BALL = {"shape": {"shape_type": "Sphere", "radius": 0.05}}
-TETRAHEDRON = "v 0 0 0\nv 0.1 0 0\nv 0 0.1 0\nv 0 0 0.1\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"
 
 
 def build(**data: Any) -> SimulationManager:

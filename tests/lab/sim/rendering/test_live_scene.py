@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,8 +25,9 @@ from embodichain.lab.sim.rendering.live_scene import (
 )
 from embodichain.lab.sim.sensors import CameraCfg, ExtrinsicsCfg
 from embodichain.lab.sim.shapes import CubeCfg, SphereCfg
-from tests.lab.scenes import simulate
+from tests.lab.scenes import needs_gl, simulate
 from tests.lab.terrain_scenes import ball_env, terrain_cfg
+from tests.lab.warp_scenes import needs_warp
 
 
 class Node:
@@ -239,10 +238,6 @@ def test_box_around_visible_geoms_leaves_out_planes() -> None:
     # The body is at x = 5; the origin is in the box, too.
     assert low == pytest.approx([0, -0.1, -0.3])
     assert high == pytest.approx([5.2, 0.1, 0.3])
-
-
-needs_gl = pytest.mark.skipif(os.environ.get("MUJOCO_GL") == "disable", reason="needs OpenGL without a screen")
-needs_warp = pytest.mark.skipif(importlib.util.find_spec("mujoco_warp") is None, reason="needs the extra raytrace")
 
 
 @pytest.mark.e2e

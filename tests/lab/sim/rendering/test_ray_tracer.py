@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -17,20 +16,16 @@ from embodichain.lab.sim.cfg import MarkerCfg, RigidObjectCfg
 from embodichain.lab.sim.rendering import renderer as renderer_module
 from embodichain.lab.sim.rendering.renderer import CameraPose, Renderer, make_drawer
 from embodichain.lab.sim.rendering.shot import Drawer, RenderingUnavailableError
-from embodichain.lab.sim.sensors import CameraCfg, ExtrinsicsCfg, StereoCameraCfg
+from embodichain.lab.sim.sensors import CameraCfg, ExtrinsicsCfg
 from embodichain.lab.sim.shapes import CubeCfg, SphereCfg
+from tests.lab.scenes import needs_gl
+from tests.lab.sim.sensors.test_camera import VIEW as CAMERA_VIEW
+from tests.lab.sim.sensors.test_camera import centre, red
+from tests.lab.sim.sensors.test_camera import place as place_ball
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("mujoco_warp") is None, reason="needs the extra raytrace")
-needs_gl = pytest.mark.skipif(os.environ.get("MUJOCO_GL") == "disable", reason="needs OpenGL without a screen")
-
-# At (2, 0, 1), looking along -x: right in the image is +y, down is -z. fx is not fy, and (cx, cy) is not the middle.
-VIEW: dict[str, Any] = {
-    "width": 96,
-    "height": 64,
-    "intrinsics": (80.0, 60.0, 40.0, 30.0),
-    "extrinsics": ExtrinsicsCfg(eye=(2, 0, 1), target=(0, 0, 1)),
-    "far": 30.0,
-}
+# See test_camera for the view.
+VIEW: dict[str, Any] = CAMERA_VIEW | {"far": 30.0}
 KINDS: dict[str, Any] = {"enable_depth": True, "enable_mask": True}
 N = 3
 RED, BLUE, GLASS = (1.0, 0.0, 0.0, 1.0), (0.0, 0.0, 1.0, 1.0), (0.0, 1.0, 0.0, 0.5)
@@ -43,12 +38,6 @@ def build(num_threads: int = 2, sim_device: str = "cpu") -> SimulationManager:
     sim.add_rigid_object(RigidObjectCfg("wall", shape=wall, rgba=BLUE, body_type="static", init_pos=(-1.1, 0, 0)))
     sim.add_marker(MarkerCfg("pane", shape=CubeCfg(size=(0.02, 0.4, 0.4)), rgba=GLASS))
     sim.add_sensor(CameraCfg("cam", **VIEW, **KINDS))
-    up = ExtrinsicsCfg(eye=(0, 0, 9), target=(0, 0, 10), up=(1, 0, 0))
-    sim.add_sensor(CameraCfg("up", width=16, height=16, extrinsics=up, far=30.0, **KINDS))
-    stereo = VIEW | {"intrinsics": (80.0, 80.0, 48.0, 32.0)}
-    sim.add_sensor(
-        StereoCameraCfg("eyes", **stereo, intrinsics_right=(80.0, 80.0, 48.0, 32.0), left_to_right_pos=(0.2, 0, 0))
-    )
     on_ball = ExtrinsicsCfg(parent="ball", pos=(2.0, 0.0, 0.0), quat=(0.5, 0.5, 0.5, 0.5))
     sim.add_sensor(CameraCfg("riding", **VIEW | {"extrinsics": on_ball}))
     sim.build()
@@ -56,9 +45,7 @@ def build(num_threads: int = 2, sim_device: str = "cpu") -> SimulationManager:
 
 
 def place(sim: SimulationManager, *ball: tuple[float, float, float], pane: float = -5.0) -> None:
-    pose = torch.zeros(len(ball), 7)
-    pose[:, :3], pose[:, 3] = torch.tensor(ball), 1.0
-    sim.get_rigid_object("ball").set_local_pose(pose)
+    place_ball(sim, *ball)
     sim.get_marker("pane").set_pos(torch.tensor([[0.0, 0.0, pane]] * N))
 
 
@@ -75,17 +62,6 @@ def sim() -> Iterator[SimulationManager]:
     use(sim, renderer_module.ray_tracer(sim.backend, sim.appearance, "cpu", 2, shadows=False))
     yield sim
     sim.close()
-
-
-def centre(is_there: torch.Tensor) -> tuple[float, float]:
-    rows, columns = torch.nonzero(is_there, as_tuple=True)
-    assert len(rows) > 5
-    return float(columns.float().mean()), float(rows.float().mean())
-
-
-def red(image: torch.Tensor) -> torch.Tensor:
-    color = image.int()
-    return color[..., 0] > 2 * color[..., 1:].amax(dim=-1) + 30
 
 
 @pytest.mark.e2e

@@ -22,9 +22,7 @@ from embodichain.lab.sim.rendering.opengl import OpenGLDrawer
 from embodichain.lab.sim.rendering.renderer import CameraPose, Renderer
 from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
 from embodichain.lab.sim.shapes import SphereCfg
-from tests.lab.scenes import simulate
-
-needs_gl = pytest.mark.skipif(os.environ.get("MUJOCO_GL") == "disable", reason="needs OpenGL without a screen")
+from tests.lab.scenes import needs_gl, simulate
 
 WIDTH, HEIGHT = 96, 64
 # At (2, 0, 1), looking along -x: right in the picture is +y, down is -z. fx is not fy, and (cx, cy) is not the middle.

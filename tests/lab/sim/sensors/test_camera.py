@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from typing import Any
 
 import mujoco
@@ -17,11 +16,10 @@ from embodichain.lab.sim.sensors import CameraCfg, ExtrinsicsCfg, SensorCfg, Ste
 from embodichain.lab.sim.shapes import CubeCfg, SphereCfg
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.validation import from_dict
-from tests.lab.scenes import ur10
+from tests.lab.scenes import needs_gl, ur10
 
 pytestmark = pytest.mark.e2e
 
-needs_gl = pytest.mark.skipif(os.environ.get("MUJOCO_GL") == "disable", reason="needs OpenGL without a screen")
 
 # At (2, 0, 1), looking along -x: right in the image is +y, down is -z. fx is not fy, and (cx, cy) is not the middle.
 VIEW: dict[str, Any] = {
