@@ -10,9 +10,8 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ContextDecorator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, record_function
@@ -40,27 +39,11 @@ class section(ContextDecorator):  # noqa: N801 (used like a function)
 
 @dataclass
 class Section:
-    """Time and calls of one section.
-
-    Attributes:
-        seconds: including children.
-        calls: number of times it was entered.
-        children: inner sections by name, in the order of their first entry.
-    """
+    """Time, with its children's, and calls of one section; the inner sections by name."""
 
     seconds: float = 0.0
     calls: int = 0
     children: dict[str, Section] = field(default_factory=dict)
-
-    @property
-    def own_seconds(self) -> float:
-        """Seconds without children."""
-        return self.seconds - sum(child.seconds for child in self.children.values())
-
-    def as_data(self) -> dict[str, Any]:
-        """Return the section as plain data."""
-        children = {name: child.as_data() for name, child in self.children.items()}
-        return {"seconds": self.seconds, "calls": self.calls, "children": children}
 
 
 class Profiler:
@@ -91,7 +74,7 @@ class Profiler:
         """Stop timing and write the report into the run's folder."""
         global _active
         _active = None
-        data = {name: root.as_data()["children"] for name, root in self.threads.items()}
+        data = {name: asdict(root)["children"] for name, root in self.threads.items()}
         text = self.report() + "\n"
         write_json(self._folder / "profile.json", data, indent=2)
         write_atomically(self._folder / "profile.txt", lambda file: file.write(text.encode()))
@@ -152,7 +135,8 @@ def _lines(name: str, section: Section, total: float, depth: int) -> Iterator[st
     for child_name, child in sorted(section.children.items(), key=lambda item: -item[1].seconds):
         yield from _lines(child_name, child, total, depth + 1)
     if section.children:
-        yield _line("(itself)", section.own_seconds, total, depth + 1, section.calls)
+        own = section.seconds - sum(child.seconds for child in section.children.values())
+        yield _line("(itself)", own, total, depth + 1, section.calls)
 
 
 def _line(name: str, seconds: float, total: float, depth: int, calls: int) -> str:
