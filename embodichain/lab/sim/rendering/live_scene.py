@@ -298,18 +298,10 @@ def _revolve(outline: np.ndarray) -> Mesh:
 
 
 def _box(half: np.ndarray) -> Mesh:
-    sides = []
-    for axis in range(3):
-        for sign in (-1.0, 1.0):
-            corners = np.array([(-1.0, -1.0), (1.0, -1.0), (1.0, 1.0), (-1.0, 1.0)])
-            if sign < 0:
-                corners = corners[::-1]
-            # The axes after this one, in their order, so that the corners go around it.
-            points = np.empty((4, 3))
-            points[:, axis] = sign
-            points[:, [(axis + 1) % 3, (axis + 2) % 3]] = corners
-            sides.append(_patch(points * half))
-    return _joined(sides)
+    upper = np.array([(-1.0, -1.0, 1.0), (1.0, -1.0, 1.0), (1.0, 1.0, 1.0), (-1.0, 1.0, 1.0)])
+    # The axes in turn keep the direction around a side; its mirror image has the opposite one.
+    sides = [np.roll(upper, axis, axis=1) for axis in range(3)]
+    return _joined([_patch(corners * half) for side in sides for corners in (side, -side[::-1])])
 
 
 def _patch(corners: object) -> Mesh:

@@ -289,24 +289,17 @@ def test_scene_without_such_things_warns_of_nothing(capsys: pytest.CaptureFixtur
     ("entities", "message"),
     [
         ([thing("a"), thing("a")], "uid 'a' is used twice; there are already: a"),
-        ([ur10(uid="a"), MarkerCfg(uid="a", shape=CubeCfg())], "uid 'a' is used twice"),
         ([thing("ground")], "uid 'ground' cannot be used"),
         ([thing("a/b")], "uid 'a/b' cannot be used"),
-        ([thing("")], "uid '' cannot be used"),
         ([thing(shape=MeshCfg("none.obj"))], r"rigid object 'thing'\.shape\.fpath: no such mesh file: /.*none\.obj"),
         (
             [thing(shape=PlaneCfg())],
             "rigid object 'thing'.body_type: a Plane must have body_type 'static', got 'dynamic'",
         ),
-        ([thing(shape=PlaneCfg(), body_type="kinematic")], "body_type 'static', got 'kinematic'"),
         ([ur10(init_qpos=[0.0])], "robot 'arm'.init_qpos: has 1 values for 6 joints: shoulder_pan_joint, "),
         (
             [ur10(drive_pros=JointDrivePropertiesCfg(stiffness={"elbow": 1.0}))],
             r"robot 'arm'\.drive_pros\.stiffness: unknown joint 'elbow'\. Did you mean 'elbow_joint'\? Known: ",
-        ),
-        (
-            [ur10(control_parts={"arm": ["shoulder_pan"]})],
-            r"robot 'arm'\.control_parts\.arm: unknown joint 'shoulder_pan'\. Did you mean 'shoulder_pan_joint'",
         ),
         ([ur10(control_parts={"arm": ["joint["]})], r"'joint\[' is no regular expression"),
         (
@@ -316,10 +309,6 @@ def test_scene_without_such_things_warns_of_nothing(capsys: pytest.CaptureFixtur
         ([RobotCfg(uid="r", robot_type="URRobo")], "unknown robot_type 'URRobo'. Did you mean 'URRobot'"),
         ([RobotCfg(uid="r")], "robot 'r': needs an arm"),
         ([RobotCfg(uid="r", urdf_cfg=GRIPPER)], "robot 'r': a 'hand' needs an arm"),
-        (
-            [RobotCfg(uid="r", robot_type="URRobot", ur_type="ur7")],
-            "robot 'r'.robot_type: unknown ur_type 'ur7'. Did you mean 'ur5'",
-        ),
         (
             [ur10(solver_cfg={"amr": SolverCfg()})],
             r"robot 'arm'\.solver_cfg: unknown control part 'amr'\. Did you mean 'arm'",
@@ -332,7 +321,6 @@ def test_scene_without_such_things_warns_of_nothing(capsys: pytest.CaptureFixtur
             [RobotCfg("r", robot_type="Go2", collision_links=[".*_feet"])],
             r"robot 'r'\.collision_links: unknown link or collision shape '\.\*_feet'",
         ),
-        ([ArticulationCfg(uid="a", fpath="none")], "articulation 'a'.fpath: asset 'none'"),
         ([ArticulationCfg(uid="a", fpath=__file__)], "articulation 'a'.fpath: cannot read"),
         ([thing(shape=MeshCfg(__file__))], "the scene cannot be compiled"),
     ],
