@@ -61,7 +61,7 @@ def test_episodes_are_what_the_environment_gave() -> None:
     assert not any(is_running)
 
 
-def test_episodes_are_the_first_ones_whatever_the_number_of_environments() -> None:
+def test_episodes_do_not_depend_on_the_number_of_environments() -> None:
     by_number = [play_expert(steered(n), 5, (), seed=7) for n in (1, 2, 5)]
     lengths = [[len(episode.acted) for episode in episodes] for episodes in by_number]
     assert lengths[0] == lengths[1] == lengths[2]
@@ -144,7 +144,7 @@ def test_experts_episodes_are_recorded_reported_and_learned_from(
 
 
 @pytest.mark.e2e
-def test_same_seed_has_the_same_demonstrations_and_another_seed_others(tmp_path: Path) -> None:
+def test_demonstrations_depend_on_the_seed(tmp_path: Path) -> None:
     digests = []
     for seed in (1, 1, 2):
         path = write_config(tmp_path, config())
@@ -207,9 +207,7 @@ def test_task_without_an_expert_is_told_before_anything_is_built(
 
 
 @pytest.mark.e2e
-def test_run_that_learns_from_a_dataset_resumes_with_the_same_one_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_resumed_run_needs_the_same_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("pyarrow.parquet", reason="needs pyarrow")
     recording = config(demonstrations=None)
     recorder = {"func": "LeRobotRecorder", "mode": "save", "params": {"save_path": "data", "environment_state": True}}

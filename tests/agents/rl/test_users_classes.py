@@ -39,7 +39,7 @@ def config(algorithm: Any, policy: Any = "users_gaussian", **changes: Any) -> st
     return write_config(Path(), tiny_config(**given | changes))
 
 
-def test_algorithm_that_only_sets_its_three_attributes_trains_and_logs_what_it_returns() -> None:
+def test_minimal_algorithm_trains_and_logs_what_it_returns() -> None:
     assert train(["--config", config("users_idle", trainer__enable_eval=True)]) == 0
     run = only_run()
     assert [row["train/loss"] for row in rows(run)] == [0, 0]
@@ -50,7 +50,7 @@ def test_algorithm_that_only_sets_its_three_attributes_trains_and_logs_what_it_r
     assert cli(["eval", str(run), "--episodes", "2", "--allow-import", USERS]) == 0
 
 
-def test_optimisers_of_an_algorithm_with_settings_of_its_own_go_on_bit_for_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_optimizers_resume_bit_for_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     path = config("users_regression", trainer__iterations=4)
     whole = run_whole(path, monkeypatch)
     with monkeypatch.context() as patch:
@@ -63,7 +63,7 @@ def test_optimisers_of_an_algorithm_with_settings_of_its_own_go_on_bit_for_bit(m
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "grpo"])
-def test_built_in_algorithm_trains_a_policy_that_names_its_log_probability_otherwise(algorithm: str) -> None:
+def test_policy_may_name_its_log_probability_log_prob(algorithm: str) -> None:
     cfg: dict[str, Any] = {"n_epochs": 2, "batch_size": 4} | ({"group_size": 2} if algorithm == "grpo" else {})
     assert train(["--config", config({"name": algorithm, "cfg": cfg}, trainer__enable_eval=True)]) == 0
     assert all(row["train/approx_kl"] > 0 for row in rows(only_run()))
@@ -75,7 +75,7 @@ def test_collecting_in_the_background_reads_either_name() -> None:
     assert train(["--config", path]) == 0
 
 
-def test_policy_without_a_critic_writes_zeros_and_is_enough_for_grpo_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_policy_without_a_critic_is_enough_for_grpo_alone(capsys: pytest.CaptureFixture[str]) -> None:
     grpo = {"name": "grpo", "cfg": {"batch_size": 4, "group_size": 2}}
     assert train(["--config", config(grpo, "users_actor")]) == 0
     assert train(["--config", config("ppo", "users_actor")]) == 2
@@ -89,7 +89,7 @@ def test_policy_without_a_critic_writes_zeros_and_is_enough_for_grpo_alone(capsy
         ("users_unwritten", "policy Unwritten: forward returned None"),
     ],
 )
-def test_policy_that_lacks_an_entry_is_refused_by_one_line_before_anything_is_made_of_it(
+def test_policy_that_lacks_an_entry_is_refused_by_one_line(
     policy: str, problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert train(["--config", config("ppo", policy)]) == 2
@@ -105,7 +105,7 @@ def test_size_of_minibatches_may_be_left_out(algorithm: str) -> None:
     assert train(["--config", config({"name": algorithm, "cfg": {}}, trainer__iterations=1)]) == 0
 
 
-def test_doctor_examines_an_algorithm_that_only_sets_its_three_attributes() -> None:
+def test_doctor_examines_a_minimal_algorithm() -> None:
     results = {result.name: result for result in check_algorithm(Idle)}
     assert results["losses_are_finite"].status == "passed"
     assert results["parameters_change"].status == "failed"

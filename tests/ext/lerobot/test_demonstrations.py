@@ -20,7 +20,7 @@ from embodichain.ext.lerobot.dataset import LeRobotWriter, read_lerobot
 from embodichain.ext.lerobot.demonstrations import read_demonstrations
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
 from embodichain.utils import ConfigError, logger
-from embodichain.utils.observations import column_names, flat_input
+from embodichain.utils.observations import flat_input
 from tests.lab.scenes import actions_for, cart_cfg
 
 pytestmark = pytest.mark.e2e
@@ -192,9 +192,7 @@ def test_frames_of_interventions_alone_are_demonstrations(tmp_path: Path, mark: 
     assert text.endswith(f"unmarked: has no steps that '{mark.replace('__', '.')}' marks")
 
 
-def test_dataset_that_does_not_say_what_it_means_is_taken_with_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dataset_without_a_record_is_taken_with_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
     monkeypatch.setattr(logger, "log_warning", lines.append)
     record(tmp_path / "data")
@@ -222,9 +220,7 @@ def test_dataset_that_does_not_say_what_it_means_is_taken_with_a_warning(
         ({"sim_steps_per_control": 2}, "env.sim_steps_per_control: 4 in the dataset, 2 now"),
     ],
 )
-def test_dataset_of_an_environment_with_other_meanings_is_refused(
-    tmp_path: Path, env: dict[str, Any], difference: str
-) -> None:
+def test_dataset_of_another_environment_is_refused(tmp_path: Path, env: dict[str, Any], difference: str) -> None:
     record(tmp_path / "data")
     assert error_of(lambda: read(tmp_path / "data", make(env))) == (
         f"algorithm.cfg.demonstrations: {tmp_path}/data: was recorded in another environment: {difference}"
@@ -260,11 +256,6 @@ def test_other_columns_of_the_observation_are_refused(tmp_path: Path) -> None:
     copy_of(tmp_path / "data", tmp_path / "mute", extra={"environment": None})
     text = error_of(lambda: read(tmp_path / "mute", more))
     assert f"{OBS}: is no observation of this environment: has 'robot/qf.0' where it has 'robot/ee.0' numbers" in text
-
-
-def test_columns_of_the_observation_have_names() -> None:
-    names = column_names(make().single_observation_space)
-    assert names == [f"robot/{name}.{i}" for name in ("qf", "qpos", "qvel") for i in range(2)]
 
 
 @pytest.mark.parametrize(
@@ -328,7 +319,7 @@ def test_dataset_without_episodes_is_said(tmp_path: Path) -> None:
     assert error_of(lambda: read(tmp_path / "data")).endswith(f"{tmp_path}/data: has no episodes")
 
 
-def test_recorder_writes_the_whole_observation_only_if_that_is_asked_for(tmp_path: Path) -> None:
+def test_whole_observation_is_recorded_only_if_asked_for(tmp_path: Path) -> None:
     record(tmp_path / "data", environment_state=False)
     info = json.loads((tmp_path / "data/meta/info.json").read_text())
     assert OBS not in info["features"]

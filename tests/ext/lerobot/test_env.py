@@ -43,7 +43,7 @@ def test_observation_has_the_names_and_types_that_lerobot_reads(env: LeRobotVect
     assert env.observation_space.contains(obs)
 
 
-def test_seed_is_the_number_of_an_episode_whatever_the_number_of_environments(env: LeRobotVectorEnv) -> None:
+def test_seed_is_an_episodes_number_for_any_num_envs(env: LeRobotVectorEnv) -> None:
     three = numbers(env.reset(seed=[4, 5, 6])[0])
     one = make_lerobot_env(load_json(CART_POLE_ENV), 1)
     try:
@@ -62,7 +62,7 @@ def test_seeds_that_do_not_follow_one_another_are_refused(env: LeRobotVectorEnv,
         env.reset(seed=seeds)
 
 
-def test_episode_ends_at_the_limit_that_is_told_and_says_whether_it_succeeded(env: LeRobotVectorEnv) -> None:
+def test_episode_ends_at_its_limit_and_tells_success(env: LeRobotVectorEnv) -> None:
     env.reset(seed=[0, 1, 2])
     (limit, *_) = env.call("_max_episode_steps")
     ends = []
@@ -87,7 +87,7 @@ def test_each_environment_has_a_task_an_image_and_nothing_else(env: LeRobotVecto
         env.call("envs")
 
 
-def test_exported_file_makes_the_task_with_its_cameras_and_instructions(tmp_path: Path) -> None:
+def test_exported_file_makes_the_task(tmp_path: Path) -> None:
     files = export_lerobot_env(str(COLOURED / "train_config.json"), tmp_path / "hub")
 
     assert [file.name for file in files] == ["env.py", "requirements.txt", "README.md"]
@@ -108,7 +108,7 @@ def test_exported_file_makes_the_task_with_its_cameras_and_instructions(tmp_path
         env.close()
 
 
-def test_files_of_an_earlier_export_are_replaced_and_others_never(tmp_path: Path) -> None:
+def test_only_files_of_an_earlier_export_are_replaced(tmp_path: Path) -> None:
     first = export_lerobot_env(str(COLOURED / "train_config.json"), tmp_path)
     assert export_lerobot_env(str(COLOURED / "train_config.json"), tmp_path) == first
     (tmp_path / "README.md").write_text("my notes")
@@ -118,7 +118,7 @@ def test_files_of_an_earlier_export_are_replaced_and_others_never(tmp_path: Path
 
 
 @pytest.mark.parametrize("checkpoint", ["latest", "best"])
-def test_run_is_exported_as_the_environment_that_it_was_trained_in(
+def test_run_is_exported_as_its_training_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -62,7 +62,7 @@ def test_dataset_is_loaded_with_images_tasks_and_statistics(tmp_path: Path) -> N
     assert stats[CAMERA]["count"].tolist() == [50]
 
 
-def test_statistics_of_an_episode_are_those_that_lerobot_computes(tmp_path: Path) -> None:
+def test_statistics_equal_lerobots(tmp_path: Path) -> None:
     episode = frames(20, 0)
     writer = LeRobotWriter(tmp_path / "cubes", 25, "ur10", NUMBERS | IMAGES)
     writer.add_episode(episode, TASKS[0], {})
@@ -81,7 +81,7 @@ def test_statistics_of_an_episode_are_those_that_lerobot_computes(tmp_path: Path
             np.testing.assert_allclose(ours[name][key], value, atol=max(bin_size, 1e-6) + 1e-6, err_msg=f"{name} {key}")
 
 
-def test_lerobot_makes_a_smaller_dataset_with_the_episodes_own_statistics(tmp_path: Path) -> None:
+def test_lerobot_makes_a_smaller_dataset(tmp_path: Path) -> None:
     write(tmp_path / "cubes", NUMBERS)
     whole = LeRobotDataset("ours/cubes", root=tmp_path / "cubes")
     second = delete_episodes(whole, [0], output_dir=tmp_path / "second", repo_id="ours/second")

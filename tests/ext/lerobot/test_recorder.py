@@ -35,7 +35,7 @@ def read(path: Path) -> dict[str, list[Any]]:
     return columns
 
 
-def test_each_episode_is_written_with_states_before_and_rewards_after_each_action(tmp_path: Path) -> None:
+def test_frames_have_states_before_and_rewards_after_actions(tmp_path: Path) -> None:
     env = make(tmp_path, instruction={"lang": "balance"}, robot_meta={"robot_type": "cart"})
     env.reset(seed=1)
     states, rewards, actions = [], [], actions_for(env, 7)
@@ -62,9 +62,7 @@ def test_each_episode_is_written_with_states_before_and_rewards_after_each_actio
     assert read(tmp_path / "meta/tasks.parquet") == {"task_index": [0], "__index_level_0__": ["balance"]}
 
 
-def test_episode_has_the_instruction_and_the_state_that_its_environment_had(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_episode_has_its_environments_instruction_and_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     env = make(tmp_path, instruction={"lang": "balance"})
     monkeypatch.setattr(env, "instructions", lambda: ["lean left", ""])
     monkeypatch.setattr(type(env), "_extend_obs", lambda self, obs: obs | {"state": torch.tensor([[1.0], [2.0]])})
@@ -74,19 +72,6 @@ def test_episode_has_the_instruction_and_the_state_that_its_environment_had(
     assert read(tmp_path / "meta/tasks.parquet")["__index_level_0__"] == ["lean left", "balance"]
     assert json.loads((tmp_path / "meta/info.json").read_text())["features"]["observation.state"]["shape"] == [1]
     assert read(tmp_path / "data/chunk-000/file-001.parquet")["observation.state"] == [2.0] * 3
-
-
-def test_statistics_are_of_all_frames(tmp_path: Path) -> None:
-    env = make(tmp_path)
-    env.reset(seed=1)
-    actions = actions_for(env, 6)
-    for action in actions:
-        env.step(action)
-    stats = json.loads((tmp_path / "meta/stats.json").read_text())["action"]
-    assert stats["count"] == [12]
-    assert stats["mean"] == pytest.approx([actions.mean().item()])
-    assert stats["std"] == pytest.approx([actions.std(correction=0).item()])
-    assert (stats["min"], stats["max"]) == ([actions.min().item()], [actions.max().item()])
 
 
 @needs_gl
@@ -106,9 +91,7 @@ def test_cameras_are_videos_of_the_episodes_frames(tmp_path: Path) -> None:
     assert all(0.0 < channel[0][0] < 1.0 for channel in mean)
 
 
-def test_only_successful_episodes_are_written_where_that_is_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_successful_episodes_are_written_if_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     env = make(tmp_path, export_success_only=True)
     success = torch.tensor([True, False])
     state = (success, ~success & False, {"pole_angle": torch.zeros(2)})

@@ -56,7 +56,7 @@ class ResettingCfg(AlgorithmCfg):
     reset_every_rollout: bool = True
 
 
-def test_what_an_algorithm_offers_follows_from_the_three_attributes_that_it_sets() -> None:
+def test_attributes_follow_from_cfg_policy_and_device() -> None:
     policy = linear_policy()
     algorithm = Bare(AlgorithmCfg(batch_size=32), policy)
     assert algorithm.batch_size == 32
@@ -88,7 +88,7 @@ def test_algorithm_may_set_what_is_offered_itself() -> None:
     assert (algorithm.batch_size, algorithm.reset_every_rollout, algorithm.parameters) == (7, True, [])
 
 
-def test_optimizers_schedules_and_networks_of_its_own_are_saved_and_restored() -> None:
+def test_own_optimizers_schedules_and_networks_are_saved() -> None:
     first, second = Full(AlgorithmCfg(), linear_policy()), Full(AlgorithmCfg(), linear_policy())
     rollout = TensorDict()
     for _ in range(3):

@@ -105,7 +105,7 @@ def test_image_decides_what_a_cnn_does() -> None:
     assert ((action > 0) == (bright == 1)).all()
 
 
-def test_recurrent_policy_learns_what_the_first_observation_tells() -> None:
+def test_recurrent_policy_learns_from_the_first_observation() -> None:
     policy = build(GRU)
     cues = torch.tensor([0.5, -0.5, 0.5, -0.5])
     lengths = [3, 3, 2, 3]  # the shorter one is masked at its end

@@ -47,7 +47,7 @@ def rollout_of(
     return TensorDict(fields, batch_size=[1, slots])
 
 
-def test_decision_earns_what_its_steps_earn_and_discounts_by_their_number() -> None:
+def test_decision_earns_and_discounts_by_its_executed_steps() -> None:
     rollout = rollout_of([[1.0, 2, 4], [1, 2, 9]], [[1, 1, 1], [1, 1, 0]], [0.0, 0, 0], [0, 1], [0, 0])
     earned, discount = chunk_rewards(rollout, 0.5)
     # 1 + 0.5 * 2 + 0.25 * 4 = 3; 1 + 0.5 * 2 = 2, since the third step was not made
@@ -212,9 +212,7 @@ def test_ppo_loss_at_each_level_by_hand(level: LogProbLevel, objectives: list[fl
     ("level", "objectives"),
     [("token", [1.2, 0.5, 1.0, 1.1]), ("action", [1.0, 1.1]), ("chunk", [1.1])],
 )
-def test_grpo_loss_at_each_level_counts_what_is_valid_and_executed(
-    level: LogProbLevel, objectives: list[float]
-) -> None:
+def test_grpo_loss_counts_what_is_valid_and_executed(level: LogProbLevel, objectives: list[float]) -> None:
     policy, batch = batch_by_hand()
     batch["valid"] = flags([1, 0])
     grpo = GRPO(GRPOCfg(clip_coef=0.2, group_size=2, logprob_level=level), policy)
@@ -301,7 +299,7 @@ def test_first_ratio_of_an_update_is_one(level: LogProbLevel) -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_samples_of_older_policies_are_weighted_at_the_level_of_the_ratio(level: LogProbLevel) -> None:
+def test_older_samples_are_weighted_at_the_ratios_level(level: LogProbLevel) -> None:
     policy = linear_policy(chunk_length=3)
     rollout = chunk_rollout(policy)
     executed = rollout["executed"][:, :-1]
@@ -318,7 +316,7 @@ def test_samples_of_older_policies_are_weighted_at_the_level_of_the_ratio(level:
 @pytest.mark.e2e
 @pytest.mark.learning
 @pytest.mark.parametrize(("name", "level"), [("ppo", "token"), ("ppo", "action"), ("ppo", "chunk"), ("grpo", "action")])
-def test_best_chunk_of_an_episode_of_two_of_its_three_actions_is_found(name: str, level: LogProbLevel) -> None:
+def test_best_chunk_is_found(name: str, level: LogProbLevel) -> None:
     torch.manual_seed(0)
     policy = linear_policy(chunk_length=3)
     shared: dict[str, Any] = {"n_epochs": 4, "batch_size": 64, "learning_rate": 0.02, "logprob_level": level}

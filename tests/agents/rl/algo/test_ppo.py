@@ -108,7 +108,7 @@ def test_first_minibatch_sees_a_ratio_of_one() -> None:
 
 
 @pytest.mark.parametrize("std", [0.14, 0.007])
-def test_first_ratio_is_one_where_the_update_computes_in_bfloat16(std: float) -> None:
+def test_first_ratio_is_one_in_bfloat16(std: float) -> None:
     torch.manual_seed(0)
     policy = ActorCritic(
         2, 1, "cpu", MLP(2, 1, [64, 64]), MLP(2, 1, [64, 64]), normalize_obs=True, init_log_std=math.log(std)
@@ -149,16 +149,6 @@ def test_update_changes_the_policy_and_reports_every_metric() -> None:
     assert sorted(rollout.keys()) == sorted(untouched.keys())
 
 
-def test_metrics_are_means_over_the_minibatches(monkeypatch: pytest.MonkeyPatch) -> None:
-    policy = make_policy()
-    algo = PPO(PPOCfg(n_epochs=2, batch_size=8), policy)
-    losses = iter([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])  # 20 rows make 3 minibatches; mean 3.5
-    monkeypatch.setattr(
-        algo, "_step", lambda minibatch, adapts: {"approx_kl": torch.tensor(next(losses)), "grad_norm": torch.ones(())}
-    )
-    assert algo.update(make_rollout(policy))["approx_kl"] == 3.5
-
-
 @pytest.mark.parametrize("ent_coef", [0.0, 0.1])
 def test_entropy_bonus_raises_the_std(ent_coef: float) -> None:
     policy = make_policy()
@@ -168,25 +158,6 @@ def test_entropy_bonus_raises_the_std(ent_coef: float) -> None:
     PPO(PPOCfg(n_epochs=1, ent_coef=ent_coef, learning_rate=0.01), policy).update(rollout)
     # Adam's first step is the learning rate, against the gradient's sign
     assert policy.log_std.item() == pytest.approx(0.01 if ent_coef else 0.0, abs=1e-5)
-
-
-def test_gradient_is_cut_to_the_maximal_norm(monkeypatch: pytest.MonkeyPatch) -> None:
-    policy = make_policy()
-    algo = PPO(PPOCfg(n_epochs=1, batch_size=20, max_grad_norm=0.01), policy)
-    monkeypatch.setattr(algo.optimizer, "step", lambda: None)
-    metrics = algo.update(make_rollout(policy))
-    assert metrics["grad_norm"] > 0.01  # reported as it was
-    norms = torch.stack([p.grad.norm() for p in policy.parameters() if p.grad is not None])
-    assert norms.norm().item() == pytest.approx(0.01, rel=1e-3)
-
-
-def test_same_seed_gives_the_same_parameters() -> None:
-    results = []
-    for _ in range(2):
-        policy = make_policy()
-        PPO(PPOCfg(n_epochs=2, batch_size=8), policy).update(make_rollout(policy))
-        results.append(policy.state_dict())
-    assert all(torch.equal(value, results[1][name]) for name, value in results[0].items())
 
 
 # --- what is off by default ---
@@ -210,7 +181,7 @@ def test_value_loss_is_clipped_around_the_old_value() -> None:
     # a pair's std is half of its distance; the policy loss of ratios of 1 is minus the mean advantage
     [("none", -2.0, 3.0), ("rollout", -2.0, 3.0), ("minibatch", 0.0, 1.0)],
 )
-def test_advantages_of_a_minibatch_are_normalised_where_asked(over: str, policy_loss: float, first: float) -> None:
+def test_advantages_of_a_minibatch_are_normalised_if_asked(over: str, policy_loss: float, first: float) -> None:
     policy, batch = two_samples()
     policy.out["sample_log_prob"].requires_grad_()
     metrics = PPO(PPOCfg(normalize_advantages=over), policy)._step(batch, adapts=False)  # type: ignore[arg-type]
@@ -241,7 +212,7 @@ def test_linear_learning_rate_falls_to_nothing() -> None:
 
 
 @pytest.mark.parametrize(("max_kl", "epochs"), [(None, 5), (1e3, 5), (1e-9, 2)])
-def test_update_ends_with_the_first_epoch_whose_divergence_is_too_large(max_kl: float | None, epochs: int) -> None:
+def test_update_ends_with_the_first_epoch_beyond_max_kl(max_kl: float | None, epochs: int) -> None:
     # One minibatch an epoch: in the first nothing has changed yet, so that its divergence is 0.
     policy = make_policy()
     cfg = PPOCfg(max_kl=max_kl, n_epochs=5, batch_size=20, learning_rate=0.01)
@@ -263,14 +234,6 @@ def test_learning_rate_adapts_before_every_step_but_the_first() -> None:
     metrics = adaptive(1e-12, policy, n_epochs=3, learning_rate=1e-3).update(make_rollout(policy))
     assert metrics["learning_rate"] == pytest.approx(1e-3 / 1.5**2)
     assert metrics["kl"] > 0
-
-
-@pytest.mark.parametrize("learning_rate", [1e-5, 1e-2])
-def test_adapted_learning_rate_steers_the_divergence_to_where_it_should_be(learning_rate: float) -> None:
-    policy = make_policy()
-    algo = adaptive(0.01, policy, n_epochs=10, learning_rate=learning_rate)
-    kls = [algo.update(make_rollout(policy, N=4, T=10))["kl"] for _ in range(3)]
-    assert 0.002 < kls[-1] < 0.03  # within the rule's band, 0.005 to 0.02, and some room
 
 
 def test_adapted_learning_rate_comes_back_from_the_state() -> None:
@@ -302,7 +265,7 @@ class ThreeFields(ActorCritic):
         return super().evaluate_actions(td).select("sample_log_prob", "entropy", "value")
 
 
-def test_policy_that_does_not_say_its_distribution_cannot_adapt_the_rate() -> None:
+def test_adaptive_rate_needs_a_gaussian_policy() -> None:
     policy = ThreeFields()
     algo = adaptive(0.01, policy)
     with pytest.raises(
@@ -327,41 +290,12 @@ def test_minimal_policy_and_sequences_learn_what_single_steps_do() -> None:
     torch.testing.assert_close(sequences.state_dict(), single.state_dict(), atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("bad", [{"lr_schedule": "cosine"}, {"desired_kl": 0}, {"max_kl": 0}, {"clip_value_coef": -1}])
-def test_impossible_extras_are_refused(bad: dict) -> None:
-    with pytest.raises(ValueError, match=next(iter(bad))):
-        PPOCfg(**bad)
-
-
-@pytest.mark.learning
-def test_ppo_finds_the_best_action_of_a_one_step_episode() -> None:
-    torch.manual_seed(0)
-    N, T = 64, 4
-    policy = ActorCritic(1, 1, "cpu", MLP(1, 1, [16]), MLP(1, 1, [16]))
-    algo = PPO(PPOCfg(n_epochs=4, batch_size=64, learning_rate=0.01), policy)
-    rollout = allocate_rollout(N, T, 1, 1, "cpu")
-    rollout["obs"].fill_(1.0)
-    rollout["terminated"].fill_(True)
-    rollout["done"].fill_(True)
-    for _ in range(40):
-        chosen = policy.get_action(TensorDict({"obs": rollout["obs"]}, batch_size=[N, T + 1]))
-        for name in ("action", "sample_log_prob", "value"):
-            rollout[name].copy_(chosen[name])
-        rollout["reward"].copy_(-(rollout["action"].squeeze(-1) - 0.5).square())
-        metrics = algo.update(rollout)
-    best = policy.get_action(TensorDict({"obs": torch.ones(1, 1)}, batch_size=[1]), deterministic=True)["action"].item()
-    assert best == pytest.approx(0.5, abs=0.05)
-    assert metrics["std"] < 0.5  # from 1: exploring costs reward here
-
-
 # --- what is not finite ---
 
 
 @pytest.mark.parametrize("lr_schedule", ["constant", "adaptive"])
 @pytest.mark.parametrize("field", ["reward", "obs", "value"])
-def test_update_on_a_number_that_is_not_finite_leaves_policy_and_optimizer_as_they_were(
-    field: str, lr_schedule: Literal["constant", "adaptive"]
-) -> None:
+def test_update_on_nan_changes_nothing(field: str, lr_schedule: Literal["constant", "adaptive"]) -> None:
     policy = make_policy()
     algo = PPO(PPOCfg(n_epochs=3, batch_size=20, max_kl=0.1, lr_schedule=lr_schedule), policy)
     algo.update(make_rollout(policy))
@@ -387,10 +321,3 @@ def test_minibatches_without_the_bad_sample_are_learned_from() -> None:
     assert skipped in (1, 2)
     assert all(math.isfinite(metrics[name]) for name in ("policy_loss", "value_loss", "grad_norm"))
     assert all(parameter.isfinite().all() for parameter in policy.parameters())
-
-
-def test_explained_variance_of_values_that_are_not_finite_is_not_a_number() -> None:
-    policy = make_policy()
-    rollout = make_rollout(policy)
-    rollout["reward"][0, 0] = float("nan")
-    assert math.isnan(PPO(PPOCfg(n_epochs=1, batch_size=20), policy).update(rollout)["explained_variance"])

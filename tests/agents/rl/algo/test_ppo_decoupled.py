@@ -15,7 +15,7 @@ from embodichain.agents.rl.trainer.threads import update_precision
 from tests.agents.rl.algo.test_ppo import FixedPolicy, make_policy, make_rollout
 
 
-def test_weight_is_the_ratio_of_proximal_to_behaviour_up_to_the_cap() -> None:
+def test_importance_weight_is_capped() -> None:
     proximal, behaviour = torch.tensor([0.6, 0.3, 0.9]).log(), torch.tensor([0.3, 0.6, 0.1]).log()
     # 2, 1/2, and 9 cut to 5
     torch.testing.assert_close(importance_weight(proximal, behaviour, 5.0), torch.tensor([2.0, 0.5, 5.0]))
@@ -56,14 +56,14 @@ def update(rollout: TensorDict, decoupled: bool = True) -> tuple[dict[str, torch
     return policy.state_dict(), metrics
 
 
-def test_without_lag_the_update_is_that_of_ppo_to_the_last_bit() -> None:
+def test_without_lag_the_update_is_plain_ppo_bit_for_bit() -> None:
     rollout = make_rollout(make_policy())
     (plain, before), (decoupled, after) = update(rollout), update(lagging(rollout, 0))
     assert before == after
     assert all(torch.equal(plain[name], decoupled[name]) for name in plain)
 
 
-def test_a_step_that_is_not_behind_keeps_its_log_probability_and_weighs_one_among_others_that_are() -> None:
+def test_current_steps_keep_their_log_probability_and_weigh_one() -> None:
     old = make_policy()
     rollout = lagging(make_rollout(old), 0)
     rollout["lag"][:, 0] = 1
@@ -117,7 +117,7 @@ def test_correction_can_be_switched_off() -> None:
     assert metrics["behaviour_weight"] > 0
 
 
-def test_first_minibatch_of_an_older_policys_rollout_has_the_gradient_of_importance_sampling() -> None:
+def test_first_gradient_is_that_of_importance_sampling() -> None:
     old = make_policy()
     rollout = lagging(make_rollout(old), 1)
     new = copy.deepcopy(old)

@@ -12,7 +12,6 @@ from embodichain.agents.rl.algo import (
     AlgorithmCfg,
     BaseAlgorithm,
     BaseAlgorithmCfg,
-    PPOCfg,
     build_algo,
     get_registered_algo_names,
     register_algo,
@@ -51,25 +50,6 @@ def restored_registry() -> Iterator[None]:
 @pytest.fixture
 def policy() -> ActorCritic:
     return ActorCritic(1, 1, "cpu", nn.Linear(1, 1), nn.Linear(1, 1))
-
-
-def test_ppo_is_built_from_the_shipped_config_s_block(policy: ActorCritic) -> None:
-    block = {
-        "learning_rate": 0.0001,
-        "n_epochs": 10,
-        "batch_size": 8192,
-        "gamma": 0.98,
-        "gae_lambda": 0.9,
-        "clip_coef": 0.1,
-        "ent_coef": 0.01,
-        "vf_coef": 0.25,
-        "max_grad_norm": 1,
-    }
-    algo = build_algo("ppo", block, policy, "cpu")
-    assert isinstance(algo, PPO)
-    assert algo.cfg == PPOCfg(**block)  # type: ignore[arg-type]
-    assert algo.device == torch.device("cpu")
-    assert algo.policy is policy
 
 
 def test_device_argument_takes_the_place_of_the_block_s(policy: ActorCritic) -> None:

@@ -11,11 +11,8 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from embodichain.agents.rl.algo import SAC, SACCfg, build_algo
-from embodichain.agents.rl.buffer import ReplayBuffer
-from embodichain.utils import ConfigError
 from tests.agents.rl.algo.linear_sac import SameBatch, make_batch, make_rollout, make_sac, update, weight_of
-from tests.agents.rl.fakes import assert_same, linear_policy
+from tests.agents.rl.fakes import assert_same
 from tests.no_sync import no_host_sync
 
 
@@ -25,7 +22,7 @@ def seeded() -> None:
     torch.manual_seed(0)
 
 
-def test_gradient_steps_follow_the_environment_steps_and_fractions_are_carried_over() -> None:
+def test_fractions_of_gradient_steps_are_carried_over() -> None:
     # 0.375 * 4 = 1.5 gradient steps for each rollout of 4 steps: 1, 2, 1, 2, each of critics, actor and temperature.
     sac = make_sac(updates_per_step=0.375)
     counts = []
@@ -51,13 +48,7 @@ def test_normalised_returns_scale_the_samples_rewards() -> None:
     assert other.return_scale.std.item() == 2
 
 
-def test_several_environments_count_together() -> None:
-    sac = make_sac(updates_per_step=0.125)
-    sac.update(make_rollout(num_envs=8, num_steps=3))  # 24 steps
-    assert sac.take_step_counts() == [(3, 0)] * 3
-
-
-def test_actor_and_temperature_make_one_step_for_several_of_the_critics() -> None:
+def test_actor_and_temperature_step_once_per_policy_delay() -> None:
     sac = make_sac(policy_delay=2)
     metrics = update(sac, num_steps=3)
     assert sac.take_step_counts() == [(1, 0), (3, 0), (1, 0)]  # of the second of three
@@ -79,7 +70,7 @@ def test_nothing_is_learned_before_the_first_steps_are_collected() -> None:
     assert sac.take_step_counts() == [(4, 0)] * 3  # for the 4 steps of this rollout, not those before
 
 
-def test_learning_begins_by_collected_steps_where_the_buffer_cannot_hold_as_many() -> None:
+def test_learning_begins_by_collected_not_by_stored_steps() -> None:
     # Every step is truncated, and takes two slots: of 8 slots 4 are steps. All processes must begin together.
     sac = make_sac(learning_starts=8, replay_capacity=8)
     counts = []
@@ -174,14 +165,6 @@ def test_loaded_state_continues_to_the_last_bit() -> None:
     assert (ours.state_dict()["num_updates"], ours.state_dict()["owed"]) == (11, 0.25)
 
 
-def test_rollout_is_left_as_it_is() -> None:
-    sac, rollout = make_sac(learning_rate=0.1), make_rollout(2, 3)
-    before = rollout.clone()
-    sac.update(rollout)
-    assert (rollout == before).all()
-    assert isinstance(sac.replay, ReplayBuffer)
-
-
 def test_gradient_steps_do_not_make_the_host_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     sac = make_sac(learning_rate=0.01, max_grad_norm=1.0, policy_delay=2)
     sac.update(make_rollout(2, 4))
@@ -193,20 +176,6 @@ def test_gradient_steps_do_not_make_the_host_wait(monkeypatch: pytest.MonkeyPatc
             sac._improve_critics(batch)
             sac._improve_actor(batch)
             sac._move_targets()
-
-
-def test_policy_without_critics_of_actions_is_refused() -> None:
-    for build in (lambda p: SAC(SACCfg(), p), lambda p: build_algo("sac", {}, p, "cpu")):
-        with pytest.raises(ConfigError, match=r"^SAC improves policies of class SoftActorCritic, got ActorCritic$"):
-            build(linear_policy())
-
-
-def test_ppo_refuses_a_policy_that_values_actions() -> None:
-    policy = make_sac().policy
-    with pytest.raises(
-        ConfigError, match="reads value from evaluate_actions, and SoftActorCritic returns log_prob, en"
-    ):
-        build_algo("ppo", {}, policy, "cpu")
 
 
 def test_action_space_of_any_size_is_a_box() -> None:

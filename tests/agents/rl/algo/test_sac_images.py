@@ -78,7 +78,7 @@ def test_the_actor_leaves_no_gradient_in_the_encoder() -> None:
     assert all(grad is None for grad in found)
 
 
-def test_a_gradient_step_encodes_the_images_before_and_after_its_steps_once() -> None:
+def test_images_are_encoded_once_in_a_gradient_step() -> None:
     sac, calls = make(), []
     assert sac.policy.encoder is not None
     sac.policy.encoder.register_forward_hook(lambda module, given, out: calls.append(out.requires_grad))

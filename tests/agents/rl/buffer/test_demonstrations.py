@@ -37,7 +37,7 @@ def transitions(buffer: ReplayBuffer, n_steps: int) -> dict[float, tuple[float, 
     return {values[0]: values[1:] for values in zip(*(column.tolist() for column in columns), strict=True)}
 
 
-def test_buffer_has_every_step_and_bootstraps_where_an_episode_was_cut() -> None:
+def test_buffer_bootstraps_where_an_episode_was_cut() -> None:
     buffer = two_episodes().to_buffer(torch.device("cpu"))
     assert buffer.num_steps == 5
     assert transitions(buffer, 1) == {

@@ -117,5 +117,5 @@ def test_every_field_of_a_synchronous_rollout_is_in_the_table(
     check(collector.collect(T), actor, fields | {"final"})
 
 
-def test_fields_that_are_always_there_are_those_that_are_allocated() -> None:
+def test_fields_of_every_rollout_are_allocated() -> None:
     assert set(allocate_rollout(2, T, 3, 1, "cpu").keys()) == ALWAYS

@@ -116,7 +116,7 @@ def test_return_ends_at_a_termination_without_a_value_behind_it() -> None:
     assert transitions(buffer, n_steps=3) == {1: (2, 0, 0), 2: (2, 0, 0), 7: (11, 0.25, 9), 8: (8, 0.5, 9)}
 
 
-def test_return_ends_at_the_final_observation_of_a_truncated_episode() -> None:
+def test_return_ends_at_a_truncated_episodes_final_observation() -> None:
     # Step 2 is truncated, and its final observation is 3: from 1: 1 + 2/2 = 2, then obs 3; from 2: 2, then 3.
     buffer = filled(make_rollout([[1, 2, 7, 8, 9]], truncated={(0, 1): 3}))
     assert buffer.num_steps == 4
@@ -128,17 +128,17 @@ def test_step_that_is_terminated_and_truncated_is_terminated() -> None:
     assert transitions(buffer, n_steps=3) == {1: (2, 0, 0), 2: (2, 0, 0)}
 
 
-def test_smallest_buffer_keeps_a_truncated_step_of_each_environment() -> None:
+def test_smallest_buffer_keeps_each_envs_truncated_step() -> None:
     rollout = make_rollout([[1, 2, 7], [4, 5, 8]], truncated={(0, 1): 3, (1, 1): 6})
     assert transitions(filled(rollout, capacity=2)) == {2: (2, 0.5, 3), 5: (5, 0.5, 6)}
 
 
-def test_episode_that_is_truncated_at_the_end_of_a_rollout_ends_there() -> None:
+def test_episode_truncated_at_a_rollouts_end_ends_there() -> None:
     buffer = filled(make_rollout([[1, 2, 7]], truncated={(0, 1): 3}), make_rollout([[7, 8, 9]]))
     assert transitions(buffer, n_steps=2) == {1: (2, 0.25, 3), 2: (2, 0.5, 3), 7: (11, 0.25, 9), 8: (8, 0.5, 9)}
 
 
-def test_reset_between_rollouts_leaves_the_last_observation_as_a_final_one() -> None:
+def test_reset_between_rollouts_leaves_a_final_observation() -> None:
     # Environment 1 continues with 13, environment 0 begins with 7 instead of 3.
     buffer = filled(make_rollout([[1, 2, 3], [11, 12, 13]]), make_rollout([[7, 8, 9], [13, 14, 15]]))
     assert transitions(buffer, n_steps=2) == {
@@ -153,7 +153,7 @@ def test_reset_between_rollouts_leaves_the_last_observation_as_a_final_one() -> 
     }
 
 
-def test_oldest_steps_leave_the_window_at_different_times_where_truncations_differ() -> None:
+def test_oldest_steps_leave_the_window() -> None:
     # W = 4 slots. Environment 0: 1 2 (3) 7 8 [9], of which the last 4 are 2 (3) 7 8. Environment 1: 11 12 13 14 [15].
     first = make_rollout([[1, 2, 7, 8, 9], [11, 12, 13, 14, 15]], truncated={(0, 1): 3})
     buffer = filled(first, capacity=8)
@@ -173,7 +173,7 @@ def test_oldest_steps_leave_the_window_at_different_times_where_truncations_diff
     }
 
 
-def test_ring_that_wrapped_around_often_equals_a_list_of_the_latest_transitions() -> None:
+def test_wrapped_ring_equals_a_list_of_the_latest_transitions() -> None:
     # Environment i truncates every (i + 2)-th step; the list is kept by hand, one step at a time.
     num_envs, num_steps, window = 3, 4, 11
     streams: list[list[tuple[float, float | None]]] = [[] for _ in range(num_envs)]  # (obs, next obs); None: no step
@@ -198,21 +198,13 @@ def test_ring_that_wrapped_around_often_equals_a_list_of_the_latest_transitions(
         assert {obs: after for obs, (_, _, after) in transitions(buffer).items()} == expected
 
 
-def test_steps_are_drawn_uniformly_though_environments_have_stored_different_numbers() -> None:
+def test_steps_are_drawn_uniformly_over_uneven_environments() -> None:
     # 7 steps as above, 7000 draws: 1000 each, with a standard deviation of (7000 * 1/7 * 6/7) ** 0.5 = 29.
     first = make_rollout([[1, 2, 7, 8, 9], [11, 12, 13, 14, 15]], truncated={(0, 1): 3})
     drawn = filled(first, capacity=8).sample(7000, 1, 0.5)["obs"].flatten()
     values, counts = drawn.unique(return_counts=True)
     assert values.tolist() == [2, 7, 8, 11, 12, 13, 14]
     assert (counts - 1000).abs().max() < 4 * 29
-
-
-def test_draws_are_those_of_torchs_global_generator() -> None:
-    buffer = filled(make_rollout([[1, 2, 3, 4, 5]]))
-    torch.manual_seed(3)
-    first = buffer.sample(20, 1, 0.5)
-    torch.manual_seed(3)
-    assert torch.equal(buffer.sample(20, 1, 0.5)["obs"], first["obs"])
 
 
 def test_host_does_not_wait_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:

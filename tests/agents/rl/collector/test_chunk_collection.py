@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import pytest
@@ -38,7 +37,7 @@ def test_rollout_has_a_row_a_decision() -> None:
     assert num_env_steps(rollout) == 9 + 9
 
 
-def test_cut_episode_is_bootstrapped_from_the_state_it_was_cut_in() -> None:
+def test_truncated_chunk_bootstraps_from_its_final_state() -> None:
     env, policy = ChunkedEnv(2), linear_policy(chunk_length=H)
     rollout = SyncCollector(env, policy, "cpu").collect(T)
     # the episodes of even number are truncated, after 1, 3 and 5 steps
@@ -90,9 +89,3 @@ def test_buffer_has_room_for_chunks() -> None:
     mine = RolloutBuffer(2, T, 2, 1, "cpu", chunk_length=H).start_rollout()
     assert SyncCollector(env, policy, "cpu").collect(T, mine) is mine
     assert mine["executed"][:, :T].any(-1).all()
-
-
-def test_rollouts_continue_each_other() -> None:
-    rollouts = collect(3, SyncCollector(ChunkedEnv(2), linear_policy(chunk_length=H), "cpu"))
-    for before, after in itertools.pairwise(rollouts):
-        assert torch.equal(before["obs"][:, T], after["obs"][:, 0])

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from tensordict import TensorDict
 from torch import nn
 
-from embodichain.agents.rl.models import ActorCritic, ActorCriticRecurrent
-from embodichain.agents.rl.models.distributions import gaussian_log_prob
+from embodichain.agents.rl.models import (
+    ActorCritic,
+    ActorCriticRecurrent,
+    ActorOnly,
+    RunningNormalizer,
+    TanhSquash,
+    build_policy,
+)
+from embodichain.utils import ConfigError
 
 
 def make_policy(**settings) -> ActorCritic:
@@ -45,12 +55,7 @@ def test_samples_have_the_mean_and_deviation_of_the_policy() -> None:
     torch.testing.assert_close(td["action"].std(0), torch.full((2,), math.exp(-0.5)), atol=0.02, rtol=0)
 
 
-def test_get_action_has_no_gradient_and_can_be_used_in_autograd() -> None:
-    td = make_policy().get_action(make_td(4))
-    assert not any(td[name].requires_grad or td[name].is_inference() for name in td.keys())  # noqa: SIM118
-
-
-def test_evaluating_the_sampled_actions_gives_their_log_prob_and_value() -> None:
+def test_evaluation_gives_the_sampled_log_prob_and_value() -> None:
     policy, td = make_policy(init_log_std=-1.0), make_td(4)
     policy.get_action(td)
     out = policy.evaluate_actions(td)
@@ -66,14 +71,6 @@ def test_get_value_writes_the_value_alone() -> None:
     assert policy.get_value(td) is td
     torch.testing.assert_close(td["value"], policy.critic(td["obs"]).squeeze(-1))
     assert sorted(td.keys()) == ["obs", "value"]
-
-
-def test_log_prob_is_that_of_the_unclipped_sample() -> None:
-    policy, td = make_policy(init_log_std=2.0), make_td(64)
-    policy.get_action(td)
-    assert td["action"].abs().max() > 5  # nothing was clipped
-    expected = gaussian_log_prob(td["action"], policy.actor(td["obs"]), torch.full((2,), 2.0))
-    torch.testing.assert_close(td["sample_log_prob"], expected.detach())
 
 
 def test_std_outside_its_bounds_is_held_and_comes_back() -> None:
@@ -132,7 +129,7 @@ def make_done() -> torch.Tensor:
     return torch.tensor([[0, 0, 0, 0, 0, 0], [0, 1, 0, 0, 1, 0], [1, 0, 1, 1, 0, 1]], dtype=torch.bool)
 
 
-def test_evaluating_sequences_gives_the_log_probs_and_values_of_collection() -> None:
+def test_evaluated_sequences_agree_with_collection() -> None:
     policy = make_recurrent()
     taken = run(policy, torch.randn(3, 6, 2), make_done())
     for batch in (taken, taken.reshape(6, 3)):  # L = 6, and L = 3 from stored states
@@ -174,3 +171,57 @@ def test_memory_begins_orthogonal_with_zero_biases() -> None:
     torch.testing.assert_close(weight.T @ weight, torch.eye(S))
     assert not memory.bias_ih.any()
     assert not memory.bias_hh.any()
+
+
+ACTION = spaces.Box(np.array([-1.0, 0.0], dtype=np.float32), np.array([1.0, 4.0], dtype=np.float32))
+NET: dict[str, Any] = {"type": "mlp", "network_cfg": {"hidden_sizes": [5], "orthogonal_init": True}}
+
+
+def make_pair(**settings: Any) -> tuple[ActorOnly, ActorCritic]:
+    """The policy, and the one with a critic that has the same actor."""
+    torch.manual_seed(0)
+    actor = nn.Linear(3, 2)
+    return ActorOnly(3, 2, "cpu", actor, **settings), ActorCritic(3, 2, "cpu", actor, nn.Linear(3, 1), **settings)
+
+
+@pytest.mark.parametrize("batch_size", [(4,), (4, 5)])
+@pytest.mark.parametrize("squashed", [False, True])
+def test_it_equals_an_actor_critic_but_for_the_value(batch_size: tuple[int, ...], squashed: bool) -> None:
+    policies = make_pair(init_log_std=-0.5, normalize_obs=True, squash=TanhSquash(ACTION) if squashed else None)
+    obs = torch.randn(*batch_size, 3)
+    results = []
+    for policy in policies:
+        policy.update_normalizer(obs)
+        torch.manual_seed(1)
+        td = policy.get_action(TensorDict({"obs": obs}, batch_size=batch_size))
+        results.append((td, policy.evaluate_actions(td)))
+    (td, out), (td_with_critic, out_with_critic) = results
+    for ours, theirs in ((td, td_with_critic), (out, out_with_critic)):
+        assert ours["value"].shape == batch_size
+        assert not ours["value"].any()
+        assert set(ours.keys()) == set(theirs.keys())
+        assert (ours.exclude("value") == theirs.exclude("value")).all()
+    torch.testing.assert_close(out["sample_log_prob"], td["sample_log_prob"])
+    assert out["mean"].shape == out["log_std"].shape == (*batch_size, 2)
+
+
+def test_it_is_built_from_its_block_or_around_a_network() -> None:
+    block = {"name": "actor_only", "actor": NET, "normalize_obs": True, "init_log_std": -0.5}
+    policy = build_policy(block, 3, ACTION, "cpu")
+    assert isinstance(policy, ActorOnly)
+    assert isinstance(policy.normalizer, RunningNormalizer)
+    assert policy.log_std.tolist() == [-0.5, -0.5]
+    # a small last layer where the initialisation is orthogonal, as for every actor
+    torch.testing.assert_close(list(policy.actor.parameters())[-2].norm(dim=1), torch.full((2,), 0.01))
+    actor = nn.Linear(3, 2)
+    policy = build_policy({"name": "actor_only"}, 3, ACTION, "cpu", actor=actor)
+    assert isinstance(policy, ActorOnly)
+    assert policy.actor is actor
+
+
+def test_block_needs_an_actor_and_takes_no_critic() -> None:
+    message = r"^policy: policy 'actor_only' needs an 'actor' network; the block has no 'actor'$"
+    with pytest.raises(ConfigError, match=message):
+        build_policy({"name": "actor_only"}, 3, ACTION, "cpu")
+    with pytest.raises(ConfigError, match=r"^policy.critic: unknown key"):
+        build_policy({"name": "actor_only", "actor": NET, "critic": NET}, 3, ACTION, "cpu")

@@ -75,20 +75,12 @@ def test_typed_block_and_plain_sizes_do_as_well() -> None:
     assert (policy.obs_dim, policy.action_dim) == (3, 2)
 
 
-def test_networks_that_are_passed_in_take_the_place_of_the_block_s() -> None:
+def test_passed_networks_replace_the_blocks() -> None:
     actor, critic = nn.Linear(3, 2), nn.Linear(3, 1)
     policy = build_policy({"name": "actor_critic"}, OBS, ACTION, "cpu", actor=actor, critic=critic)
     assert isinstance(policy, ActorCritic)
     assert policy.actor is actor
     assert policy.critic is critic
-
-
-def test_orthogonal_actor_starts_with_a_small_last_layer() -> None:
-    net = {"network_cfg": {"hidden_sizes": [8], "orthogonal_init": True}}
-    policy = build_policy({"name": "actor_critic", "actor": net, "critic": net}, OBS, ACTION, "cpu")
-    assert isinstance(policy, ActorCritic)
-    norms = [list(network.parameters())[-2].norm(dim=1) for network in (policy.actor, policy.critic)]
-    torch.testing.assert_close(norms, [torch.full((2,), 0.01), torch.ones(1)])
 
 
 @pytest.mark.parametrize(
@@ -129,7 +121,7 @@ def test_user_s_policy_is_given_what_its_init_asks_for(name: str) -> None:
     assert policy.given == (2, block, OBS, 1.0)
 
 
-def test_user_s_policy_may_ask_for_the_structured_observation_space() -> None:
+def test_policy_may_ask_for_the_structured_observation_space() -> None:
     class Structured(UserPolicy):
         def __init__(self, observation_space: spaces.Dict) -> None:
             super().__init__(0, observation_space, OBS)
@@ -157,7 +149,7 @@ class Incomplete(Policy):
         return td
 
 
-def test_dotted_path_of_a_policy_that_lacks_a_method_is_refused_before_it_is_built() -> None:
+def test_dotted_path_of_an_incomplete_policy_is_refused() -> None:
     with pytest.raises(ValueError, match=r"policy Incomplete: lacks forward\(td.*\), evaluate_actions"):
         build_policy({"name": f"{__name__}.Incomplete"}, OBS, ACTION, "cpu")
 
@@ -268,15 +260,11 @@ def test_policy_with_everything_that_is_needed_passes(policy: Policy) -> None:
     look(policy, evaluated=GRPO_READS)
 
 
-def test_spaces_do_as_well_as_sizes() -> None:
-    check_policy(Users(), spaces.Box(-1, 1, (7, SIZE)), spaces.Box(-1, 1, (7, ACTIONS)), "cpu")
-
-
 def test_recurrent_policy_that_reads_images_in_sequences_passes() -> None:
     look(Recurrent(), observation_space=IMAGES)
 
 
-def test_policy_that_reads_entries_is_not_called_where_nothing_is_known_of_them() -> None:
+def test_policy_of_entries_is_not_called_without_their_space() -> None:
     look(Recurrent())
 
 
@@ -288,7 +276,7 @@ def test_entry_that_the_observation_has_not_is_named() -> None:
     )
 
 
-def test_chunks_have_a_log_probability_for_each_of_their_actions_components() -> None:
+def test_chunks_have_a_log_probability_for_each_component() -> None:
     class Chunked(ActorCritic):  # of another type than the built-in ones, so that it is called
         pass
 
@@ -333,7 +321,7 @@ def test_entry_that_evaluate_actions_does_not_return_is_named(name: str) -> None
     assert f"policy Forgetful: evaluate_actions returned no '{name}'; expected" in complaint(Forgetful())
 
 
-def test_value_of_evaluate_actions_is_not_asked_for_where_the_algorithm_does_not_read_it() -> None:
+def test_value_is_only_needed_where_the_algorithm_reads_it() -> None:
     class NoCritic(Users):
         def evaluate_actions(self, tensordict: TensorDict) -> TensorDict:
             return super().evaluate_actions(tensordict).exclude("value")
@@ -341,7 +329,7 @@ def test_value_of_evaluate_actions_is_not_asked_for_where_the_algorithm_does_not
     look(NoCritic(), evaluated=GRPO_READS)
 
 
-def test_log_probability_that_is_not_written_is_not_taken_from_a_copy_of_the_batch() -> None:
+def test_log_probability_is_not_taken_from_a_copied_batch() -> None:
     class Copying(Users):
         def evaluate_actions(self, tensordict: TensorDict) -> TensorDict:
             return tensordict.clone().update(super().evaluate_actions(tensordict).exclude("log_prob"))
@@ -349,7 +337,7 @@ def test_log_probability_that_is_not_written_is_not_taken_from_a_copy_of_the_bat
     assert "evaluate_actions returned no 'log_prob'" in complaint(Copying())
 
 
-def test_evaluation_that_overwrites_the_rollouts_log_probability_is_refused() -> None:
+def test_overwritten_log_probability_is_refused() -> None:
     class Overwriting(Users):
         def evaluate_actions(self, tensordict: TensorDict) -> TensorDict:
             evaluated = super().evaluate_actions(tensordict)
@@ -378,15 +366,7 @@ def test_method_that_returns_something_else_is_refused(method: str, got: str) ->
     assert complaint(policy).startswith(f"policy Other: {method} returned {got}; expected is a TensorDict with ")
 
 
-def test_get_action_of_its_own_is_checked_like_forward() -> None:
-    class Silent(Users):
-        def get_action(self, tensordict: TensorDict, deterministic: bool = False) -> None:  # type: ignore[override]
-            self.forward(tensordict, deterministic)
-
-    assert "policy Silent: get_action returned None; expected" in complaint(Silent())
-
-
-def test_log_probabilities_that_forward_and_evaluation_disagree_on_are_shown() -> None:
+def test_disagreeing_log_probabilities_are_shown() -> None:
     class Squashed(Users):
         extra_fields = (("raw", ACTIONS),)
 
@@ -507,13 +487,13 @@ class NotDeterministic(Users):
         (7, "policy 7: is no subclass of embodichain.agents.rl.models.Policy"),
     ],
 )
-def test_class_that_is_no_policy_is_refused_where_it_is_registered(policy_class: Any, message: str) -> None:
+def test_class_that_is_no_policy_is_refused(policy_class: Any, message: str) -> None:
     with pytest.raises(ConfigError) as info:
         register_policy("mine")(policy_class)
     assert str(info.value) == message
 
 
-def test_method_that_cannot_be_called_in_the_same_way_is_shown_beside_what_is_expected() -> None:
+def test_other_signature_is_shown_with_the_expected_one() -> None:
     with pytest.raises(
         ConfigError, match=r"expected is get_action\(td, deterministic=False\), got get_action\(self, t"
     ):
