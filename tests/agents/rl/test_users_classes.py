@@ -85,8 +85,8 @@ def test_policy_without_a_critic_is_enough_for_grpo_alone(capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("policy", "problem"),
     [
-        ("users_valueless", "policy Valueless: forward returned no 'value'"),
-        ("users_unwritten", "policy Unwritten: forward returned None"),
+        ("users_valueless", "policy Valueless: get_action returned no 'value'"),
+        ("users_unwritten", "policy Unwritten: get_action returned None"),
     ],
 )
 def test_policy_that_lacks_an_entry_is_refused_by_one_line(
