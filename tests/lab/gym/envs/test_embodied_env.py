@@ -168,9 +168,6 @@ def test_hooks_run_once_in_a_step() -> None:
     ("name", "meant"),
     [
         ("_extend_rewards", "_extend_reward"),
-        ("_prepare_scence", "_prepare_scene"),
-        ("compute_task_states", "compute_task_state"),
-        ("_get_reward", "get_reward"),
         ("_initialise_episode", "_initialize_episode"),
     ],
 )

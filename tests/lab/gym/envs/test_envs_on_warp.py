@@ -30,34 +30,20 @@ from tests.no_sync import no_host_sync, work_as_on_a_device
 pytestmark = [needs_warp, pytest.mark.e2e]
 
 N = 4
+
+
+def event(func: str, interval_step: Any = None, **params: Any) -> dict[str, Any]:
+    when = {"mode": "reset"} if interval_step is None else {"mode": "interval", "interval_step": interval_step}
+    return {"func": func, "params": params, **when}
+
+
+CUBE, PLACES = {"uid": "cube"}, [[-0.9, -0.4, 0.0], [-0.6, 0.4, 0.0]]
 RANDOMISED: dict[str, Any] = {
-    "mass": {
-        "func": "randomize_rigid_object_mass",
-        "mode": "reset",
-        "params": {"entity_cfg": {"uid": "cube"}, "mass_range": [0.5, 2.0]},
-    },
-    "friction": {
-        "func": "randomize_rigid_object_friction",
-        "mode": "reset",
-        "params": {"entity_cfg": {"uid": "cube"}, "friction_range": [0.3, 1.0]},
-    },
-    "drives": {
-        "func": "randomize_joint_drive",
-        "mode": "reset",
-        "params": {"entity_cfg": {"uid": "Manipulator"}, "stiffness_range": [0.8, 1.2]},
-    },
-    "moves": {
-        "func": "randomize_target_pose",
-        "mode": "interval",
-        "interval_step": 3,
-        "params": {"position_range": [[-0.9, -0.4, 0.0], [-0.6, 0.4, 0.0]], "store_key": "goal_pose"},
-    },
-    "moves at drawn times": {
-        "func": "randomize_target_pose",
-        "mode": "interval",
-        "interval_step": [1, 3],
-        "params": {"position_range": [[-0.9, -0.4, 0.0], [-0.6, 0.4, 0.0]], "store_key": "other_pose"},
-    },
+    "mass": event("randomize_rigid_object_mass", entity_cfg=CUBE, mass_range=[0.5, 2.0]),
+    "friction": event("randomize_rigid_object_friction", entity_cfg=CUBE, friction_range=[0.3, 1.0]),
+    "drives": event("randomize_joint_drive", entity_cfg={"uid": "Manipulator"}, stiffness_range=[0.8, 1.2]),
+    "moves": event("randomize_target_pose", 3, position_range=PLACES, store_key="goal_pose"),
+    "moves at drawn times": event("randomize_target_pose", [1, 3], position_range=PLACES, store_key="other_pose"),
 }
 
 

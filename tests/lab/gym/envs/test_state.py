@@ -90,37 +90,6 @@ def test_new_episodes_begin_where_a_task_or_a_term_holds_an_enum(capsys: pytest.
     ]
 
 
-# Mode ``interval``, so that an episode has values of its own which the next reset does not draw again.
-RANDOM_PHYSICS: dict[str, dict[str, Any]] = {
-    "randomize_rigid_object_mass": {"entity_cfg": {"uid": "box"}, "mass_range": [0.5, 2.0]},
-    "randomize_rigid_object_center_of_mass": {
-        "entity_cfg": {"uid": "box"},
-        "com_pos_offset_range": [[-0.02] * 3, [0.02] * 3],
-    },
-    "randomize_rigid_object_friction": {"entity_cfg": {"uid": "box"}, "friction_range": [0.2, 1.0]},
-    "randomize_rigid_object_scale": {"entity_cfg": {"uid": "box"}, "scale_factor_range": [[0.5], [1.5]]},
-    "randomize_joint_drive": {
-        "entity_cfg": {"uid": "Cart"},
-        "stiffness_range": [0.5, 2.0],
-        "damping_range": [0.8, 1.2],
-    },
-}
-
-
-@pytest.mark.parametrize("is_global", [False, True])
-def test_random_physics_of_single_environments_goes_on(is_global: bool) -> None:
-    events = {
-        name: {"func": name, "mode": "interval", "interval_step": 5, "is_global": is_global, "params": params}
-        for name, params in RANDOM_PHYSICS.items()
-    }
-    observations = {
-        "box": {"func": "get_rigid_object_pose", "mode": "add", "name": "box", "params": {"entity_cfg": {"uid": "box"}}}
-    }
-    env = {"events": events, "observations": observations}
-    falling = {**BOX, "init_pos": [2.0, 0.0, 0.3], "init_rot": [20.0, 10.0, 0.0]}
-    assert_goes_on(lambda: EmbodiedEnv(cart_cfg(3, env, rigid_object=[falling], max_episode_steps=40)), steps=22)
-
-
 def test_drawn_intervals_go_on() -> None:
     entity = {"entity_cfg": {"uid": "box"}, "position_range": [[2.0, 2.0, 0.1], [3.0, 3.0, 0.5]]}
     push = {"func": "randomize_rigid_object_pose", "mode": "interval", "interval_step": [2, 7], "params": entity}

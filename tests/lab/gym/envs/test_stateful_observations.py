@@ -130,23 +130,6 @@ class Ring(Functor):
         return self.buffer.roll(-self.next, 1)
 
 
-class Views(Functor):
-    """A buffer and views into it."""
-
-    def __init__(self, cfg: Any, env: EmbodiedEnv) -> None:
-        super().__init__(cfg, env)
-        self.buffer = torch.zeros(env.num_envs, K, J)
-        self.older, self.newest = self.buffer[:, :-1], self.buffer[:, -1]
-
-    def reset(self, env_ids: Tensor) -> None:
-        self.buffer[env_ids] = 0.0
-
-    def __call__(self, env: EmbodiedEnv) -> Tensor:
-        self.older.copy_(self.buffer[:, 1:].clone())
-        self.newest.copy_(env.robot.get_qpos())
-        return self.buffer
-
-
 class Hidden:
     """Is no plain data."""
 
@@ -175,7 +158,7 @@ class OwnState(Functor):
         self.hidden = Hidden(state["frames"])
 
 
-HISTORIES = [Frames, GrowingFrames, Ring, Views, OwnState]
+HISTORIES = [Frames, GrowingFrames, Ring, OwnState]
 PUSHED: dict[str, Any] = {
     "func": "randomize_robot_qpos",
     "params": {"entity_cfg": {"uid": "Cart"}, "qpos_range": [[-0.5, -0.5], [0.5, 0.5]]},
@@ -188,9 +171,9 @@ def env_with(num_envs: int = N, first: int = 0, **terms: Any) -> EmbodiedEnv:
     return EmbodiedEnv(replace(cfg, first_env_id=first))
 
 
-def all_terms(num_envs: int = N, first: int = 0, without: type | None = None) -> EmbodiedEnv:
+def all_terms(num_envs: int = N, first: int = 0) -> EmbodiedEnv:
     late = {"func": Latency, "mode": "modify", "name": "late"}
-    histories = {func.__name__: func for func in HISTORIES if func is not without}
+    histories = {func.__name__: func for func in HISTORIES}
     return env_with(num_envs, first, late=raw, lag=late, filter=Filter, bias=Bias, noise=Noise, **histories)
 
 
@@ -328,14 +311,14 @@ def test_making_the_spaces_leaves_no_trace(func: Callable[..., Any]) -> None:
 
 
 def test_checkpoint_in_the_middle_of_episodes_goes_on_alike() -> None:
-    env = all_terms(without=Views)  # a checkpoint knows no views
+    env = all_terms()
     env.reset(seed=3)
     spread(env)
     actions = actions_for(env, 2 * LIMIT)
     for action in actions[:3]:
         env.step(action)
     state = freeze(env.state_dict())
-    other = all_terms(without=Views)
+    other = all_terms()
     other.reset(seed=8)
     other.load_state_dict(thaw(state))
     some = {"reset_ids": [1, 4]}
