@@ -30,14 +30,6 @@ def test_background_is_static_whatever_its_config_says() -> None:
     assert env.sim.get_rigid_object("table").pos.tolist() == [[2.0, 0.0, 3.0]]
 
 
-def test_base_observation_is_the_robots_state() -> None:
-    env = EmbodiedEnv(cart_cfg(2))
-    obs, _ = env.reset()
-    torch.testing.assert_close(obs["robot", "qpos"], torch.tensor([[-0.2, 0.07]] * 2))
-    assert set(obs["robot"].keys()) == {"qpos", "qvel", "qf"}
-    assert torch.equal(obs["robot", "qf"], env.robot.get_qf())
-
-
 @pytest.mark.parametrize(
     ("chosen", "joints"),
     [

@@ -20,7 +20,6 @@ from embodichain.lab.gym.envs import EmbodiedEnv, SceneEnv
 from embodichain.lab.gym.registry import make, register_env
 from embodichain.lab.sim.objects import Terrain
 from embodichain.utils import ConfigError
-from embodichain.utils.rows import Snapshot
 from embodichain.utils.state import freeze, thaw
 from tests.lab.gym.envs.test_state import assert_goes_on
 from tests.lab.scene_files import RAIL, rail_env, rail_file
@@ -271,16 +270,6 @@ def test_a_resumed_environment_continues_bit_for_bit(tmp_path: Path) -> None:
         other.step(action)
     assert torch.equal(state(env), state(other))
     assert torch.equal(terrain_of(env).levels, terrain_of(other).levels)
-
-
-def test_levels_are_rows_that_a_chosen_reset_restores(env: EmbodiedEnv) -> None:
-    terrain = terrain_of(env)
-    assert terrain in env._stateful()
-    terrain.levels = torch.arange(8) % 3
-    before = Snapshot(vars(terrain), of_rows=8)
-    terrain.levels = torch.zeros(8, dtype=torch.int64)
-    before.with_rows_of(vars(terrain), torch.arange(8) == 1, {})
-    assert terrain.levels.tolist() == [0, 0, 2, 0, 1, 2, 0, 1]
 
 
 def test_other_processes_have_other_columns(env: EmbodiedEnv) -> None:

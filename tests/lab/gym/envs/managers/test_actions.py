@@ -92,15 +92,6 @@ def test_robot_without_an_arm_is_moved_whole() -> None:
     assert env.action_manager.total_action_dim == 2
 
 
-def test_action_may_be_given_by_its_type() -> None:
-    one, two = env_with({"move": DELTA}), env_with({"move": DELTA})
-    assert one.action_manager.action_type == "move"
-    action = torch.tensor([[0.5], [-0.5]])
-    one.step({one.action_manager.action_type: action})
-    two.step(action)
-    assert torch.equal(one.robot.get_qpos_target(), two.robot.get_qpos_target())
-
-
 TWO = {"move": DELTA, "push": {"func": Push, "params": {"joint": "x"}}}
 
 
@@ -259,6 +250,7 @@ QPOS, QVEL, QF = "joint position, rad or m", "joint velocity, rad/s or m/s", "jo
     [
         ({"func": "DeltaQposTerm", "params": {"scale": 0.5}}, f"change of {QPOS}"),
         ({"func": "QposTerm", "params": {"scale": 2.0}}, QPOS),
+        ({"func": "JointPositionTerm", "params": {"scale": 0.5}}, QPOS),
         ({"func": "QposDenormalizedTerm", "params": {"scale": 0.5, "range": [0.0, 1.0]}}, QPOS),
         ({"func": "GripperTerm", "params": {"part_name": "arm"}}, QPOS),
         ({"func": "QvelTerm", "params": {"scale": 3.0}}, QVEL),
@@ -294,20 +286,6 @@ def test_command_map_of_actuators_has_their_ranges(tmp_path: Path) -> None:
     assert found.names == ["push"]
     numbers = [values.tolist() for values in (found.offset, found.factor, found.low, found.high)]
     assert numbers == [[0.0], [1.0], [-0.5], [1.0]]
-
-
-def test_an_actuator_without_a_name_goes_by_its_number(tmp_path: Path) -> None:
-    (term,) = rail_env(tmp_path, text=RAIL.replace('name="push" ', "")).action_manager.terms.values()
-
-    found = term.command_map()
-
-    assert found is not None
-    assert found.names == ["actuator 0"]
-
-
-def test_it_has_no_parameters(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^env\.actions\.control\.params\.scale: unknown"):
-        rail_env(tmp_path, env={"actions": {"control": {"func": "ActuatorTerm", "params": {"scale": 2}}}})
 
 
 def test_no_other_term_stands_beside_it(tmp_path: Path) -> None:
@@ -364,25 +342,6 @@ def test_part_moves_alone() -> None:
     env.step(torch.ones(1, 6))
     moved = env.robot.get_qpos_target() - env.robot.body_data.default_qpos
     torch.testing.assert_close(moved, torch.tensor([[0.25] * 6 + [0.0] * 6]))
-
-
-def test_map_for_export_has_names_offsets_and_factors() -> None:
-    env = legs_acting(scale=0.25)
-    commands = env.action_manager.terms["legs"].command_map()
-    assert commands is not None
-    assert commands.names == env.robot.joint_names
-    assert commands.meaning == "joint position, rad or m"
-    action = torch.linspace(-1.0, 1.0, 12)
-    targets = commands.offset + commands.factor * action
-    env.step(action.expand(2, 12))
-    torch.testing.assert_close(targets, env.robot.get_qpos_target()[0])
-
-
-@pytest.mark.parametrize("params", [{"scale": 0.0}, {"limit": -1.0}, {"scale": "big"}])
-def test_impossible_scale_is_an_error(params: dict[str, Any]) -> None:
-    (name,) = params
-    with pytest.raises(ConfigError, match=rf"^env.actions.legs.params.{name}: Input should be .*, got"):
-        legs_acting(**params)
 
 
 LIMIT = 4  # steps of an episode
@@ -444,9 +403,3 @@ def test_checkpoint_with_delayed_actions_continues() -> None:
     other.load_state_dict(thaw(freeze(env.state_dict())))
     for one, two in zip(moved(env, actions[5:]), moved(other, actions[5:]), strict=True):
         assert torch.equal(one, two)
-
-
-def test_delay_below_zero_or_upside_down_is_one_line() -> None:
-    for delay, message in (([-1, 0], "greater than or equal to 0"), ([2, 1], r"must be \[lowest, highest\]")):
-        with pytest.raises(ConfigError, match=rf"env\.actions\.move\.params\.delay.*{message}"):
-            delayed_env(delay=delay)

@@ -13,7 +13,6 @@ from torch import Tensor
 from embodichain.lab.gym.envs.managers.base import CommandTerm
 from embodichain.lab.gym.envs.managers.commands import UniformVelocityCommand
 from embodichain.lab.gym.envs.tasks.rl.locomotion import LocomotionEnv
-from embodichain.utils import ConfigError
 from embodichain.utils.observations import flatten_dict_observation
 from embodichain.utils.state import freeze, thaw
 from tests.lab.legs import legs_env, place_base
@@ -238,14 +237,6 @@ def test_checkpoint_in_an_episode_goes_on_with_the_next_draws() -> None:
     fresh.load_state_dict(thaw(torch.load(buffer, weights_only=True)))
     expected, got = run(env, actions[29:]), run(fresh, actions[29:])
     assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
-
-
-def test_unknown_command_is_an_error() -> None:
-    env = legs_env(1)
-    with pytest.raises(
-        ConfigError, match=r"env.commands: unknown command 'base_velocty'. Did you mean 'base_velocity'"
-    ):
-        env.command_manager.get_command("base_velocty")
 
 
 class Goal(CommandTerm):

@@ -225,14 +225,6 @@ def test_bounds_without_room_are_refused() -> None:
         plane_env(low=[-0.5, 0.0], high=[-0.5, 0.1])
 
 
-def test_a_robot_is_told_the_change_of_the_tools_place() -> None:
-    (term,) = plane_env(scale=0.05).action_manager.terms.values()
-    found = term.command_map()
-    assert found is not None
-    assert (found.names, found.meaning) == (["x", "y"], "change of the tool's target: m")
-    assert (found.offset + found.factor * torch.tensor([1.0, -2.0])).tolist() == pytest.approx([0.05, -0.1])
-
-
 def space_env(**params: Any) -> EmbodiedEnv:
     data = load_json(PLANE.parents[1] / "manipulate_cubes/gym_config.json") | {"sensor": []}
     data["env"]["actions"]["tool"]["params"] |= params

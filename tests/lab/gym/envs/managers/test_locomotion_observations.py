@@ -13,7 +13,6 @@ from embodichain.lab.gym.envs.managers import locomotion_observations as observa
 from embodichain.lab.gym.envs.managers.locomotion_observations import base_height, height_scan
 from embodichain.lab.gym.envs.tasks.rl.locomotion import LocomotionEnv
 from embodichain.lab.sim.math import quat_from_euler
-from embodichain.utils import ConfigError
 from tests.lab.legs import place_base, set_command, set_feet
 from tests.lab.terrain_scenes import ball_env
 from tests.no_sync import no_host_sync
@@ -141,9 +140,3 @@ def test_terms_are_found_by_name_and_do_not_wait_for_the_device(
     with no_host_sync(monkeypatch):
         height_scan(stairs)
         base_height(stairs)
-
-
-def test_grid_without_extent_is_one_line(tmp_path: Path) -> None:
-    scan = {"scan": {"func": "height_scan", "params": {"size": [0.0, 1.0]}}}
-    with pytest.raises(ConfigError, match=r"^env\.observations\.scan\.params\.size\[0\]: .*greater than 0, got 0\.0$"):
-        ball_env(tmp_path, {"observations": scan})

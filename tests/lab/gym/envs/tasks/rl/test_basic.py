@@ -238,22 +238,6 @@ def test_cube_near_the_goal_is_success_at_any_height() -> None:
     assert fail.tolist() == [False, False]
 
 
-def test_threshold_of_the_config_decides() -> None:
-    env = built(success_threshold=0.06)
-    place(env, [[0.03, 0.041, 0.0], [0.06, 0.01, 0.0]])
-    assert env.compute_task_state()[0].tolist() == [True, False]
-
-
-def test_success_ends_the_episode_and_is_rewarded() -> None:
-    env = built(success_threshold=0.05)
-    place(env, [[0.0, 0.0, 0.0], [0.2, 0.0, 0.0]])
-    _, reward, terminated, truncated, info = env.step(torch.zeros(2, 6))
-    assert terminated.tolist() == info["success"].tolist() == [True, False]
-    assert not truncated.any()
-    assert info["rewards"]["success"].tolist() == [10.0, 0.0]
-    assert reward[0].item() > 10.0
-
-
 def test_disc_lies_on_the_ground_at_the_new_goal() -> None:
     env = built()
     row = int(env.sim.model.body("goal").mocapid[0])

@@ -78,18 +78,6 @@ def test_fall_ends_the_episode_and_is_counted() -> None:
     assert env.elapsed_steps.tolist() == [1, 0]
 
 
-def test_reward_can_be_kept_from_being_negative() -> None:
-    rewards: dict[str, Any] = {"bad": {"func": "flat_orientation_l2", "weight": -100.0}, "alive": {"func": "is_alive"}}
-    data = {"rewards": rewards, "extensions": {"only_positive_rewards": True}}
-    env = legs_env(2, data)
-    env.reset(seed=1)
-    place_base(env, [[0.0, 0.0, 1.0]] * 2, [[0.0] * 3, [1.0, 0.0, 0.0]])
-    _, reward, _, _, info = env.step(torch.zeros(2, 12))
-    assert float(reward[0]) == pytest.approx(1.0, abs=0.1)
-    assert float(reward[1]) == 0.0
-    assert float(info["rewards"]["bad"][1]) < -50.0
-
-
 def test_penalty_for_a_fall_is_not_limited() -> None:
     rewards: dict[str, Any] = {
         "bad": {"func": "flat_orientation_l2", "weight": -100.0},
