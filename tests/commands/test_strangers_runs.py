@@ -33,7 +33,7 @@ def error_of(arguments: list[str], run: str, capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("arguments", READERS, ids=lambda arguments: arguments[0])
-def test_every_command_refuses_a_run_with_a_link_that_leads_out_of_it(
+def test_every_command_refuses_a_run_with_a_link_out_of_it(
     arguments: list[str], run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     secret = tmp_path / "secret"

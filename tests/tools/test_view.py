@@ -51,9 +51,7 @@ def test_the_table_names_the_actuators(tmp_path: Path) -> None:
     assert "push: control of the actuator: -0.5 to 1" in text
 
 
-def test_scene_of_a_config_for_a_gpu_is_built_on_the_processor_with_its_overrides(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scene_of_a_config_for_a_gpu_is_built_on_the_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     config = tiny_config(trainer__device="cuda:0", trainer__sim_device="cuda:0")

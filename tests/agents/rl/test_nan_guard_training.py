@@ -60,8 +60,8 @@ def rows() -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run_folder() / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-@pytest.mark.parametrize(("algorithm", "asynchronous"), [("ppo", None), ("grpo", None), ("ppo", {"max_staleness": 2})])
-def test_reward_that_is_not_a_number_costs_its_updates_and_the_run_goes_on(
+@pytest.mark.parametrize(("algorithm", "asynchronous"), [("grpo", None), ("ppo", {"max_staleness": 2})])
+def test_nan_reward_costs_its_updates_alone(
     algorithm: str, asynchronous: dict[str, Any] | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # Steps 6 and 7 are in the second iteration: its 2 gradient steps are skipped, those of the others are made.
@@ -77,7 +77,7 @@ def test_reward_that_is_not_a_number_costs_its_updates_and_the_run_goes_on(
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "grpo"])
-def test_run_without_gradient_steps_ends_with_1_and_its_last_state_is_saved(
+def test_run_without_gradient_steps_ends_with_its_state_saved(
     algorithm: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     term = {"func": f"{FAILURES}.bad_reward", "params": {"since": 6}}
@@ -93,7 +93,7 @@ def test_run_without_gradient_steps_ends_with_1_and_its_last_state_is_saved(
     assert_same(second["algorithm"], first["algorithm"])
 
 
-def test_observation_that_is_not_a_number_is_named_and_stays_out_of_the_normaliser(
+def test_nan_observation_is_named_and_not_normalised(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     # The observations 1 and 2 are of the environment's making and its first reset, 3 to 18 of the warm-up.
@@ -106,10 +106,8 @@ def test_observation_that_is_not_a_number_is_named_and_stays_out_of_the_normalis
     assert "(obs not finite in environments [1])" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("bad", "normalize"), [("inf", True), ("inf", False), ("-inf", True)])
-def test_infinite_observation_is_counted_and_ends_the_run_as_one_that_is_not_a_number(
-    bad: str, normalize: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize(("bad", "normalize"), [("inf", False), ("-inf", True)])
+def test_infinite_observation_ends_the_run(bad: str, normalize: bool, capsys: pytest.CaptureFixture[str]) -> None:
     # A normaliser would cut it to 10, and tanh to 1: both would hide it. From the warm-up on, so that no row is whole.
     term = {"func": f"{FAILURES}.bad_observation", "mode": "add", "name": "robot/odd", "params": {"bad": bad}}
     path = config(env_with("observations", **term), policy__normalize_obs=normalize)
@@ -120,7 +118,7 @@ def test_infinite_observation_is_counted_and_ends_the_run_as_one_that_is_not_a_n
     assert "error: step 16: 2 updates in a row without a gradient step" in err
 
 
-def test_single_absurd_observation_is_named_and_does_not_blind_the_normaliser(
+def test_absurd_observation_is_named_and_not_normalised(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     # Observations 3 to 18 are of the warm-up; the second iteration's are 23 to 26.
@@ -144,7 +142,7 @@ def test_algorithm_that_breaks_the_policy_ends_the_run_at_once(capsys: pytest.Ca
     assert not Path("outputs").exists()
 
 
-def test_learning_rate_that_is_too_high_is_named_and_not_the_algorithms_author(
+def test_learning_rate_that_is_too_high_is_named(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert train(["--config", config(env_with(), "ppo", algorithm__cfg__learning_rate=1e38), *ALLOW]) == 1
@@ -170,7 +168,7 @@ def sac_config(since: int, until: int, **changes: Any) -> str:
 
 
 @pytest.mark.e2e
-def test_transitions_that_are_not_finite_are_named_once_and_the_run_goes_on_without_them(
+def test_transitions_that_are_not_finite_are_named_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     # One of the steps of the second iteration of 12 has a NaN, which some of the later batches of 8 draw.
@@ -201,7 +199,7 @@ def test_observation_that_makes_actions_invalid_is_named(capsys: pytest.CaptureF
 
 
 @pytest.mark.e2e
-def test_physics_that_becomes_invalid_is_counted_and_above_a_rate_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+def test_diverged_physics_is_counted_and_warned_of_above_a_rate(capsys: pytest.CaptureFixture[str]) -> None:
     env = env_with()
     env["env"]["actions"] = {"hold": {"func": f"{FAILURES}.bad_drive", "params": {"period": 7}}}
     assert train(["--config", config(env), *ALLOW]) == 0
@@ -211,8 +209,3 @@ def test_physics_that_becomes_invalid_is_counted_and_above_a_rate_warned_of(caps
     assert all(row["train/skipped_steps"] == 0 for row in rows())
     err = capsys.readouterr().err
     assert err.count("physics became invalid in 1 of 8 environment steps, in environments [1]: ") == 2
-
-
-def test_limit_must_be_positive(capsys: pytest.CaptureFixture[str]) -> None:
-    assert train(["--config", config(env_with(), trainer__max_skipped_updates=0), *ALLOW]) == 2
-    assert "trainer.max_skipped_updates: Input should be greater than 0, got 0" in capsys.readouterr().err

@@ -74,7 +74,7 @@ def assert_same_trainings(ours: Path, theirs: Path) -> None:
 # 16 steps of the warm-up and 4 an iteration: in the second iteration, the fourth, the evaluation after the fifth.
 @pytest.mark.e2e
 @pytest.mark.parametrize("step", [22, 30, 38])
-def test_run_that_was_stopped_and_resumed_equals_one_that_was_not(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopped_and_resumed_replay_run_equals_the_whole(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     config = replay_config()
     whole = run_whole(config, monkeypatch)
     run = run_until(config, monkeypatch, step)
@@ -83,7 +83,7 @@ def test_run_that_was_stopped_and_resumed_equals_one_that_was_not(step: int, mon
     assert not list(run.rglob("*.tmp"))
 
 
-def test_temporary_segment_of_a_killed_process_is_removed_by_the_resume() -> None:
+def test_temporary_segment_of_a_killed_process_is_removed() -> None:
     assert main(["--config", replay_config(iterations=2)]) == 0
     replay = only_run() / "checkpoints/replay"
     (replay / "replay_rank_0_to_99_0123456789abcdef.pt.999999999-1.tmp").write_bytes(b"half")
@@ -101,9 +101,7 @@ LOSSES: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("loss", LOSSES)
-def test_lost_segment_is_one_line_that_names_it_and_nothing_is_changed(
-    loss: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_lost_segment_is_named_and_nothing_is_changed(loss: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--config", replay_config()]) == 0
     checkpoint = last_checkpoint(only_run())
     segment = segments_of(load_checkpoint(checkpoint), checkpoint.parent)[0]
@@ -134,7 +132,7 @@ def test_what_only_reads_the_policy_needs_no_segments(capsys: pytest.CaptureFixt
     assert [line for line in lines if "replay" in line] == ["[INFO] replay buffer: 24 transitions, 0.0 MB"]
 
 
-def test_replay_buffer_beyond_the_memory_is_refused_before_a_run_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+def test_replay_buffer_beyond_the_memory_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--config", replay_config(), f"algorithm.cfg.replay_capacity={10**13}"]) == 2
     (error,) = capsys.readouterr().err.splitlines()
     assert error.startswith("error: algorithm.cfg.replay_capacity: the 10,000,000,000,000 transitions of the replay ")

@@ -44,7 +44,7 @@ def env_file(name: str = "env.json", **changes: Any) -> str:
     return name
 
 
-def test_errors_of_every_part_are_reported_together_and_nothing_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_every_part_are_reported_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "build_env", lambda *args: pytest.fail("an environment was built"))
     config = tiny_config(
         trainer__gym_config=env_file(id="CartPoolRL", num_envs="two", robots={}),
@@ -80,7 +80,6 @@ def test_errors_of_every_part_are_reported_together_and_nothing_is_built(monkeyp
     [
         ({"policy": None}, ["policy: required, but missing"]),
         ({"policy": 5}, ["policy: Input should be an object, got 5"]),
-        ({"policy__name": 5}, ["policy.name: Input should be a valid string, got 5"]),
         ({"policy__name": ["a"]}, ["policy.name: Input should be a valid string, got ['a']"]),
         ({"policy__name": None}, ["policy.name: required, but missing. Known: "]),
         (
@@ -92,17 +91,13 @@ def test_errors_of_every_part_are_reported_together_and_nothing_is_built(monkeyp
             ["policy: policy 'actor_critic' needs an 'actor' and a 'critic' network; the block has no "],
         ),
         ({"algorithm__name": "poo"}, ["algorithm.name: unknown algorithm 'poo'. Did you mean 'ppo'? Known: "]),
-        ({"algorithm__name": 5}, ["algorithm.name: Input should be a valid string, got 5"]),
-        ({"algorithm__cfg": []}, ["algorithm.cfg: Input should be an object, got []"]),
         ({"trainer": None}, ["trainer: required, but missing"]),
         (
             {"trainer__gym_config": 5},
             ["trainer.gym_config: Input should be a valid string, or Input should be an object, got 5"],
         ),
-        ({"trainer__events": {"eval": 5}}, ["trainer.events.eval: Input should be an object, got 5"]),
         ({"trainer__events": {"eval": {"look": 5}}}, ["trainer.events.eval.look: Input should be an object, got 5"]),
         ({"trainer__loggers": ["a.B"]}, ["trainer.loggers[0]: Input should be an object, got 'a.B'"]),
-        ({"trainer__loggers": [{"func": 5}]}, ["trainer.loggers[0].func: Input should be a valid string, got 5"]),
         (
             {"trainer__loggers": [{}, {"func": "MLflow"}]},
             [
@@ -130,20 +125,13 @@ def test_environment_config_without_an_id_says_so() -> None:
 # --- where the environment's config is ---
 
 
-def test_gym_config_is_looked_up_in_the_working_directory_then_beside_the_train_config() -> None:
+def test_gym_config_is_looked_up_here_then_beside_the_config() -> None:
     Path("elsewhere").mkdir()
     config = write_config(Path("elsewhere"), tiny_config(trainer__gym_config="env.json", trainer__num_envs=None))
     env_file("elsewhere/env.json", num_envs=3)
     assert load_run_config(config).env.num_envs == 3
     env_file("env.json", num_envs=4)
     assert load_run_config(config).env.num_envs == 4
-
-
-def test_gym_config_is_looked_up_in_the_folders_above_the_train_config_too() -> None:
-    Path("project/configs/deep").mkdir(parents=True)
-    env_file("project/configs/env.json", num_envs=3)
-    config = tiny_config(trainer__gym_config="configs/env.json", trainer__num_envs=None)
-    assert load_run_config(write_config(Path("project/configs/deep"), config)).env.num_envs == 3
 
 
 def test_gym_config_that_is_nowhere_names_the_places() -> None:
@@ -186,7 +174,7 @@ def test_element_of_a_list_is_not_overridden(override: str) -> None:
     assert line == f"override '{override}': elements of a list cannot be set: give the whole list, sensor=[...]"
 
 
-def test_unknown_key_of_a_network_is_compared_with_those_of_its_type() -> None:
+def test_unknown_key_of_a_network_is_told_those_of_its_type() -> None:
     network = {"type": "mlp", "network_cfg": {"channels": [8]}}
     (line,) = errors(tiny_config(policy__actor=network))
     assert line.startswith("policy.actor.network_cfg.channels: unknown key. Known: hidden_sizes, activation, ")
@@ -204,7 +192,7 @@ def test_override_of_the_environment_is_checked_like_its_file(prefix: str) -> No
     assert with_scene(load_run_config(write_config(Path(), config), own).env, "test").rewards["mine"].weight == 2
 
 
-def test_environment_config_in_place_of_the_training_config_is_said_in_one_line() -> None:
+def test_environment_config_in_place_of_a_training_config() -> None:
     with pytest.raises(ConfigError) as caught:
         load_run_config(env_file())
     assert str(caught.value) == "env.json: is an environment's config; needed is the training config that names it"
@@ -225,7 +213,7 @@ CAMERA = {"func": "record_camera_data", "mode": "interval", "interval_step": 1, 
 NUDGE = {"func": "randomize_robot_qpos", "mode": "reset", "params": {"qpos_range": [[0, 0], [0, 0]]}}
 
 
-def test_events_of_training_and_evaluation_go_to_their_own_environment() -> None:
+def test_events_go_to_their_own_environment() -> None:
     events = {"train": {"nudge": NUDGE}, "eval": {"camera": CAMERA}}
     run = load_run_config(write_config(Path(), tiny_config(trainer__events=events)))
     assert run.eval_env is not None
@@ -250,7 +238,7 @@ def test_trainer_decides_seed_and_numbers_of_environments() -> None:
     assert (run.eval_env.num_envs, run.eval_env.seed) == (5, 9)
 
 
-def test_group_size_of_the_algorithm_is_that_of_the_training_environment_alone() -> None:
+def test_group_size_is_that_of_the_training_environment_alone() -> None:
     grpo = {"name": "grpo", "cfg": {"group_size": 4, "batch_size": 8}}
     config = tiny_config(policy__name="actor_only", policy__critic=None, algorithm=grpo, trainer__num_envs=8)
     run = load_run_config(write_config(Path(), config))
@@ -259,7 +247,7 @@ def test_group_size_of_the_algorithm_is_that_of_the_training_environment_alone()
     assert load_run_config(write_config(Path(), tiny_config())).env.group_size == 1
 
 
-def test_config_of_an_off_policy_algorithm_needs_no_epochs_and_no_minibatches() -> None:
+def test_off_policy_config_needs_no_epochs_and_minibatches() -> None:
     block = {"name": "off_policy_fake", "cfg": {"replay_capacity": 8}}
     run = load_run_config(write_config(Path(), tiny_config(algorithm=block)))
     assert to_dict(run.algorithm) == {"device": "cpu", "replay_capacity": 8}
@@ -292,7 +280,7 @@ def test_resolved_config_loads_as_an_equal_one(path: Path, monkeypatch: pytest.M
     assert load_checkpoint_config(run.resolved) == run
 
 
-def test_resolved_config_has_the_functions_names_as_they_are_written(user_module: str) -> None:
+def test_resolved_config_has_functions_names_as_written(user_module: str) -> None:
     term = {"func": f"{user_module}.near_by_another_name"}
     env = load_json(CART_POLE_ENV)
     env["env"]["rewards"]["near"] = term
@@ -335,7 +323,7 @@ def user_module(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     registration._REGISTRY.pop("UsersRL", None)
 
 
-def test_module_that_the_config_names_is_refused_unless_the_user_allows_it(user_module: str) -> None:
+def test_module_of_a_config_is_refused_unless_allowed(user_module: str) -> None:
     config = tiny_config(trainer__gym_config=env_file(id="UsersRL"), trainer__import_modules=[user_module])
     (error,) = errors(config)
     assert error.startswith(f"trainer.import_modules: '{user_module}' is not allowed to be imported")
@@ -345,7 +333,7 @@ def test_module_that_the_config_names_is_refused_unless_the_user_allows_it(user_
 
 
 @pytest.mark.parametrize("name", ["users_task_of_this_test.near", "os.system"])
-def test_dotted_path_in_a_module_that_is_not_allowed_is_refused_wherever_it_stands(user_module: str, name: str) -> None:
+def test_dotted_path_that_is_not_allowed_is_refused_everywhere(user_module: str, name: str) -> None:
     importlib.import_module(user_module)
     term = {"func": name, "mode": "interval", "interval_step": 1}
     env = load_json(CART_POLE_ENV)
@@ -370,14 +358,7 @@ def test_dotted_path_in_an_allowed_module_is_a_term(user_module: str) -> None:
     assert "must be imported first: list it in trainer.import_modules, pass --import, or import it in Python" in line
 
 
-@pytest.mark.parametrize("modules", ["os", [5]])
-def test_malformed_list_of_modules_is_a_wrong_type(modules: Any) -> None:
-    (error,) = errors(tiny_config(trainer__import_modules=modules))
-    assert error.startswith("trainer.import_modules")
-    assert "Input should be a valid" in error
-
-
-def test_config_for_a_gpu_trains_on_the_processor_where_that_is_asked_for(
+def test_config_for_a_gpu_trains_on_the_processor_where_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -411,11 +392,6 @@ def test_setting_at_the_top_is_told_its_place(path: str) -> None:
     assert errors(tiny_config(**{key: 10})) == [f"{key}: unknown key. Did you mean '{path}'?"]
 
 
-def test_misspelt_block_is_told_its_name() -> None:
-    (line,) = errors(tiny_config(trainr={}))
-    assert line == "trainr: unknown key. Did you mean 'trainer'? Known: trainer, policy, algorithm"
-
-
 def test_loggers_of_a_config_are_checked_and_stand_in_the_record(user_module: str, tmp_path: Path) -> None:
     logger = {"func": f"{user_module}.note", "params": {"path": "a.csv"}}
     config = tiny_config(trainer__import_modules=[user_module], trainer__loggers=[logger])
@@ -426,8 +402,3 @@ def test_loggers_of_a_config_are_checked_and_stand_in_the_record(user_module: st
     assert load_checkpoint_config(run.resolved, allowed_imports=[user_module]) == run
     with pytest.raises(ConfigError, match=r"trainer\.import_modules: .*--allow-import"):
         load_run_config(write_config(tmp_path, config))
-
-
-def test_prefixes_in_one_text_are_refused() -> None:
-    (line,) = errors(tiny_config(), allowed_imports="user")
-    assert line == "allowed_imports: must be a list such as ['my_task'], got 'user'"

@@ -93,15 +93,13 @@ def test_training_needs_a_config_or_a_run() -> None:
         train_from_config(None)
 
 
-def test_relative_paths_of_a_dictionary_start_at_the_working_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_relative_paths_of_a_dictionary_start_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "env.json").write_text(CART_POLE_ENV.read_text(encoding="utf-8"), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     assert load_run_config(tiny_config(trainer__gym_config="env.json")).env_id == "CartPoleRL"
 
 
-def test_what_a_scene_does_not_use_is_printed_once_though_an_evaluation_has_it_too(
+def test_unused_keys_of_a_scene_are_printed_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

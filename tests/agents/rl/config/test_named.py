@@ -47,7 +47,7 @@ def test_name_of_a_shipped_config_is_its_file_and_is_logged(
     assert capsys.readouterr().err == f"[INFO] config: {TASK_CONFIGS / file}\n"
 
 
-def test_path_of_the_documentation_is_the_shipped_file_where_the_working_directory_has_none(
+def test_path_of_the_documentation_is_the_shipped_file(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     path = "configs/agents/rl/reach/train_config_sac.json"
@@ -76,7 +76,7 @@ def test_folder_is_the_one_training_config_in_it(file: str, capsys: pytest.Captu
     assert capsys.readouterr().err == f"[INFO] config: reach/{file}\n"
 
 
-def test_folder_with_several_configs_lists_them_and_one_without_any_is_an_error() -> None:
+def test_folder_with_several_configs_or_none_is_an_error() -> None:
     write("own/train_config.json", "own/train_config_sac.json", "empty/gym_config.json")
     listed = r"own: has several configs, name one: own/train_config\.json, own/train_config_sac\.json"
     with pytest.raises(ConfigError, match=listed):
@@ -100,7 +100,7 @@ def test_unknown_name_is_one_line_with_the_nearest_one() -> None:
     )
 
 
-def test_file_that_a_config_names_is_looked_for_here_then_beside_it_above_it_and_where_the_shipped_ones_begin() -> None:
+def test_named_file_is_looked_for_in_four_places() -> None:
     folder = Path("a/b")
     write("x.json", "a/x.json", "a/b/x.json", "a/b/y.json", "a/y.json", "a/z.json")
     assert find_named_file("x.json", folder, "place") == Path("x.json")

@@ -21,7 +21,7 @@ def test_check_past_several_multiples_fires_once() -> None:
     assert schedule.is_due(40, iteration=0)
 
 
-def test_schedule_of_a_resumed_training_goes_on_with_the_next_multiple() -> None:
+def test_resumed_schedule_continues_with_the_next_multiple() -> None:
     schedule = Schedule(10, "eval_freq")
     schedule.start_from(24, 3)
     assert [step for step in range(28, 45, 4) if schedule.is_due(step, iteration=0)] == [32, 40]

@@ -60,9 +60,7 @@ def test_renamed_action_term_moves_the_part_that_it_names(tmp_path: Path) -> Non
 
 
 @pytest.mark.ext
-def test_what_stood_elsewhere_is_one_warning_a_file_and_what_is_not_used_another(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_moved_and_unused_keys_are_a_warning_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     load(tmp_path, train_0_2_4(CART_POLE_TRAIN_GRPO), env_0_3_0(ENVS["CartPoleRL"]))
     assert capsys.readouterr().err.splitlines() == [
         "[WARNING] training config in another layout (deprecated), read as: policy.initial_log_std -> "
@@ -88,7 +86,7 @@ def test_override_by_our_path_works_on_their_layout(tmp_path: Path) -> None:
 
 
 @pytest.mark.ext
-def test_override_of_an_environment_config_alone_works_on_their_layout(tmp_path: Path) -> None:
+def test_override_of_an_environment_works_on_their_layout(tmp_path: Path) -> None:
     path = tmp_path / "env.json"
     path.write_text(json.dumps(env_0_3_0(ENVS["CartPoleRL"])), encoding="utf-8")
     found = read_config(path, ["robot.drive_pros.friction=0.25"], [])

@@ -78,7 +78,7 @@ def test_several_processes_that_nothing_asks_for_are_refused() -> None:
         count_processes(False, None, torch.device("cpu"), Placement(1, 2, 1, 2))
 
 
-def test_only_process_of_a_launcher_is_one_of_several_where_that_is_asked_for() -> None:
+def test_only_process_of_a_launcher_may_be_distributed() -> None:
     last = TORCHRUN | {"RANK": "0", "WORLD_SIZE": "1"}
     assert Placement.from_environment(last) is None
     assert Placement.from_environment(last, distributed=True) is not None  # torchrun --nnodes=1:2

@@ -74,7 +74,7 @@ def learn_from_own_rollouts(process_group: TorchProcessGroup) -> list[tuple[dict
     return results
 
 
-def test_networks_are_bit_equal_after_every_update_though_each_process_has_a_buffer_of_its_own() -> None:
+def test_networks_are_bit_equal_though_each_rank_has_a_buffer() -> None:
     first, second = run_ranks(WORLD, learn_from_own_rollouts)
     for (own, own_metrics), (other, other_metrics) in zip(first, second, strict=True):
         assert own.keys() == other.keys()

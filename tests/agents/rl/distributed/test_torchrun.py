@@ -81,7 +81,7 @@ def test_training_goes_on_by_itself_after_two_kills(tmp_path: Path) -> None:
 
 
 @pytest.mark.e2e
-def test_processes_that_the_command_starts_train_as_those_that_met_by_network(
+def test_local_processes_train_as_those_that_met_by_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     write(tmp_path, "ppo", 2)
@@ -170,7 +170,7 @@ def wait_for(what: Callable[[], bool], processes: list[subprocess.Popen[str]], f
 
 
 @pytest.mark.e2e
-def test_two_machines_train_together_and_one_goes_on_without_the_other(machines: Machines, tmp_path: Path) -> None:
+def test_one_of_two_machines_continues_without_the_other(machines: Machines, tmp_path: Path) -> None:
     write(tmp_path, "ppo_waiting", 6, trainer__hang_seconds=3)
     processes = []
     for i in (0, 1):

@@ -98,7 +98,7 @@ def test_normaliser_has_counted_the_observations_of_all_ranks(runs: tuple[Path, 
     assert content["policy"]["normalizer.count"] == 17 * 4 + 32
 
 
-def test_another_number_of_processes_goes_on_with_new_episodes_and_says_so(
+def test_another_number_of_processes_begins_new_episodes(
     runs: tuple[Path, Path, list[Any]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = runs[0]
@@ -161,7 +161,7 @@ def interrupt(rank: int, folder: Path, where: str) -> tuple[int, int]:
     return 0, 0
 
 
-def test_signal_to_one_rank_stops_all_after_the_same_iteration_and_saves_it(tmp_path: Path) -> None:
+def test_signal_to_one_rank_stops_all_after_the_same_iteration(tmp_path: Path) -> None:
     config(tmp_path, trainer__iterations=5)
     assert run_ranks(2, interrupt, tmp_path, "collecting", joined=False) == [(143, 1), (143, 1)]
     (path,) = tmp_path.glob("outputs/*/checkpoints/*.pt")
@@ -185,7 +185,7 @@ def test_processes_that_would_each_train_alone_are_refused(tmp_path: Path) -> No
     assert not (tmp_path / "outputs").exists()
 
 
-def test_grpo_of_two_ranks_that_learns_nothing_stays_at_its_reference_and_at_what_it_began_with(
+def test_grpo_of_two_ranks_that_learns_nothing_stays_in_place(
     runs: tuple[Path, Path, list[Any]], tmp_path: Path
 ) -> None:
     file = runs[0] / "checkpoints" / "tiny_step_32.pt"

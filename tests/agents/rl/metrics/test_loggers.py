@@ -190,9 +190,7 @@ def test_wandb_that_cannot_be_reached_logs_offline_and_says_so(
     assert line.startswith("[WARNING] Weights & Biases: no route to host: logging offline; send it with 'wandb sync ")
 
 
-def test_wandb_run_that_the_program_has_begun_is_used_and_left_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wandb_run_of_the_program_is_used_and_left_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeWandb("k")
     fake.run = fake
     monkeypatch.setitem(sys.modules, "wandb", fake)

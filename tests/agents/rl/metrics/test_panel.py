@@ -91,7 +91,7 @@ def test_evaluation_says_how_far_it_is_every_five_seconds(
     assert err.splitlines() == ["[INFO] evaluating 0/200 episodes"] * 2
 
 
-def test_plain_lines_come_every_five_seconds_and_for_the_last_iteration(
+def test_plain_lines_come_every_five_seconds_and_at_the_end(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = [100.0]

@@ -15,7 +15,7 @@ from embodichain.utils.video import VideoWriter
 from tests.agents.rl.fakes import ListSink, read_tensorboard
 
 
-def test_every_sink_gets_the_scalars_and_the_last_of_each_is_kept() -> None:
+def test_every_sink_gets_the_scalars_and_the_last_are_kept() -> None:
     both = [ListSink(), ListSink()]
     log = RunLog([*both])
     log.write({"a": 1.0, "b": 2.0}, 10)
@@ -54,7 +54,7 @@ def test_sink_that_fails_is_left_out_with_one_warning(capsys: pytest.CaptureFixt
     )
 
 
-def test_sink_that_cannot_be_finished_is_a_warning_and_the_others_are_finished(
+def test_sink_that_cannot_be_finished_is_a_warning(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     broken, whole = BrokenSink(), ListSink()
@@ -68,7 +68,7 @@ def test_sink_that_cannot_be_finished_is_a_warning_and_the_others_are_finished(
 # --- files ---
 
 
-def test_videos_go_to_the_sinks_that_take_them_by_the_recorders_name(tmp_path: Path) -> None:
+def test_videos_go_to_the_sinks_that_take_them(tmp_path: Path) -> None:
     class VideoSink(ListSink):
         def write_video(self, name: str, path: Path, step: int) -> None:
             self.rows.append((step, {name: len(path.name)}))
@@ -79,9 +79,7 @@ def test_videos_go_to_the_sinks_that_take_them_by_the_recorders_name(tmp_path: P
     assert taking.rows == [(8, {"videos/main_cam": 19}), (8, {"videos/side": 15})]
 
 
-def test_video_that_cannot_be_read_is_a_warning_and_the_metrics_continue(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_video_that_cannot_be_read_is_a_warning(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     sink = TensorBoardSink(tmp_path, None, {})
     log = RunLog([sink])
     log.write_videos([tmp_path / "none_step_8.mp4"], 8)
@@ -130,7 +128,7 @@ def test_tensorboard_has_every_step_without_being_closed(tmp_path: Path) -> None
     sink.close()
 
 
-def test_resumed_tensorboard_forgets_what_lies_beyond_the_checkpoint(tmp_path: Path) -> None:
+def test_resumed_tensorboard_forgets_later_steps(tmp_path: Path) -> None:
     first = TensorBoardSink(tmp_path, None, {})
     for step in (8, 16, 24):
         first.write({"train/loss": 1.0}, step)

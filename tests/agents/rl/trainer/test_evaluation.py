@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -12,13 +13,9 @@ from tensordict import TensorDict
 from torch import nn
 
 from embodichain.agents.rl.models import ActorCritic, Policy
-from embodichain.agents.rl.trainer.evaluation import Evaluation, Evaluator
-from embodichain.lab.gym.config.env_config import config_to_cfg
-from embodichain.lab.gym.envs.tasks.rl import build_env
-from embodichain.utils.configclass import replace
-from embodichain.utils.utility import load_json
+from embodichain.agents.rl.trainer.evaluation import EpisodeTable, Evaluation, Evaluator, means_of
 from embodichain.utils.video import Footage
-from tests.agents.rl.fakes import CART_POLE_ENV, ScriptedEnv, linear_policy
+from tests.agents.rl.fakes import ScriptedEnv, linear_policy
 
 
 def evaluate(env: ScriptedEnv, num_episodes: int, policy: Policy | None = None) -> Evaluation:
@@ -35,18 +32,11 @@ def test_each_episode_of_the_set_counts_exactly_once_whatever_n(num_envs: int) -
     assert result.success_rate == pytest.approx(0.6)
 
 
-def test_short_episodes_beyond_the_set_do_not_take_the_place_of_long_ones() -> None:
+def test_short_episodes_beyond_the_set_do_not_replace_long_ones() -> None:
     # Episodes 0 and 1 have 20 steps, later ones a single step: of E = 3 with N = 2, env 1 ends many before 0 is over.
     env = ScriptedEnv(2, length=lambda e: torch.where(e < 2, 20, 1))
     result = evaluate(env, 3)
     assert result.avg_length == pytest.approx((20 + 20 + 1) / 3)
-
-
-def test_no_step_is_taken_beyond_the_last_episode_of_the_set() -> None:
-    env = ScriptedEnv(2)
-    evaluate(env, 4)
-    # env 0: episodes 0 and 2, 1 + 3 steps; env 1: episodes 1 and 3, 2 + 4 steps
-    assert len(env.actions) == 6
 
 
 def test_set_of_episodes_is_asked_for_by_seed_each_time() -> None:
@@ -88,18 +78,6 @@ def test_state_is_carried_over_and_zeroed_where_an_episode_ends() -> None:
     assert torch.cat(env.actions).squeeze(1).tolist() == [0, 0, 11, 0, 11, 22]  # episodes of 1, 2 and 3 steps
 
 
-def test_policy_is_evaluated_in_evaluation_mode() -> None:
-    torch.manual_seed(0)
-    policy = ActorCritic(
-        2, 1, "cpu", nn.Sequential(nn.Linear(2, 64), nn.Dropout(0.5), nn.Linear(64, 1)), nn.Linear(2, 1)
-    )
-    env = ScriptedEnv(1)
-    evaluate(env, 2, policy)
-    policy.eval()
-    obs = torch.tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]])
-    torch.testing.assert_close(torch.cat(env.actions), policy.actor(obs).detach())
-
-
 def test_video_lasts_as_long_as_the_evaluation() -> None:
     env = ScriptedEnv(2)
     result = evaluate(env, 3)
@@ -130,12 +108,6 @@ def test_evaluator_knows_how_far_it_is_and_what_its_videos_took() -> None:
     assert 0.0 < evaluator.seconds < 5.0
 
 
-def test_video_of_an_environment_that_does_not_count_is_not_counted() -> None:
-    evaluator = Evaluator(ScriptedEnv(2), 4, 5, torch.device("cpu"), Path("videos"))
-    evaluator.run(linear_policy(), "a")
-    assert (evaluator.progress(), evaluator.footage) == ((4, 4, 0), Footage())
-
-
 @pytest.fixture
 def two_threads() -> Iterator[None]:
     before = torch.get_num_threads()
@@ -147,7 +119,7 @@ def two_threads() -> Iterator[None]:
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("was_training", [True, False])
 @pytest.mark.parametrize("fails_after", [None, 2])
-def test_mode_and_threads_are_what_they_were_even_after_a_failure(was_training: bool, fails_after: int | None) -> None:
+def test_mode_and_threads_are_restored_even_after_a_failure(was_training: bool, fails_after: int | None) -> None:
     env, policy = ScriptedEnv(2), linear_policy()
     policy.train(was_training)
     env.fails_after = fails_after
@@ -172,21 +144,6 @@ def test_part_that_is_frozen_in_evaluation_mode_stays_in_it(fails_after: int | N
         evaluate(env, 3, policy)
     frozen = set(backbone.modules())
     assert all(module.training is (module not in frozen) for module in policy.modules())
-
-
-@pytest.mark.usefixtures("two_threads")
-def test_mode_and_threads_are_what_they_were_when_no_video_can_begin(monkeypatch: pytest.MonkeyPatch) -> None:
-    env, policy = ScriptedEnv(2), linear_policy()
-
-    def fail(folder: Path, label: str) -> None:
-        env.recordings.append((folder, label))
-        raise RuntimeError("no camera")
-
-    monkeypatch.setattr(env, "start_recording", fail)
-    with pytest.raises(RuntimeError, match="no camera"):
-        evaluate(env, 3, policy)
-    assert torch.get_num_threads() == 2
-    assert policy.training
 
 
 @pytest.mark.parametrize(
@@ -214,21 +171,6 @@ def test_interval_is_wilsons(monkeypatch: pytest.MonkeyPatch, num_successes: int
     assert result.success_interval == pytest.approx((low, high), abs=1e-5)
 
 
-def test_cart_pole_is_judged_the_same_by_two_and_by_five_environments() -> None:
-    cfg = replace(config_to_cfg(load_json(CART_POLE_ENV)), max_episode_steps=12)
-    results = []
-    for num_envs in (2, 5):
-        env = build_env("CartPoleRL", replace(cfg, num_envs=num_envs))
-        policy = linear_policy(obs_dim=env.flattened_observation_space.shape[0])
-        evaluator = Evaluator(env, 7, 3, torch.device("cpu"), Path("videos"))
-        results.append(evaluator.run(policy, "a"))
-        env.close()
-    assert results[0].avg_reward != 0.0
-    # E = 7 is a multiple of neither; sums in another order may differ in the last bit
-    for name in ("success_rate", "avg_reward", "avg_length"):
-        assert getattr(results[0], name) == pytest.approx(getattr(results[1], name), rel=1e-6)
-
-
 def test_no_draw_of_the_training_depends_on_an_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
     env, policy = ScriptedEnv(2), linear_policy()
     step = env.step
@@ -243,3 +185,92 @@ def test_no_draw_of_the_training_depends_on_an_evaluation(monkeypatch: pytest.Mo
     torch.manual_seed(3)
     evaluate(env, 3, policy)
     assert torch.equal(torch.rand(2), expected)
+
+
+# --- the table of episodes ---
+
+
+@pytest.mark.parametrize("num_envs", [1, 2, 5])
+def test_each_episode_has_its_own_row_for_any_number_of_envs(num_envs: int, tmp_path: Path) -> None:
+    evaluator = Evaluator(ScriptedEnv(num_envs), 4, 0, torch.device("cpu"), tmp_path)
+    evaluator.run(linear_policy(), "x")
+    columns = evaluator.table.columns()
+    # Episode e has e + 1 steps of reward e + 1, of which the term is half; the metric is the environment's number.
+    assert columns["length"].tolist() == [1, 2, 3, 4]
+    assert columns["return"].tolist() == [1, 4, 9, 16]
+    assert columns["rewards/progress"].tolist() == [0.5, 2, 4.5, 8]
+    assert columns["success"].tolist() == [1, 0, 1, 0]
+    players = [e % num_envs for e in range(4)]
+    assert columns["metrics/place"].tolist() == players
+    assert columns["metrics/place at the end"].tolist() == players
+
+
+def test_of_a_chunk_only_the_steps_that_were_made_count() -> None:
+    table = EpisodeTable(2)
+    # Environment 0 ends with the second of three steps, environment 1 goes on; then it ends with the first.
+    first = torch.tensor([[1.0, 2.0, 0.0], [1.0, 1.0, 1.0]])
+    executed = first > 0
+    info = {"executed": executed, "rewards": {"a": first / 2}, "metrics": {"m": first * 10}}
+    episode = torch.tensor([0, 1])
+    table.on_step(first, info | {"success": torch.tensor([True, False])}, torch.tensor([True, False]), episode)
+    second = torch.tensor([[9.0, 9.0, 9.0], [4.0, 0.0, 0.0]])
+    info = {"executed": second > 0, "rewards": {"a": second / 2}, "metrics": {"m": second * 10}}
+    episode = torch.tensor([2, 1])  # the third does not count
+    table.on_step(second, info | {"success": torch.tensor([False, False])}, torch.tensor([False, True]), episode)
+    columns = table.columns()
+    assert columns["length"].tolist() == [2, 4]
+    assert columns["return"].tolist() == [3, 7]
+    assert columns["rewards/a"].tolist() == [1.5, 3.5]
+    assert columns["metrics/m"].tolist() == [15.0, 17.5]  # (10 + 20) / 2 and (3 x 10 + 40) / 4
+    assert columns["metrics/m at the end"].tolist() == [20, 40]
+    assert columns["success"].tolist() == [1, 0]
+
+
+def test_metric_is_a_numbers_mean_or_a_flags_last_value() -> None:
+    table = EpisodeTable(3)
+    no_rewards = {"rewards": {}, "success": torch.tensor([False, False])}
+    steps = [  # number, flag and end of two environments
+        ([1.0, 5.0], [True, False], [False, False]),
+        ([2.0, 7.0], [False, True], [True, True]),
+        ([4.0, 9.0], [True, False], [True, False]),  # the second environment's second episode is not of the three
+    ]
+    episode = torch.tensor([0, 1])
+    for number, flag, end in steps:
+        metrics = {"error": torch.tensor(number), "fall_rate": torch.tensor(flag)}
+        done = torch.tensor(end)
+        table.on_step(torch.zeros(2), no_rewards | {"metrics": metrics}, done, episode)
+        episode = episode + 2 * done
+    metrics = table.metrics()
+    assert metrics["error"].tolist() == [1.5, 6.0, 4.0]  # (1 + 2) / 2, (5 + 7) / 2, 4
+    assert metrics["error_at_end"].tolist() == [2.0, 7.0, 4.0]
+    assert metrics["fall_rate"].tolist() == [0.0, 1.0, 1.0]
+    of_flag = {"fall_rate": pytest.approx(2 / 3)}
+    assert means_of([metrics]) == {"error": pytest.approx(11.5 / 3), "error_at_end": pytest.approx(13 / 3), **of_flag}
+
+
+def test_metrics_of_several_processes_are_over_all_episodes() -> None:
+    # Of four episodes the first process has played two, the second two, the third none.
+    shares = [{"error": torch.tensor([1.0, 0.0, 3.0, 0.0])}, {"error": torch.tensor([0.0, 2.0, 0.0, 6.0])}, {}]
+    assert means_of(shares) == {"error": 3.0}
+    assert means_of([{}, {}]) == {}
+
+
+def test_success_counts_at_the_end_and_once() -> None:
+    table = EpisodeTable(2)
+    for success, done in (([False, True], False), ([True, False], False), ([True, False], True)):
+        info = {"rewards": {}, "metrics": {}, "success": torch.tensor(success)}
+        table.on_step(torch.zeros(2), info, torch.tensor([done, done]), torch.tensor([0, 1]))
+    # Environment 0 succeeds at its last two steps, environment 1 at its first alone.
+    assert table.columns()["success"].tolist() == [1, 0]
+    assert table.columns()["success_once"].tolist() == [1, 1]
+    assert table.results()[[0, 3]].tolist() == [[1, 0], [1, 1]]
+
+
+def test_steps_that_lack_a_metric_do_not_count_in_its_mean() -> None:
+    nan, table = math.nan, EpisodeTable(2)
+    for values, done in (([1.0, nan], False), ([nan, nan], False), ([4.0, nan], True)):
+        info = {"rewards": {}, "metrics": {"m": torch.tensor(values)}, "success": torch.zeros(2)}
+        table.on_step(torch.zeros(2), info, torch.tensor([done, done]), torch.tensor([0, 1]))
+    # (1 + 4) / 2 of the first episode; the second has no value, and the mean over the episodes leaves it out.
+    assert table.columns()["metrics/m"].tolist() == pytest.approx([2.5, nan], nan_ok=True)
+    assert means_of([table.metrics()]) == {"m": 2.5, "m_at_end": 4.0}

@@ -67,7 +67,7 @@ def last(run: Path) -> dict[str, Any]:
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("form", ["folder", "best", "file"])
-def test_grpo_begins_with_a_runs_actor_and_statistics_and_is_held_to_them(form: str, teacher: Path) -> None:
+def test_grpo_begins_with_a_runs_actor_and_is_held_to_it(form: str, teacher: Path) -> None:
     (file,) = (teacher / "checkpoints").glob("*.pt")
     config = pupil({"folder": teacher, "best": teacher / "best", "file": file}[form])
     run = run_of(config, "algorithm.cfg.learning_rate=1e-30", "trainer.iterations=2", "trainer.save_freq=1 it")

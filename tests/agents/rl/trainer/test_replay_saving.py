@@ -96,8 +96,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("step", range(0, 40, 3))
-def test_training_that_fails_in_a_step_and_is_resumed_equals_one_that_did_not(
+@pytest.mark.parametrize("step", [0, 3, 13, 26, 39])
+def test_training_resumed_after_a_failed_step_equals_the_whole(
     step: int, tmp_path: Path, whole: dict[str, Any]
 ) -> None:
     trainer = make(tmp_path)
@@ -111,9 +111,9 @@ def test_training_that_fails_in_a_step_and_is_resumed_equals_one_that_did_not(
 @pytest.mark.e2e
 @pytest.mark.parametrize(
     ("place", "count"),
-    [("_write", 1), ("_write", 6), ("_write", 13), ("_clear", 9), ("_advance", 4), ("_advance", 7), ("sample", 15)],
+    [("_write", 6), ("_clear", 9), ("_advance", 7), ("sample", 15)],
 )
-def test_training_that_fails_in_an_update_and_is_resumed_equals_one_that_did_not(
+def test_training_resumed_after_a_failed_update_equals_the_whole(
     place: str, count: int, tmp_path: Path, whole: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls, original = iter(range(1, 1000)), getattr(ReplayBuffer, place)
@@ -133,9 +133,7 @@ def test_training_that_fails_in_an_update_and_is_resumed_equals_one_that_did_not
     assert_same(resume(tmp_path), whole)
 
 
-def test_buffer_of_an_interrupted_iteration_is_saved_as_it_was_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_buffer_of_an_interrupted_iteration_is_saved_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (before := make(tmp_path)).train(40)
     trainer = make(tmp_path / "interrupted")
     draws, draw = iter(range(1000)), ReplayBuffer._draw
@@ -176,8 +174,8 @@ def failing_replace(count: int, error: BaseException, is_after: bool = False) ->
 # A save has three files: a segment, the checkpoint and latest.json; there are five saves.
 @pytest.mark.e2e
 @pytest.mark.parametrize("is_after", [False, True])
-@pytest.mark.parametrize("count", [1, 2, 3, 7, 8, 9, 13, 14, 15])
-def test_training_that_is_killed_in_a_save_and_resumed_equals_one_that_was_not(
+@pytest.mark.parametrize("count", [1, 2, 3, 8, 15])
+def test_training_killed_in_a_save_and_resumed_equals_the_whole(
     count: int, is_after: bool, tmp_path: Path, whole: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = make(tmp_path, keep_last=1)
@@ -189,8 +187,8 @@ def test_training_that_is_killed_in_a_save_and_resumed_equals_one_that_was_not(
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("count", [1, 4, 5, 10])
-def test_save_that_fails_costs_nothing_and_the_next_one_writes_what_is_missing(
+@pytest.mark.parametrize("count", [1, 5])
+def test_next_save_writes_what_a_failed_one_lacks(
     count: int, tmp_path: Path, whole: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = make(tmp_path)
@@ -212,7 +210,7 @@ class FailingPeer(ProcessGroup):
         return [data, "No space left on device"]
 
 
-def test_save_fails_for_all_ranks_if_one_cannot_write_its_segments(tmp_path: Path) -> None:
+def test_save_fails_for_all_ranks_if_one_cannot_write_segments(tmp_path: Path) -> None:
     trainer = make(tmp_path)
     trainer.saver = Saver(trainer.checkpoints, FailingPeer(), trainer.algorithm.stores)
     with pytest.raises(OSError, match="No space left on device"):
@@ -237,15 +235,6 @@ def test_each_save_writes_what_is_new_alone(tmp_path: Path) -> None:
     # A rollout's 6 + 4 slots, and the 2 heads, which come again. The window of environment 1 is 3 rollouts long.
     assert sizes == [[12] * min(number, 3) for number in range(1, 11)]
     assert len(files(tmp_path)) == 10
-
-
-def test_checkpoint_has_no_slots_in_it(tmp_path: Path) -> None:
-    trainer = make(tmp_path)
-    trainer.train(STEPS)
-    stores = load_checkpoint(tmp_path / "tiny_step_80.pt")["stores"]
-    assert stores.keys() == {"replay"}
-    assert stores["replay"].keys() == {"state", "segments"}
-    assert stores["replay"]["state"].keys() == {"num_added", "head", "num_dropped"}
 
 
 def test_slots_are_written_in_pieces_of_a_bounded_size(
@@ -311,7 +300,7 @@ def test_removed_segments_are_written_again_with_a_warning(
     assert_same(end_of(again), whole)
 
 
-def test_checkpoint_of_another_folder_is_continued_and_saved_here(tmp_path: Path, whole: dict[str, Any]) -> None:
+def test_checkpoint_of_another_folder_is_continued_here(tmp_path: Path, whole: dict[str, Any]) -> None:
     make(tmp_path / "first").train(48)
     second = make(tmp_path / "second")
     second.load_state_dict(load_checkpoint(tmp_path / "first/tiny_step_48.pt"), tmp_path / "first")
@@ -335,8 +324,6 @@ def test_later_checkpoint_than_the_resumed_one_stays_whole(tmp_path: Path, whole
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "truncated": lambda path: path.write_bytes(path.read_bytes()[:-100]),
-    "flipped": lambda path: path.write_bytes(path.read_bytes()[:300] + b"?" + path.read_bytes()[301:]),
-    "empty": lambda path: path.write_bytes(b""),
     "another": lambda path: shutil.copy(next(other for other in path.parent.iterdir() if other != path), path),
     "missing": lambda path: path.unlink(),
 }

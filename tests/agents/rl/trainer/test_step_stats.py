@@ -48,7 +48,7 @@ def feed(
     return stats.finish_rollout(rollout)
 
 
-def test_episode_that_spans_two_rollouts_is_followed_through_both() -> None:
+def test_episode_that_spans_two_rollouts_is_followed() -> None:
     stats = EpisodeStats(2)
     first = feed(stats, [[1, 2, 3], [10, 20, 30]], [[0, 1, 0], [0, 0, 0]], [[0, 1, 0], [0, 0, 0]])
     # env 0: 1 + 2 in 2 steps; env 1 goes on
@@ -68,11 +68,6 @@ def test_statistics_continue_from_their_state() -> None:
     scalars = feed(second, [[4.0]], [[1]], [[0]])
     # Episodes of 5 in 1 step, and of 1 + 2 + 4 = 7 in 3 steps.
     assert (scalars[REWARD], scalars[LENGTH], scalars[SUCCESS]) == (6, 2, 0.5)
-
-
-def test_nothing_is_said_of_episodes_before_one_ended() -> None:
-    scalars = feed(EpisodeStats(1), [[1.0, 1.0]], [[0, 0]], [[1, 1]], terms={"reach": [[1.0, 3.0]]})
-    assert scalars == {"rewards/reach": 2.0}
 
 
 def test_success_on_the_way_does_not_count() -> None:
@@ -101,7 +96,7 @@ def test_episode_that_a_reset_cut_does_not_count() -> None:
     assert scalars[LENGTH] == 2
 
 
-def test_terms_and_metrics_are_means_over_the_steps_of_one_rollout() -> None:
+def test_terms_and_metrics_are_means_over_a_rollouts_steps() -> None:
     stats = EpisodeStats(2)
     none = [[0, 0], [0, 0]]
     zeros = [[0.0, 0.0], [0.0, 0.0]]
@@ -118,10 +113,6 @@ def test_terms_and_metrics_are_means_over_the_steps_of_one_rollout() -> None:
         stats, zeros, none, none, terms={"reach": [[4.0] * 2] * 2, "smooth": zeros}, metrics={"distance": zeros}
     )
     assert again == {"rewards/reach": 4.0, "rewards/smooth": 0.0, "metrics/distance": 0.0}
-
-
-def test_environment_without_terms_and_metrics_is_followed_too() -> None:
-    assert feed(EpisodeStats(1), [[2.0]], [[1]], [[0]]) == {REWARD: 2.0, LENGTH: 1.0, SUCCESS: 0.0}
 
 
 def test_steps_that_lack_a_metric_do_not_count() -> None:

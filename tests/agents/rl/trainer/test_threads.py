@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
+from gymnasium import spaces
+from tensordict import TensorDict
 from torch import nn
 
-from embodichain.agents.rl.trainer.threads import worthwhile_threads
-from embodichain.utils.device import torch_threads
+from embodichain.agents.rl.models import Policy, build_policy
+from embodichain.agents.rl.trainer.threads import update_precision, worthwhile_threads
 from tests.agents.rl.fakes import linear_policy
 
 
@@ -33,7 +38,7 @@ def test_threads_follow_from_the_largest_product(width: int, batch_size: int, th
     assert worthwhile_threads(policy_with((width, width), (width,)), batch_size, 100, 8) == threads
 
 
-def test_policy_with_a_memory_takes_a_step_of_each_sequence_at_a_time() -> None:
+def test_recurrent_policy_takes_a_step_of_each_sequence() -> None:
     def threads(sequence_length: int | None) -> int:
         return worthwhile_threads(policy_with((256, 256), state_size=4, sequence_length=sequence_length), 8192, 128, 8)
 
@@ -45,14 +50,70 @@ def test_convolutions_take_all_threads() -> None:
     assert worthwhile_threads(policy_with((4, 3, 3, 3)), 16, 8, 6) == 6
 
 
-def test_number_of_threads_is_given_back() -> None:
-    before = torch.get_num_threads()
+CPU = torch.device("cpu")
+MLP = {"type": "mlp", "network_cfg": {"hidden_sizes": [32], "activation": "tanh"}}
+POLICIES: dict[str, dict[str, Any]] = {
+    "actor_critic": {"name": "actor_critic", "actor": MLP, "critic": MLP, "normalize_obs": True},
+    "actor_only": {"name": "actor_only", "actor": MLP},
+    "actor_critic_recurrent": {"name": "actor_critic_recurrent", "actor": MLP, "critic": MLP},
+}
 
-    def fail() -> None:
-        with torch_threads(before + 1):
-            assert torch.get_num_threads() == before + 1
-            raise ValueError("oh")
 
-    with pytest.raises(ValueError, match="oh"):
-        fail()
-    assert torch.get_num_threads() == before
+def products() -> tuple[Callable[[], torch.Tensor], nn.Linear]:
+    """Return a product of matrices, and the layer that makes it."""
+    layer, x = nn.Linear(64, 8), torch.randn(16, 64)
+    return lambda: layer(x), layer
+
+
+def test_bf16_is_the_dtype_of_products_and_of_nothing_else() -> None:
+    product, layer = products()
+    with update_precision("bf16", CPU):
+        out = product()
+        out.float().square().mean().backward()
+    assert out.dtype == torch.bfloat16
+    assert layer.weight.grad is not None
+    assert (layer.weight.dtype, layer.weight.grad.dtype) == (torch.float32, torch.float32)
+
+
+def test_float32_changes_nothing() -> None:
+    product, _ = products()
+    expected = product()
+    with update_precision("float32", CPU):
+        assert torch.equal(product(), expected)
+
+
+def test_a_step_is_seen_by_the_next_product_of_the_same_update() -> None:
+    # A copy of the weights in bfloat16, kept from one step to the next, would never learn within an update.
+    product, layer = products()
+    with update_precision("bf16", CPU):
+        before = product()
+        with torch.no_grad():
+            layer.weight.zero_()
+            layer.bias.zero_()
+        assert before.any()
+        assert not product().any()
+
+
+@pytest.mark.parametrize("kind", POLICIES)
+def test_policies_give_float32_near_what_float32_gives(kind: str) -> None:
+    torch.manual_seed(0)
+    space = spaces.Box(-1.0, 1.0, (3,))
+    policy = build_policy(POLICIES[kind], spaces.Box(-5.0, 5.0, (6,)), space, CPU)
+    batch = batch_for(policy)
+    expected = policy.evaluate_actions(batch)
+    with update_precision("bf16", CPU):
+        found = policy.evaluate_actions(batch)
+    has_value = ["value"] if kind != "actor_only" else []
+    for name in ["sample_log_prob", "mean", *has_value]:
+        assert found[name].dtype == torch.float32
+        assert not torch.equal(found[name], expected[name])  # the products did not stay float32
+        torch.testing.assert_close(found[name], expected[name], atol=0.05, rtol=0.02)  # bfloat16 has 8 bits
+
+
+def batch_for(policy: Policy) -> TensorDict:
+    """Return a batch [5, 4] for a policy of 6 observations and 3 actions."""
+    batch = TensorDict({"obs": torch.randn(5, 4, 6), "action": torch.randn(5, 4, 3)}, [5, 4])
+    if policy.state_size:
+        batch["state"] = torch.zeros(5, 4, policy.state_size)
+        batch["done"] = torch.zeros(5, 4, dtype=torch.bool)
+    return batch

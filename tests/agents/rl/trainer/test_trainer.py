@@ -23,7 +23,6 @@ from embodichain.agents.rl.trainer import trainer
 from embodichain.agents.rl.trainer.evaluation import Evaluation
 from embodichain.agents.rl.trainer.trainer import WARM_UP_STEPS, Trainer
 from embodichain.agents.rl.trainer.viewer import Viewer
-from embodichain.utils import ConfigError
 from embodichain.utils.state import freeze
 from tests.agents.rl.fakes import (
     IdleAlgorithm,
@@ -75,20 +74,12 @@ def checkpoints(folder: Path) -> list[int]:
     return sorted(int(path.stem.removeprefix("tiny_step_")) for path in folder.glob("*.pt"))
 
 
-def test_training_stops_when_the_steps_of_all_environments_have_reached_the_total(tmp_path: Path) -> None:
+def test_training_stops_when_all_environments_reach_the_total(tmp_path: Path) -> None:
     run = Run(tmp_path).train(17)  # 8, 16, 24
     assert run.trainer.global_step == 24
     assert [step for step, _ in run.sink.rows] == [8, 16, 24]
     assert len(run.algorithm.rollouts) == 3
     assert len(run.env.actions) == 12
-
-
-def test_second_call_goes_on_where_the_first_ended(tmp_path: Path) -> None:
-    run = Run(tmp_path)
-    run.trainer.train(8)
-    run.train(24)
-    assert [step for step, _ in run.sink.rows] == [8, 16, 24]
-    assert len(run.env.resets) == 1
 
 
 def test_algorithm_hears_before_each_update_how_much_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +95,7 @@ def test_algorithm_hears_before_each_update_how_much_is_done(tmp_path: Path, mon
     assert heard == [0, 0.25, 0.5, 0.75]
 
 
-def test_rollouts_begin_with_new_episodes_where_the_algorithm_asks_for_it(tmp_path: Path) -> None:
+def test_rollouts_begin_with_new_episodes_where_asked(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.algorithm.reset_every_rollout = True
     run.train(16)
@@ -140,9 +131,7 @@ def test_schedules_of_evaluation_and_checkpoints_are_apart(tmp_path: Path) -> No
     assert len(run.eval_env.recordings) == 2  # after 3 and 4
 
 
-def test_best_is_what_succeeds_most_often_and_among_equals_what_has_the_highest_return(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_best_has_the_most_successes_then_the_highest_return(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(tmp_path, eval_freq="1 it")
     outcomes = iter([(0.0, -5.0), (0.5, -9.0), (0.5, -4.0), (0.5, math.nan), (0.4, 8.0)])
 
@@ -159,13 +148,7 @@ def test_best_is_what_succeeds_most_often_and_among_equals_what_has_the_highest_
     assert best == [8, 16, 24, 24, 24]  # the first has no success, and is the best so far nevertheless
 
 
-def test_without_an_evaluator_nothing_is_evaluated(tmp_path: Path) -> None:
-    run = Run(tmp_path, evaluates=False, eval_freq="1 it").train(16)
-    assert run.trainer.last_evaluation is None
-    assert not any(name.startswith("eval/") for _, row in run.sink.rows for name in row)
-
-
-def test_normaliser_learns_between_updates_only_and_from_real_slots_only(tmp_path: Path) -> None:
+def test_normaliser_learns_between_updates_from_real_slots(tmp_path: Path) -> None:
     run = Run(tmp_path, normalize_obs=True).train(24)
     # The first steps give 17 observations of each of the 2 environments: 34. What the algorithm saw during updates 1, 2
     # and 3: these, and those of 0, 1 and 2 rollouts of 8 steps.
@@ -174,9 +157,7 @@ def test_normaliser_learns_between_updates_only_and_from_real_slots_only(tmp_pat
     assert normalizer.count == 58
 
 
-def test_normaliser_begins_with_steps_that_are_neither_learned_from_nor_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_normaliser_begins_with_steps_that_are_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(tmp_path, normalize_obs=True)
     given: list[Tensor] = []
     update = run.policy.update_normalizer
@@ -194,11 +175,6 @@ def test_normaliser_begins_with_steps_that_are_neither_learned_from_nor_counted(
     assert torch.equal(given[1][:, 0], given[0][:, -1])
     assert run.trainer.global_step == 16
     assert [step for step, _ in run.sink.rows] == [8, 16]
-
-
-def test_without_a_normaliser_no_step_is_taken_before_the_first_rollout(tmp_path: Path) -> None:
-    run = Run(tmp_path).train(8)
-    assert len(run.env.actions) == 4
 
 
 def test_names_of_what_is_logged(tmp_path: Path) -> None:
@@ -278,7 +254,7 @@ def test_checkpoint_describes_itself(tmp_path: Path) -> None:
     assert all(torch.equal(a, b) for a, b in zip(restored.buffers(), run.policy.buffers(), strict=True))
 
 
-def test_episodes_that_an_environment_without_state_does_not_go_on_with_do_not_count(tmp_path: Path) -> None:
+def test_unfinished_episodes_of_stateless_envs_do_not_count(tmp_path: Path) -> None:
     (tmp_path / "resumed").mkdir()
     first = Run(tmp_path, evaluates=False).train(8)
     second = Run(tmp_path / "resumed", evaluates=False)  # its environments begin with the episodes 0 and 1
@@ -288,12 +264,6 @@ def test_episodes_that_an_environment_without_state_does_not_go_on_with_do_not_c
     # Env 0 plays the episodes of 1 and 3 steps, env 1 that of 2 and half of that of 4: in each of the two runs.
     assert row["charts/episode_length_avg_100"] == pytest.approx(2 * (1 + 3 + 2) / 6)
     assert row["charts/episode_reward_avg_100"] == pytest.approx(2 * (1 + 9 + 4) / 6)
-
-
-def test_impossible_schedule_is_refused_by_place(tmp_path: Path) -> None:
-    policy = linear_policy()
-    with pytest.raises(ConfigError, match=r"^trainer\.save_freq: must be a positive number"):
-        Trainer(policy, ScriptedEnv(2), IdleAlgorithm(policy), **tiny_trainer(tmp_path, save_freq=0))
 
 
 # --- the viewer ---
