@@ -133,6 +133,8 @@ def test_resumed_tensorboard_forgets_later_steps(tmp_path: Path) -> None:
     for step in (8, 16, 24):
         first.write({"train/loss": 1.0}, step)
     first.close()
+    (file,) = tmp_path.iterdir()
+    file.rename(file.with_name(file.name.replace("tfevents.", "tfevents.0", 1)))  # of an earlier second
     second = TensorBoardSink(tmp_path, 8, {})
     second.write({"train/loss": 2.0}, 16)
     second.close()
