@@ -10,7 +10,6 @@ import torch
 
 from embodichain.agents.rl.algo import BC
 from embodichain.agents.rl.checkpoint.file import load_checkpoint
-from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.train import train_from_config
 from embodichain.cli import main
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
@@ -94,19 +93,8 @@ def test_training_continues_from_the_latest_run_of_a_name() -> None:
         train_from_config(write_config(Path(), ppo))
 
 
-def test_task_without_an_expert_is_refused_in_the_config(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(CartPoleEnv, "expert_action")
-    with pytest.raises(ConfigError, match=r"demonstrations: 'expert': CartPoleRL has no scripted expert"):
-        load_run_config(write_config(Path(), config()))
-
-
 def test_number_of_the_expert_that_is_not_finite_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     nan = float("nan")
     monkeypatch.setattr(CartPoleEnv, "expert_action", lambda self: torch.full((self.num_envs, 1), nan))
     with pytest.raises(ConfigError, match=r"scripted expert of CartPoleRL: episode 0: .*nan|failed"):
         train_from_config(write_config(Path(), config()))
-
-
-def test_chunks_need_not_divide_the_rollout_of_a_cloning() -> None:
-    path = write_config(Path(), config(policy__chunk_length=3, trainer__enable_eval=False))
-    assert train_from_config(path)["env_steps"] == 64

@@ -69,13 +69,6 @@ def test_rollout_that_cannot_be_made_of_chunks_is_refused(tmp_path: Path) -> Non
     assert not Path("outputs").exists()
 
 
-def test_minibatch_above_the_rollout_is_one_and_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    # 2 envs x 4 steps in chunks of 2: 4 decisions
-    path = write_config(tmp_path, tiny_config(policy__chunk_length=2, algorithm__cfg={"batch_size": 5}))
-    train_from_config(path)
-    assert capsys.readouterr().err.count("batch_size: 5 is more than the 4 transitions") == 1
-
-
 def test_rollout_that_a_vlas_chunks_do_not_divide_is_refused(tmp_path: Path) -> None:
     policy = {"name": "vla", "vla_config": {"model_config": {"chunk_length": 3}}}
     with pytest.raises(ConfigError, match=r"trainer\.buffer_size: 4 steps .* chunks of 3"):

@@ -213,21 +213,3 @@ def test_ppo_with_the_policy_of_sac_is_one_line(tmp_path: Path) -> None:
         "policy.name: 'soft_actor_critic' with algorithm.name 'ppo': PPO reads value from evaluate_actions, and "
         "SoftActorCritic returns log_prob, entropy"
     )
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("policy__chunk_length", 4, "policy.chunk_length: unknown key"),
-        ("policy__squash", False, "policy.squash: Input should be True, got False"),
-        ("policy__num_critics", 0, "policy.num_critics: Input should be greater than 0, got 0"),
-        ("algorithm__cfg__tau", 0.0, "algorithm.cfg.tau: Input should be greater than 0, got 0"),
-        ("algorithm__cfg__tau", 1.5, "algorithm.cfg.tau: Input should be less than or equal to 1, got 1.5"),
-        ("algorithm__cfg__n_steps", 0, "algorithm.cfg.n_steps: Input should be greater than 0, got 0"),
-        ("algorithm__cfg__updates_per_step", -1, "algorithm.cfg.updates_per_step: Input should be greater than 0"),
-        ("algorithm__cfg__critic_reduction", "max", "algorithm.cfg.critic_reduction: Input should be 'min' or 'mean'"),
-        ("algorithm__cfg__n_epochs", 4, "algorithm.cfg.n_epochs: unknown key"),
-    ],
-)
-def test_wrong_setting_is_one_line(key: str, value: Any, message: str, tmp_path: Path) -> None:
-    assert problem(tiny_sac_config(**{key: value}), tmp_path).startswith(message)

@@ -50,12 +50,6 @@ def test_gae_of_an_unfinished_episode() -> None:
     assert gae(make_rollout([1, 2], [2, 4, 8], final_value=0)) == ([1.5, 2.0], [3.5, 6.0])
 
 
-def test_gae_without_final_values_when_nothing_is_truncated() -> None:
-    rollout = make_rollout([1, 2], [2, 4, 8])
-    rollout["truncated"].zero_()
-    assert gae(rollout) == ([1.5, 2.0], [3.5, 6.0])
-
-
 def test_termination_bootstraps_with_zero_and_cuts_the_chain() -> None:
     # delta_0 = 1 + 0 - 2 = -1, and A_1 = 2 does not reach it
     assert gae(make_rollout([1, 2], [2, 4, 8], terminated=(0,), final_value=0)) == ([-1.0, 2.0], [1.0, 6.0])

@@ -82,12 +82,6 @@ def test_settings_need_not_have_what_the_algorithm_does_not_use() -> None:
     assert not algorithm.reset_every_rollout
 
 
-def test_algorithm_may_set_what_is_offered_itself() -> None:
-    algorithm = Bare(AlgorithmCfg(), linear_policy())
-    algorithm.batch_size, algorithm.reset_every_rollout, algorithm.parameters = 7, True, []
-    assert (algorithm.batch_size, algorithm.reset_every_rollout, algorithm.parameters) == (7, True, [])
-
-
 def test_own_optimizers_schedules_and_networks_are_saved() -> None:
     first, second = Full(AlgorithmCfg(), linear_policy()), Full(AlgorithmCfg(), linear_policy())
     rollout = TensorDict()

@@ -56,13 +56,6 @@ def test_decision_earns_and_discounts_by_its_executed_steps() -> None:
     assert discount.tolist() == [[0.125, 0.25]]
 
 
-def test_without_chunks_nothing_is_changed() -> None:
-    rollout = TensorDict({"reward": torch.tensor([[1.0, 2.0, 0.0]])}, batch_size=[1, 3])
-    earned, discount = chunk_rewards(rollout, 0.5)
-    assert earned.tolist() == [[1, 2]]
-    assert discount == 0.5
-
-
 def test_gae_of_chunks_by_hand() -> None:
     # gamma = lambda = 0.5, H = 2, nothing ends
     rollout = rollout_of([[1.0, 2], [4, 8]], [[1, 1], [1, 1]], [1.0, 2, 4], [0, 0], [0, 0])
@@ -273,20 +266,6 @@ def test_actions_that_were_not_executed_contribute_no_gradient(name: str, level:
     one, two, before = updated(0.0), updated(50.0), linear_policy(chunk_length=3).state_dict()
     assert all(torch.equal(one[key], two[key]) for key in one)
     assert not torch.equal(one["actor.weight"], before["actor.weight"])
-
-
-def test_gradient_of_an_action_that_is_never_executed_is_zero() -> None:
-    policy = linear_policy(chunk_length=3)
-    rollout = chunk_rollout(policy)
-    rollout["executed"][..., 2] = False
-    batch = rollout[:, :-1].reshape(-1)
-    batch["advantage"], batch["return"] = torch.randn(20), torch.randn(20)
-    loss, _ = PPO(PPOCfg(ent_coef=0.1), policy).loss(batch)
-    loss.backward()
-    grads = {name: p.grad for name, p in policy.named_parameters() if p.grad is not None}
-    assert grads["actor.weight"][:2].abs().min() > 0
-    assert grads["actor.weight"][2].tolist() == [0, 0]
-    assert grads["log_std"][2] == 0
 
 
 @pytest.mark.parametrize("level", LEVELS)

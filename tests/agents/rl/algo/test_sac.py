@@ -110,15 +110,6 @@ def test_gradients_are_cut_to_a_norm_if_there_is_a_limit(limit: float | None, cu
         assert norm == pytest.approx(0.5 if cut else metrics[name], rel=1e-4)
 
 
-def test_critics_have_a_learning_rate_of_their_own() -> None:
-    sac = make_sac(learning_rate=0.1, critic_learning_rate=0.01, actor=((0.0,), (0.0,)))
-    update(sac)
-    # Adam's first step is as long as the learning rate.
-    assert weight_of(sac.policy.critics[0])[0, 0].item() == pytest.approx(0.51)
-    assert weight_of(sac.policy.actor).abs().flatten().tolist() == pytest.approx([0.1, 0.1], rel=1e-4)
-    assert abs(sac.temperature.log.item()) == pytest.approx(0.1)
-
-
 def test_critic_step_that_is_not_finite_is_skipped_and_counted() -> None:
     sac = make_sac(learning_rate=0.1)
     before = copy.deepcopy(sac.policy.critics.state_dict())

@@ -12,7 +12,6 @@ from tensordict import TensorDict
 from torch import nn
 
 from embodichain.agents.rl.algo import PPO, PPOCfg, SymmetryCfg
-from embodichain.agents.rl.algo.symmetry import mirrored
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.models import MLP, ActorCritic, Policy
 from embodichain.utils import ConfigError
@@ -53,6 +52,7 @@ def two_samples() -> TensorDict:
         {
             "obs": torch.tensor([[1.0, 2.0], [3.0, 4.0]]),
             "action": torch.tensor([[0.5, -0.5], [0.0, 1.0]]),
+            "raw_action": torch.tensor([[5.0, -5.0], [0.0, 10.0]]),  # before tanh
             "sample_log_prob": torch.tensor([-2.0, -3.0]),
             "advantage": torch.tensor([1.0, -1.0]),
             "return": torch.tensor([5.0, 6.0]),
@@ -71,15 +71,10 @@ def test_mirror_images_follow_the_samples() -> None:
     assert (both[:2] == batch).all()
     assert both["obs"][2:].tolist() == [[-2.0, -1.0], [-4.0, -3.0]]
     assert both["action"][2:].tolist() == [[0.5, -0.5], [-1.0, 0.0]]
+    assert torch.equal(both["raw_action"], 10 * both["action"])
     for name in ("sample_log_prob", "advantage", "return", "old_value"):
         assert torch.equal(both[name][2:], batch[name])
     assert batch["obs"].tolist() == [[1.0, 2.0], [3.0, 4.0]]
-
-
-def test_sample_before_tanh_is_mirrored_like_the_action() -> None:
-    batch = two_samples()
-    batch["raw_action"] = 10 * batch["action"]
-    assert torch.equal(mirrored(batch, MAP)["raw_action"], 10 * mirrored(batch, MAP)["action"])
 
 
 class LinearPolicy(Policy):
@@ -183,15 +178,6 @@ def test_policy_becomes_symmetric_where_it_never_was(symmetry: dict[str, Any], n
 @pytest.mark.parametrize("normalize_obs", [False, True])
 def test_without_symmetry_it_does_not(normalize_obs: bool) -> None:
     assert asymmetry(None, normalize_obs) > 0.25
-
-
-def test_samples_of_older_policies_weigh_the_same_mirrored() -> None:
-    policy = make_policy()
-    rollout = make_rollout(policy)
-    rollout["lag"] = torch.ones(64, 5, dtype=torch.int64)
-    metrics = make_ppo(policy, {"augmentation": True}, n_epochs=1, batch_size=256).update(rollout)
-    assert metrics["behaviour_weight"] == pytest.approx(1.0, abs=1e-6)
-    assert metrics["capped_fraction"] == 0
 
 
 def test_symmetry_needs_a_mirror_map() -> None:

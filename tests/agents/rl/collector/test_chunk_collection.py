@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.buffer import RolloutBuffer, num_env_steps
 from embodichain.agents.rl.collector import BaseCollector, SyncCollector
-from embodichain.agents.rl.trainer.evaluation import Evaluator
 from embodichain.agents.rl.trainer.step_stats import EpisodeStats
 from embodichain.utils import ConfigError
 from tests.agents.rl.fakes import ChunkedEnv, ScriptedEnv, linear_policy
@@ -70,15 +67,6 @@ def test_statistics_count_the_steps_that_were_executed() -> None:
     assert scalars["charts/episode_length_avg_100"] == pytest.approx(3.0)
     assert scalars["charts/episode_reward_avg_100"] == pytest.approx((1 + 4 + 9 + 16 + 25) / 5)
     assert scalars["charts/success_rate_avg_100"] == pytest.approx(3 / 5)
-
-
-def test_evaluation_counts_the_steps_that_were_executed() -> None:
-    evaluator = Evaluator(ChunkedEnv(2), 5, 3, torch.device("cpu"), Path("videos"))
-    result = evaluator.run(linear_policy(chunk_length=H), "label")
-    # episodes 0 to 4, as above
-    assert result.avg_length == pytest.approx(3.0)
-    assert result.avg_reward == pytest.approx(11.0)
-    assert result.success_rate == pytest.approx(3 / 5)
 
 
 def test_buffer_has_room_for_chunks() -> None:

@@ -147,13 +147,6 @@ def test_next_rollout_starts_where_the_last_one_ended() -> None:
     assert env.resets == 1
 
 
-def test_own_storage_is_used_again() -> None:
-    collector = make_collector(ScriptedEnv())
-    first = collector.collect(5)
-    assert collector.collect(5) is first
-    assert collector.collect(2).batch_size == (3, 3)
-
-
 def test_given_rollout_is_written_and_returned() -> None:
     rollout = RolloutBuffer(3, 5, 1, 1, "cpu").start_rollout()
     collector = make_collector(ScriptedEnv())

@@ -66,13 +66,6 @@ def test_evaluation_gives_the_sampled_log_prob_and_value() -> None:
     assert sorted(td.keys()) == ["action", "obs", "sample_log_prob", "value"]
 
 
-def test_get_value_writes_the_value_alone() -> None:
-    policy, td = make_policy(), make_td(4)
-    assert policy.get_value(td) is td
-    torch.testing.assert_close(td["value"], policy.critic(td["obs"]).squeeze(-1))
-    assert sorted(td.keys()) == ["obs", "value"]
-
-
 def test_std_outside_its_bounds_is_held_and_comes_back() -> None:
     policy = make_policy(init_log_std=2.5)
     optimizer = torch.optim.SGD([policy.log_std], lr=0.1)
@@ -93,14 +86,6 @@ def test_normaliser_scales_the_input_of_both_networks() -> None:
     policy.get_action(td, deterministic=True)
     torch.testing.assert_close(td["action"], policy.actor(torch.full((1, 3), 2.0)).detach())
     torch.testing.assert_close(td["value"], policy.critic(torch.full((1, 3), 2.0)).detach().squeeze(-1))
-
-
-def test_without_normaliser_updating_it_changes_nothing() -> None:
-    policy = make_policy()
-    before = {name: value.clone() for name, value in policy.state_dict().items()}
-    policy.update_normalizer(torch.randn(4, 3))
-    assert all(torch.equal(value, before[name]) for name, value in policy.state_dict().items())
-    assert set(before) == {"log_std", "actor.weight", "actor.bias", "critic.weight", "critic.bias"}
 
 
 S = 4
@@ -155,14 +140,6 @@ def test_gradient_does_not_flow_across_the_end_of_an_episode() -> None:
     policy.evaluate_actions(batch)["value"][0, 3].backward()
     assert obs.grad is not None
     assert obs.grad[0].abs().sum(-1).gt(0).tolist() == [False, False, True, True]
-
-
-def test_value_is_that_of_forward_and_leaves_the_state_alone() -> None:
-    policy = make_recurrent()
-    td = TensorDict({"obs": torch.randn(3, 2), "state": torch.randn(3, S)}, batch_size=[3])
-    value = policy.get_value(td.clone())["value"]
-    assert torch.equal(value, policy(td)["value"])
-    assert sorted(policy.get_value(td.select("obs", "state")).keys()) == ["obs", "state", "value"]
 
 
 def test_memory_begins_orthogonal_with_zero_biases() -> None:

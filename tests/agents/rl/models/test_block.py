@@ -9,7 +9,6 @@ import pytest
 import torch
 from gymnasium import spaces
 from tensordict import TensorDict
-from torch import nn
 
 from embodichain.agents.rl.models import ActorCritic, ActorCriticRecurrent, build_policy
 from embodichain.agents.rl.models.registry import parse_policy_block
@@ -158,16 +157,3 @@ def test_options_reach_the_policy() -> None:
     assert isinstance(recurrent, ActorCriticRecurrent)
     assert (recurrent.state_size, recurrent.sequence_length) == (6, 3)
     assert recurrent.extra_fields == (("raw_action", 2),)
-
-
-def test_networks_that_are_passed_in_read_the_whole_observation() -> None:
-    actor = nn.Linear(O, 2)
-    block = {"name": "actor_critic", "critic": MLP_BLOCK, "obs_groups": {"actor": ["robot/*"]}}
-    policy = build_policy(block, O, ACTION, "cpu", actor=actor, observation_space=SPACE)
-    assert what_matters(policy, "action") == list(range(O))
-
-
-def test_squashing_needs_bounds() -> None:
-    block = {"name": "actor_critic", "actor": MLP_BLOCK, "critic": MLP_BLOCK, "squash": True}
-    with pytest.raises(ValueError, match=r"policy.squash: needs .* finite bounds.*, got Box\(-inf"):
-        build_policy(block, O, spaces.Box(-np.inf, np.inf, (2,)), "cpu")

@@ -34,12 +34,6 @@ def test_log_prob_and_entropy_equal_those_of_torch_distributions() -> None:
     torch.testing.assert_close(gaussian_entropy(log_std).expand(4), normal.entropy())
 
 
-def test_log_prob_of_the_mean_by_hand() -> None:
-    # std e and 1: log p(mean) = -(1 + 0) - 2/2 log 2 pi
-    log_prob = gaussian_log_prob(torch.zeros(1, 2), torch.zeros(1, 2), torch.tensor([1.0, 0.0]))
-    assert log_prob.item() == pytest.approx(-1 - math.log(2 * math.pi))
-
-
 @pytest.mark.parametrize(
     ("x", "gradient", "passed"),
     [
@@ -125,14 +119,6 @@ def test_squashed_entropy_is_right_on_average_and_has_a_gradient() -> None:
     out["entropy"].mean().backward()
     assert mean.grad is not None
     assert (mean.grad.sum(0) < 0).all()  # a mean above the centre: more of it lies at the bound, entropy falls
-
-
-def test_deterministic_squashed_action_is_the_squashed_mean() -> None:
-    mean, squash = torch.tensor([[0.3, -2.0]]), TanhSquash(BOX)
-    td = TensorDict({}, batch_size=[1])
-    sample_gaussian(td, mean, torch.zeros(2), squash, deterministic=True)
-    assert torch.equal(td["action"], squash(mean))
-    assert torch.equal(td["raw_action"], mean)
 
 
 def test_scaled_action_spans_finite_bounds_and_leaves_others() -> None:
@@ -227,9 +213,3 @@ def test_chunk_of_one_is_the_ordinary_policy_to_the_last_bit() -> None:
         results.append(policy.get_action(states()))
     assert (results[0] == results[1]).all()
     assert results[0]["action"].shape == (B, A)
-
-
-def test_most_likely_chunk_is_the_mean() -> None:
-    policy = make()
-    td = policy.get_action(states(), deterministic=True)
-    assert torch.equal(td["action"], policy.evaluate_actions(td)["mean"])

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.distributions import Independent, Normal, TanhTransform, TransformedDistribution
 from torch.distributions.transforms import AffineTransform
 
-from embodichain.agents.rl.models import RunningNormalizer, SoftActorCritic, TanhSquash, build_policy
+from embodichain.agents.rl.models import SoftActorCritic, TanhSquash, build_policy
 from embodichain.utils import ConfigError
 
 # Centres 0 and 3, half-ranges 1 and 3.
@@ -130,20 +130,6 @@ def test_sampled_log_prob_is_of_the_action_scaled_to_one() -> None:
     # The scaled action's density is half-range times as high: log 1 + log 3 more.
     expected = reference_distribution().log_prob(action) + math.log(3)
     torch.testing.assert_close(log_prob, expected)
-
-
-def test_units_of_actions_change_neither_soft_values_nor_critics() -> None:
-    wide = spaces.Box(ACTION.low * 100, ACTION.high * 100)
-    found = []
-    for space in (ACTION, wide):
-        policy = make_policy(STATE_DEPENDENT, [[1.0, 2.0, 3.0]], space)
-        torch.manual_seed(0)
-        action, log_prob = policy.sample(td_of(STATE_DEPENDENT_OBS))
-        found.append(
-            (action / torch.as_tensor(space.high), log_prob, policy.action_values(td_of(STATE_DEPENDENT_OBS), action))
-        )
-    for ours, theirs in zip(*found, strict=True):
-        torch.testing.assert_close(ours, theirs)
 
 
 def test_sample_has_the_gradient_of_the_reparameterisation() -> None:
@@ -287,15 +273,6 @@ def test_wrong_encoder_is_one_line(encoder: dict[str, Any], message: str) -> Non
         built(OBSERVATION, encoder={**ENCODER, **encoder})
     assert message in str(error.value)
     assert len(str(error.value).splitlines()) == 1
-
-
-def test_networks_read_normalised_observations() -> None:
-    policy = make_policy([[1.0], [0.0]], [[1.0, 0.0]], spaces.Box(-1, 1, (1,)))
-    policy.normalizer = RunningNormalizer(1)
-    policy.update_normalizer(torch.tensor([[1.0], [5.0]]))  # mean 3, std 2
-    td = td_of(torch.tensor([[7.0]]))  # 2 std above
-    assert policy.action_values(td, torch.zeros(1, 1)).item() == pytest.approx(2, abs=0.01)
-    assert policy.get_action(td, deterministic=True)["raw_action"].item() == pytest.approx(2, abs=0.01)
 
 
 def test_it_is_built_around_an_actor_of_the_users() -> None:
