@@ -16,9 +16,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from embodichain.ext.vla.hub import download
-from embodichain.ext.vla.lerobot.features import find_entries
-from embodichain.ext.vla.lerobot.files import read_object
+from embodichain.ext.vla.files import download, load_weights, read_object
+from embodichain.ext.vla.lerobot.config import find_entries
 from embodichain.ext.vla.lerobot.folder import (
     LeRobotFolder,
     build_lerobot_model,
@@ -26,7 +25,6 @@ from embodichain.ext.vla.lerobot.folder import (
     read_lerobot_folder,
 )
 from embodichain.ext.vla.smolvla import SmolVLA
-from embodichain.ext.vla.weights import load_weights
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.files import read_bytes
@@ -107,8 +105,10 @@ def build_vla_model(
 ) -> nn.Module:
     """Build a class with a config over the saved one, and load the saved weights; see ``load_vla_model``."""
     config = {**(stored.config if stored else {}), **model_config}
-    _check_arguments(cls, config)
-    model = cls(**config)
+    try:
+        model = cls(**config)
+    except TypeError as error:
+        raise ConfigError(f"policy.vla_config.model_config: {error}") from error
     if stored is not None:
         load_weights(model, stored.weights, stored.source)
     return model.to(device)
@@ -144,16 +144,10 @@ def save_vla_model(model: nn.Module, config: Mapping[str, Any], folder: Path) ->
 
     Args:
         config: keyword arguments of the model's class, plain data.
-
-    Raises:
-        ConfigError: the folder cannot be written.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_safetensors(folder / _WEIGHTS, model.state_dict())
-        (folder / _CONFIG).write_text(json.dumps(dict(config), indent=2) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{folder}: cannot be written: {error.strerror}") from error
+    folder.mkdir(parents=True, exist_ok=True)
+    write_safetensors(folder / _WEIGHTS, model.state_dict())
+    (folder / _CONFIG).write_text(json.dumps(dict(config), indent=2) + "\n", encoding="utf-8")
 
 
 def read_model_path(model_path: str | Path, place: str = MODEL_PATH) -> StoredModel | LeRobotFolder:
@@ -206,16 +200,3 @@ def _read_torch(path: Path, place: str) -> dict[str, torch.Tensor]:
     if not (isinstance(content, dict) and content and all(isinstance(v, torch.Tensor) for v in content.values())):
         raise ConfigError(f"{place}: {path}: has neither a state dict nor the checkpoint of a policy named 'vla'")
     return content
-
-
-def _check_arguments(cls: type[nn.Module], config: Mapping[str, Any]) -> None:
-    parameters = inspect.signature(cls).parameters.values()
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return  # the class checks them
-    known = [p.name for p in parameters]
-    for key in config:
-        if key not in known:
-            raise ConfigError(f"policy.vla_config.model_config.{key}: {unknown_name('argument', key, known)}")
-    missing = [p.name for p in parameters if p.default is p.empty and p.name not in config]
-    if missing:
-        raise ConfigError(f"policy.vla_config.model_config: {cls.__name__} needs {', '.join(missing)}")

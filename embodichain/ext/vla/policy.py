@@ -22,9 +22,9 @@ from torch import nn
 from embodichain.agents.rl.models.block import PolicySpaces
 from embodichain.agents.rl.models.policy import Policy
 from embodichain.agents.rl.models.registry import TypedPolicy
+from embodichain.ext.vla.files import read_object
 from embodichain.ext.vla.gaussian_vla import STATE, GaussianVLA, GaussianVLACfg
-from embodichain.ext.vla.lerobot.features import check_entries, find_entries
-from embodichain.ext.vla.lerobot.files import read_object
+from embodichain.ext.vla.lerobot.config import check_entries, find_entries
 from embodichain.ext.vla.lerobot.folder import LeRobotFolder, build_lerobot_model, for_robot
 from embodichain.ext.vla.loading import (
     MODEL_PATH,
@@ -244,7 +244,7 @@ def build_stored_policy(
             stored = for_robot(stored, observed[STATE].shape[0], given.action_dim)
         entries = find_entries(stored.cfg, vla.features)
         place = f"{stored.place}: {stored.path}"
-        check_entries(stored.cfg, entries, observed, given.action_dim, place)
+        check_entries(stored.cfg, entries, observed, place)
         model, config = build_lerobot_model(stored, entries, vla.model_config, device)
         return _around(model, config, vla, space)
     if vla.features:

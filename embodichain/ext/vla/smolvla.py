@@ -26,12 +26,14 @@ from embodichain.ext.vla.gaussian_vla import INSTRUCTION, STATE, GaussianVLA, vl
 from embodichain.ext.vla.smolvla_config import (
     PLACE,
     SmolVLACfg,
+    denormalized,
     expert_fields,
+    fitted,
     image_input,
+    normalized,
+    shift_of,
     transformers_config,
 )
-from embodichain.ext.vla.smolvla_layers import attend, fitted_pixels, rest_of_layer, rotated, waves
-from embodichain.ext.vla.statistics import denormalized, fitted, normalized, shift_of
 from embodichain.utils import ConfigError
 from embodichain.utils.doors import install_extra
 from embodichain.utils.validation import from_dict
@@ -360,3 +362,49 @@ class SmolVLA(GaussianVLA):
 def _own_words(instruction: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the tokens of our vocabulary, [B, L], and where there is one."""
     return instruction, instruction != 0
+
+
+_WAVELENGTH = 10_000.0  # longest, of rotary position embeddings
+
+
+def rest_of_layer(layer: Any, hidden: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+    """Return the output of a Llama layer for its input and its attention's output."""
+    hidden = hidden + layer.self_attn.o_proj(seen)
+    result: torch.Tensor = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
+    return result
+
+
+def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Return attention of queries [B, S, heads, C] to keys and values [B, R, G, C], [B, S, heads C]; mask [B, S, R]."""
+    query, key, value = (x.transpose(1, 2) for x in (query, key.to(query.dtype), value.to(query.dtype)))
+    seen = F.scaled_dot_product_attention(query, key, value, attn_mask=mask.unsqueeze(1), enable_gqa=True)
+    return seen.transpose(1, 2).flatten(2)
+
+
+def rotated(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """Return heads [B, S, heads, C] rotated by positions [B or 1, S] (Su et al., "RoFormer", 2021)."""
+    half = x.shape[-1] // 2
+    speed = _WAVELENGTH ** -(torch.arange(half, device=x.device) / half)
+    angle = (places.unsqueeze(-1) * speed).unsqueeze(2)
+    sine, cosine = angle.sin(), angle.cos()
+    first, second = x.float().split(half, dim=-1)
+    return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1).to(x.dtype)
+
+
+def waves(time: torch.Tensor, width: int, periods: tuple[float, float]) -> torch.Tensor:
+    """Return sines and cosines of times [B], [B, width], computed in float64 as the shortest period is small."""
+    shortest, longest = periods
+    share = torch.linspace(0.0, 1.0, width // 2, dtype=torch.float64, device=time.device)
+    angle = time.double().unsqueeze(1) * (2 * math.pi / (shortest * (longest / shortest) ** share))
+    return torch.cat((angle.sin(), angle.cos()), dim=1).to(time.dtype)
+
+
+def fitted_pixels(images: torch.Tensor, size: int) -> torch.Tensor:
+    """Return uint8 images [B, height, width, 3] as [B, 3, size, size] in [-1, 1], padded at the left and top."""
+    pixels = images.permute(0, 3, 1, 2).float() / 255
+    height, width = pixels.shape[-2:]
+    ratio = max(width / size, height / size)
+    fitted = [int(height / ratio), int(width / ratio)]
+    if fitted != [height, width]:
+        pixels = F.interpolate(pixels, fitted, mode="bilinear")
+    return F.pad(pixels, (size - fitted[1], 0, size - fitted[0], 0)) * 2 - 1

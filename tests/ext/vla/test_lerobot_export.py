@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from embodichain.agents.rl.models import ActorCriticCfg, SmolVLA, VLAPolicy, VLAPolicyCfg, load_vla_model
 from embodichain.agents.rl.train import train_from_config
 from embodichain.cli import main
-from embodichain.ext.vla import lerobot_export as lerobot
+from embodichain.ext.vla.lerobot import writing as lerobot
 from embodichain.ext.vla.lerobot.writing import write_lerobot_folder
 from embodichain.ext.vla.policy import LoRACfg, add_lora, without_adapters
 from embodichain.tools.steps import ParityError

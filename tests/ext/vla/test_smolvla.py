@@ -18,7 +18,7 @@ from embodichain.agents.rl.buffer import Demonstrations
 from embodichain.agents.rl.models import SmolVLA, VLAPolicy, build_policy
 from embodichain.ext.vla.loading import load_vla_model, save_vla_model
 from embodichain.ext.vla.policy import LoRACfg, add_lora
-from embodichain.ext.vla.smolvla_layers import fitted_pixels
+from embodichain.ext.vla.smolvla import fitted_pixels
 from embodichain.utils import ConfigError
 
 LAYERS = {"intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from embodichain.ext.vla.statistics import Normalization, denormalized, fitted, normalized
+from embodichain.ext.vla.smolvla_config import Normalization, denormalized, fitted, normalized
 
 X = torch.tensor([[0.0, 0.1], [1.0, 0.1], [2.0, 0.1], [3.0, 0.1], [4.0, 0.1]])
 

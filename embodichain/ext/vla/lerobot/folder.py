@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from embodichain.ext.vla.files import find_file, load_weights
 from embodichain.ext.vla.gaussian_vla import IMAGE
 from embodichain.ext.vla.lerobot.config import (
     ACTION,
@@ -18,17 +19,19 @@ from embodichain.ext.vla.lerobot.config import (
     model_config,
     read_config,
 )
-from embodichain.ext.vla.lerobot.files import find_file
-from embodichain.ext.vla.lerobot.instructions import InstructionTokenizer
-from embodichain.ext.vla.lerobot.names import our_weights
-from embodichain.ext.vla.lerobot.processors import Processors, Statistics, read_processors
-from embodichain.ext.vla.lerobot.vlm import read_tokenizer, read_vlm_config
+from embodichain.ext.vla.lerobot.processors import (
+    Processors,
+    Statistics,
+    read_processors,
+    read_tokenizer,
+    read_vlm_config,
+)
 from embodichain.ext.vla.smolvla import SmolVLA
 from embodichain.ext.vla.smolvla_config import PLACE as MODEL_CONFIG
-from embodichain.ext.vla.statistics import Normalization, divisor, shift_of
-from embodichain.ext.vla.weights import load_weights
+from embodichain.ext.vla.smolvla_config import Normalization, divisor, shift_of
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import unknown_name
+from embodichain.utils.instructions import decode_instruction
 from embodichain.utils.state import read_safetensors
 
 WEIGHTS = "model.safetensors"
@@ -179,3 +182,77 @@ def _warn(folder: LeRobotFolder) -> None:
                 f"{folder.place}: {folder.path}: normalization_mapping.{kind} is {asked[kind]}, but the processors "
                 "have no statistics of it: it is not normalised, as in LeRobot"
             )
+
+
+_VLM = "model.vlm_with_expert."
+_THEIRS = {
+    "vlm.": f"{_VLM}vlm.model.",
+    "expert.": f"{_VLM}lm_expert.layers.",
+    "expert_norm.": f"{_VLM}lm_expert.norm.",
+    "state.": "model.state_proj.",
+    "action_in.": "model.action_in_proj.",
+    "action_out.": "model.action_out_proj.",
+    "time_in.": "model.action_time_mlp_in.",
+    "time_out.": "model.action_time_mlp_out.",
+}
+_UNUSED = f"{_VLM}vlm.lm_head."  # of the language model, which writes no text here
+
+
+def our_weights(theirs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return LeRobot's weights by our names; a name that is not among its SmolVLA's stays as it is."""
+    return {_renamed(name): value for name, value in theirs.items() if not name.startswith(_UNUSED)}
+
+
+def their_weights(ours: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return our weights by LeRobot's names, without LeRobot's missing parts: critic, stds and statistics."""
+    found = {}
+    for name, value in ours.items():
+        for own, their in _THEIRS.items():
+            if name.startswith(own):
+                found[their + name.removeprefix(own)] = value
+    return found
+
+
+def _renamed(name: str) -> str:
+    for own, their in _THEIRS.items():
+        if name.startswith(their):
+            return own + name.removeprefix(their)
+    return name
+
+
+class InstructionTokenizer:
+    """Turns instructions in tokens of our vocabulary into text, and that into tokens of a model.
+
+    Args:
+        tokenizer: transformers' tokenizer.
+        max_length: tokens of an instruction, the rest is cut off; None: all.
+        ends_in_new_line: whether the text gets a new line, as in the model's training.
+    """
+
+    def __init__(self, tokenizer: Any, max_length: int | None, ends_in_new_line: bool) -> None:
+        self._tokenizer = tokenizer
+        self._max_length = max_length
+        self._end = "\n" if ends_in_new_line else ""
+        self._known: dict[tuple[int, ...], list[int]] = {}  # few: a task has few instructions
+
+    def __call__(self, instruction: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the tokens of instructions [B, L], [B, K], and a mask that is False at padding.
+
+        Raises:
+            RuntimeError: torch traces the policy; its file would always read the traced instructions.
+        """
+        if torch._C._is_tracing() or torch.compiler.is_exporting():
+            raise RuntimeError("its tokenizer is no part of the network; --format lerobot exports it")
+        distinct, rows = instruction.unique(dim=0, return_inverse=True)
+        found = [self._tokens(tuple(tokens)) for tokens in distinct.tolist()]
+        longest = max(map(len, found))
+        padded = [tokens + [-1] * (longest - len(tokens)) for tokens in found]
+        table = torch.tensor(padded, device=instruction.device)[rows]
+        return table.clamp(min=0), table >= 0
+
+    def _tokens(self, instruction: tuple[int, ...]) -> list[int]:
+        if instruction not in self._known:
+            text = decode_instruction(instruction) + self._end
+            given = self._tokenizer(text, truncation=self._max_length is not None, max_length=self._max_length)
+            self._known[instruction] = list(given["input_ids"])
+        return self._known[instruction]

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from embodichain.ext.vla.lerobot.config import LeRobotCfg, read_config
-from embodichain.ext.vla.lerobot.features import find_entries
+from embodichain.ext.vla.lerobot.config import LeRobotCfg, find_entries, read_config
 from embodichain.utils import ConfigError
 from tests.ext.vla.lerobot.conftest import FIXTURE
 

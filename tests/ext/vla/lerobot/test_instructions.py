@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from embodichain.ext.vla.lerobot.instructions import InstructionTokenizer
+from embodichain.ext.vla.lerobot.folder import InstructionTokenizer
 from embodichain.utils.instructions import encode_instructions
 
 

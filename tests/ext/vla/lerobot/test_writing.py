@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from embodichain.ext.vla.lerobot.features import find_entries
+from embodichain.ext.vla.lerobot.config import find_entries
 from embodichain.ext.vla.lerobot.folder import (
     LeRobotFolder,
     build_lerobot_model,

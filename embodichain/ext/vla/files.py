@@ -1,0 +1,101 @@
+"""Reading of a LeRobot folder's files: errors are one line."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from embodichain.utils import ConfigError
+from embodichain.utils.doors import install_extra
+from embodichain.utils.files import read_text
+
+
+def is_inside(folder: Path, path: Path) -> bool:
+    """Return whether a path, links followed, leads into a folder, or into the hub's copy of its repository."""
+    root = folder.parent.parent if folder.parent.name == "snapshots" else folder  # there the hub's files are links
+    return path.resolve().is_relative_to(root.resolve())
+
+
+def find_file(folder: Path, name: str, place: str) -> Path:
+    """Return the path of a file next to others.
+
+    Raises:
+        ConfigError: the file is missing, or its name or a link leads out of the folder.
+    """
+    path = folder / name
+    if ".." in Path(name).parts or not is_inside(folder, path):
+        raise ConfigError(f"{place}: {folder}: '{name}' must be the name of a file in this folder")
+    if not path.exists():
+        raise ConfigError(f"{place}: {path}: is missing; it belongs to a policy in LeRobot's format")
+    return path
+
+
+def read_object(path: Path, place: str) -> dict[str, Any]:
+    """Return a file's JSON object.
+
+    Raises:
+        ConfigError: the file cannot be read, or is no object.
+    """
+    try:
+        content = json.loads(read_text(path))
+    except OSError as error:
+        raise ConfigError(f"{place}: {path}: cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{place}: {path}: is not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{place}: {path}: must be an object, got {type(content).__name__}")
+    return content
+
+
+def download(repo: str, revision: str | None, patterns: Sequence[str], place: str) -> Path:
+    """Return the folder with the files of a repository that match; only missing files are downloaded.
+
+    Args:
+        revision: a commit, tag or branch; None: the main branch.
+        place: place in the config, for messages.
+
+    Raises:
+        ConfigError: huggingface_hub is not installed, or the repository is neither reachable nor in the cache.
+    """
+    name = repo if revision is None else f"{repo}@{revision}"
+    if importlib.util.find_spec("huggingface_hub") is None:
+        raise ConfigError(
+            f"{place}: '{name}' is no folder here, and to download it needs huggingface_hub: {install_extra('vla')}"
+        )
+    import huggingface_hub  # noqa: PLC0415 (optional extra)
+
+    try:
+        return Path(huggingface_hub.snapshot_download(repo, revision=revision, allow_patterns=list(patterns)))
+    # Its errors are OSErrors (no connection, offline mode, HTTP) and ValueErrors (no such name).
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{place}: '{name}' cannot be downloaded and is not in the hub's cache here: {str(error).splitlines()[0]}"
+        ) from error
+
+
+def load_weights(
+    model: nn.Module, weights: Mapping[str, torch.Tensor], source: str, initial: Sequence[str] = ()
+) -> None:
+    """Load a state dict.
+
+    Args:
+        source: origin of the weights, for messages.
+        initial: beginnings of the names that the state dict may lack; they stay as they are.
+
+    Raises:
+        ConfigError: another name is missing, is not the model's, or has another shape.
+    """
+    try:
+        missing, unknown = model.load_state_dict(weights, strict=False)
+    except RuntimeError as error:
+        raise ConfigError(f"{source}: weights do not fit the model: {' '.join(str(error).split())[:400]}") from error
+    problems = [f"no '{name}'" for name in missing if not name.startswith(tuple(initial))]
+    problems += [f"'{name}' is not the model's" for name in unknown]
+    if problems:
+        raise ConfigError(f"{source}: weights do not fit the model: {'; '.join(problems)}")
