@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.util
 import inspect
 import os
 import shlex
@@ -15,7 +16,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -121,12 +122,12 @@ def import_allowed_modules(
     for module in modules:
         is_allowed = is_below(module, allowed_prefixes)
         # No file there replaces an installed module.
-        is_installed = bool(_files(module.partition(".")[0], sys.path))
-        paths = [sys.path] if is_installed else [[str(root)] for root in near]
-        code = [(path, files) for path in paths if (files := _files(module, path))]
-        allowed = [path for path, files in code if is_allowed or _are_trusted(files, folders)]
+        is_installed = _find(module.partition(".")[0]) is not None
+        there: list[str | None] = [None] if is_installed else [*map(str, near)]
+        code = [(root, files) for root in there if (files := _files(module, root))]
+        allowed = [root for root, files in code if is_allowed or _are_trusted(files, folders)]
         if allowed:
-            roots += allowed[0]
+            roots += filter(None, allowed[:1])
         elif not is_allowed:
             refused[module] = code[0][1] if code else []
     if refused:
@@ -140,18 +141,32 @@ def import_allowed_modules(
             try:
                 importlib.import_module(module)
             except ModuleNotFoundError as error:
-                places_text = " and ".join(dict.fromkeys([os.getcwd(), str(beside.absolute())]))
+                searched = " and ".join(dict.fromkeys([os.getcwd(), str(beside.absolute())]))
                 raise ConfigError(
-                    f"{place}: cannot import '{module}': {error} (looked for on Python's path and in {places_text})"
+                    f"{place}: cannot import '{module}': {error} (looked for on Python's path and in {searched})"
                 ) from error
 
 
-def _files(module: str, path: Sequence[str]) -> list[Path]:
-    """Return the files that an import of a module from a path runs, empty if it is not there; none of them runs."""
+def _find(name: str, path: Sequence[str] | None = None) -> ModuleSpec | None:
+    """Return the spec of a module without dots in a path, by default Python's; None if it is not there."""
+    if path is not None:
+        return PathFinder.find_spec(name, path)
+    try:
+        return importlib.util.find_spec(name)
+    except ValueError:  # a name that cannot be one
+        return None
+
+
+def _files(module: str, folder: str | None = None) -> list[Path]:
+    """Return the files that an import of a module from a folder (None: from Python's path) runs; none of them runs.
+
+    Empty if it is not there, or built in.
+    """
     files = []
+    path = None if folder is None else [folder]
     for name in module.split("."):
-        spec = PathFinder.find_spec(name, path)
-        if spec is None:
+        spec = _find(name, path)
+        if spec is None or not (spec.has_location or spec.submodule_search_locations):
             return []
         path = list(spec.submodule_search_locations or [])
         files.append(Path(spec.origin or path[0]))  # a package without a file is a folder
@@ -276,7 +291,7 @@ def check_admitted(name: str, admitted: Sequence[str], place: str) -> None:
     is_named = is_below(module, admitted)
     if module in sys.modules and (is_named or is_trusted(module)):
         return
-    allow = "" if is_named else _how_to_allow({module: _files(module, sys.path)})
+    allow = "" if is_named else _how_to_allow({module: _files(module)})
     if module not in sys.modules:
         first = "list it in trainer.import_modules, pass --import, or import it in Python"
         message = f"{place}: module '{module}' of '{name}' must be imported first: {first}"

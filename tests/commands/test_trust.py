@@ -247,7 +247,7 @@ def test_packages_installed_in_a_trusted_folder_are_not_trusted(
     assert "embodichain trust" not in line
 
 
-@pytest.mark.parametrize("name", ["json", "torch", "embodichain.utils.files"])
+@pytest.mark.parametrize("name", ["json", "sys", "torch", "embodichain.utils.files"])
 def test_file_beside_the_config_replaces_no_installed_module(
     name: str, project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
