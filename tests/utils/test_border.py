@@ -130,13 +130,6 @@ def test_what_cannot_be_written_raises_nothing_whoever_writes_it(kind: str, monk
         stream.close()  # there is nothing left that could fail
 
 
-def test_stream_that_is_not_there_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdout", None)
-    with printing_may_fail():
-        print("nowhere")
-    discard_unwritten_output()
-
-
 IMPORTS = "from embodichain.utils.border import discard_unwritten_output, printing_may_fail"
 
 

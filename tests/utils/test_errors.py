@@ -25,10 +25,6 @@ def test_unknown_name_lists_known_ones_sorted() -> None:
     assert unknown_name("policy", "x", []) == "unknown policy 'x'. Known: none"
 
 
-def test_config_error_is_a_value_error() -> None:
-    assert issubclass(ConfigError, ValueError)
-
-
 def test_unknown_key_lists_the_known_if_few() -> None:
     assert unknown_key("sed", ["seed", "device"]) == "unknown key. Did you mean 'seed'? Known: seed, device"
     many = [f"key_{i}" for i in range(9)]

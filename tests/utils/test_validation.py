@@ -151,11 +151,6 @@ def test_types_are_strict_where_json_has_the_type(key: str, value: Any) -> None:
     assert str(caught.value).endswith(f"got {value!r}")
 
 
-def test_integer_stands_for_a_number_and_a_list_for_a_tuple() -> None:
-    strict = from_dict(Strict, {"number": 2, "pair": [1, 2.5]}, "")
-    assert (strict.number, strict.pair) == (2.0, (1.0, 2.5))
-
-
 def test_data_with_python_objects_are_converted() -> None:
     strict = from_dict(Strict, {"call": len, "pair": (1, 2)}, "")
     assert (strict.call, strict.pair) == (len, (1.0, 2.0))

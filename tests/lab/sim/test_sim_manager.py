@@ -70,16 +70,6 @@ def test_body_rests_at_its_rest_offset_above_the_ground() -> None:
     assert sim.get_rigid_object("cube").pos[0, 2].item() == pytest.approx(0.06, abs=1e-4)
 
 
-def test_reset_puts_the_named_envs_into_the_initial_state(sim: SimulationManager) -> None:
-    cube = sim.get_rigid_object("cube")
-    before = cube.pos.clone()
-    cube.set_local_pose(torch.tensor([[3.0, 0, 1, 1, 0, 0, 0]]).expand(2, 7))
-    sim.reset(torch.tensor([1]))
-    assert cube.pos[:, 0].tolist() == [3.0, 1.0]
-    sim.reset(torch.tensor([0]))
-    assert torch.equal(cube.pos, before)
-
-
 def test_contact_force_is_the_weight_that_is_carried() -> None:
     box = RigidObjectCfg("box", shape=CubeCfg(), init_pos=(1.0, 0, 0.05), sense_contacts=True)
     drawer = ArticulationCfg(

@@ -54,11 +54,7 @@ class OpenGLDrawer:
         self._renderers: dict[tuple[int, int], mujoco.Renderer] = {}
 
     def draw(self, shot: Shot, env_ids: Sequence[int]) -> None:
-        """Render a shot of some environments into its images.
-
-        Raises:
-            RenderingUnavailableError: off-screen OpenGL is missing.
-        """
+        """Render a shot of some environments into its images."""
         for env_id in env_ids:
             self._draw_one(shot, env_id)
 
@@ -138,11 +134,7 @@ class RenderThreads:
         self._finalizer = weakref.finalize(self, _stop, self._queues, threads)
 
     def draw(self, shot: Shot, env_ids: Sequence[int]) -> None:
-        """Render a shot of some environments into its images.
-
-        Raises:
-            RenderingUnavailableError: off-screen OpenGL is missing.
-        """
+        """Render a shot of some environments into its images."""
         jobs = [_Job(shot, env_ids[i :: len(self._queues)]) for i in range(len(self._queues))]
         for todo, job in zip(self._queues, jobs, strict=True):
             todo.put(job)

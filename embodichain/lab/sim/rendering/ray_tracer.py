@@ -66,9 +66,6 @@ class RayTracer:
             device: ``cpu``, or ``cuda:0`` and so on.
             num_threads: CPU threads; a GPU needs one.
             shadows: render shadows.
-
-        Raises:
-            RenderingUnavailableError: MuJoCo Warp does not support the scene.
         """
         self.device = torch.device(device)
         self._scene = RayScene(backend, appearance, self.device)

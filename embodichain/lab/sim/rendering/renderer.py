@@ -1,4 +1,7 @@
-"""Choice of the renderer (OpenGL, or ray tracing), and images of one environment from a free camera, for videos."""
+"""Choice of the renderer (OpenGL, or ray tracing), and images of one environment from a free camera, for videos.
+
+All of it raises a RenderingUnavailableError where no renderer is installed, or none supports the scene.
+"""
 
 from __future__ import annotations
 
@@ -58,9 +61,6 @@ class Renderer:
         Args:
             enable_rt: trace rays, also where OpenGL is available.
             device: ray tracer's device.
-
-        Raises:
-            RenderingUnavailableError: neither off-screen OpenGL nor a ray tracer is installed.
         """
         self._drawer: Drawer
         if choose_ray_tracing(enable_rt):
@@ -99,9 +99,6 @@ def make_drawer(backend: Backend, appearance: Appearance, num_threads: int, enab
     Args:
         enable_rt: trace rays, with shadows; else rays are traced only without OpenGL, and without shadows.
         device: ray tracer's device.
-
-    Raises:
-        RenderingUnavailableError: no renderer is installed; the message names the package.
     """
     if choose_ray_tracing(enable_rt):
         return ray_tracer(backend, appearance, device, num_threads, shadows=enable_rt)
@@ -109,11 +106,7 @@ def make_drawer(backend: Backend, appearance: Appearance, num_threads: int, enab
 
 
 def choose_ray_tracing(enable_rt: bool) -> bool:
-    """Return whether to trace rays: if requested, or if OpenGL is missing and the extra is installed.
-
-    Raises:
-        RenderingUnavailableError: neither is installed; the message names the package.
-    """
+    """Return whether to trace rays: if requested, or if OpenGL is missing and the extra is installed."""
     if enable_rt:
         return True
     problem = opengl_problem()
@@ -126,11 +119,7 @@ def choose_ray_tracing(enable_rt: bool) -> bool:
 
 
 def ray_tracer(backend: Backend, appearance: Appearance, device: str, num_threads: int, shadows: bool) -> Drawer:
-    """Return a ray tracer.
-
-    Raises:
-        RenderingUnavailableError: the extra is not installed, or the ray tracer does not support the scene.
-    """
+    """Return a ray tracer."""
     try:
         module = import_for_warp("embodichain.lab.sim.rendering.ray_tracer")
     except ModuleNotFoundError as error:

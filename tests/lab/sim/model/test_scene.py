@@ -27,7 +27,7 @@ from embodichain.lab.sim.model.scene import CompiledScene, SceneBuilder, compile
 from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg, PlaneCfg, ShapeCfg, SphereCfg
 from embodichain.utils import ConfigError
 from tests.lab.scene_files import RAIL, rail_file
-from tests.lab.scenes import HOME, TETRAHEDRON, simulate, ur10
+from tests.lab.scenes import HOME, simulate, ur10
 
 GRIPPER = URDFCfg(components=[URDFComponentCfg(component_type="hand", urdf_path="DH_PGI_140_80/DH_PGI_140_80.urdf")])
 SOFT = JointDrivePropertiesCfg(stiffness=100.0, damping=5.0)
@@ -67,15 +67,6 @@ def test_full_lengths_become_the_engines_half_lengths(shape: ShapeCfg, kind: int
     geom = compiled(thing(shape=shape)).model.geom("thing")
     assert geom.type == kind
     np.testing.assert_allclose(geom.size, size)
-
-
-def test_mesh_collides_with_its_own_size(tmp_path: Path) -> None:
-    path = tmp_path / "corner.obj"
-    path.write_text(TETRAHEDRON)
-    model = compiled(thing(shape=MeshCfg(str(path)))).model
-    assert model.geom("thing").type == mujoco.mjtGeom.mjGEOM_MESH
-    vertices = model.mesh_vert + model.mesh_pos  # stored about the centre of mass, in principal axes
-    assert np.ptp(np.linalg.norm(vertices[:, None] - vertices[None], axis=2)) == pytest.approx(2**0.5, rel=1e-5)
 
 
 def test_mass_is_the_configured_one_or_follows_from_the_density() -> None:

@@ -92,20 +92,6 @@ def test_clearing_dynamics_brings_the_named_envs_to_rest(body: RigidObject) -> N
     assert (body.get_velocity() == 0).all()
 
 
-@pytest.mark.parametrize("kind", ["kinematic", "static"])
-def test_only_a_dynamic_body_has_a_velocity(sim: SimulationManager, kind: str) -> None:
-    body = sim.get_rigid_object(kind)
-    assert torch.equal(body.get_velocity(), torch.zeros(3, 6))
-    body.clear_dynamics()
-    with pytest.raises(ValueError, match=f"'{kind}' is {kind} and has no velocity"):
-        body.set_velocity(torch.zeros(3, 6))
-
-
-def test_static_body_cannot_be_moved(sim: SimulationManager) -> None:
-    with pytest.raises(ValueError, match="'static' is static and cannot be moved"):
-        sim.get_rigid_object("static").set_local_pose(torch.zeros(3, 7))
-
-
 def test_kinematic_body_moves_others_and_is_not_moved_by_them() -> None:
     pusher = RigidObjectCfg("pusher", shape=CubeCfg(), body_type="kinematic", init_pos=(0.0, 0.0, 0.05))
     box = RigidObjectCfg("box", shape=CubeCfg(), init_pos=(0.15, 0.0, 0.05))

@@ -132,13 +132,6 @@ def test_new_colour_is_drawn_where_it_is_new(sim: SimulationManager) -> None:
     assert props.color == (0, 0, 255)
 
 
-def test_no_more_than_four_environments_are_shown() -> None:
-    scene, nodes = scene_of(simulate(RigidObjectCfg("box", shape=CubeCfg()), num_envs=7))
-    assert len(scene.places) == 4
-    assert "/env_3" in nodes
-    assert "/env_4" not in nodes
-
-
 ENDLESS = np.array([[-1.0, -2.0], [3.0, 4.0]])
 TETRAHEDRON = '<mesh name="t" vertex="0 0 0  1 0 0  0 1 0  0 0 1" inertia="exact"/>'
 

@@ -128,11 +128,6 @@ def test_shape_is_sensed_where_no_link_has_the_name(tmp_path: Any) -> None:
     assert float(touch.pos[0, 0, 2]) == pytest.approx(0.1, abs=1e-3)
 
 
-def test_pattern_of_links_means_no_shapes(tmp_path: Any) -> None:
-    _, touch = falling(tmp_path, height=0.0, link_names=[".*"])
-    assert touch.names == ["box", "lid"]
-
-
 @pytest.mark.parametrize(
     ("cfg", "message"),
     [
