@@ -15,7 +15,7 @@ from tensordict import TensorDict
 from embodichain.agents.rl.algo.base import BaseAlgorithm, BaseAlgorithmCfg
 from embodichain.agents.rl.algo.chunks import LogProbLevel, of_chunks
 from embodichain.agents.rl.models import Policy, action_log_prob
-from embodichain.utils import ConfigError, configclass
+from embodichain.utils import configclass
 
 
 @configclass
@@ -129,17 +129,6 @@ def mean_reference_kl(rows: Rows) -> torch.Tensor:
     assert rows.reference_log_prob is not None
     divergence = reference_kl(rows.log_prob, rows.old_log_prob, rows.reference_log_prob)
     return masked_mean(rows.weight * divergence, rows.mask)
-
-
-def gaussian_entry(policy: Policy, evaluated: TensorDict, name: str, setting: str) -> torch.Tensor:
-    """Return the ``mean`` or ``log_std`` of a policy's evaluation; ConfigError: ``setting`` needs it."""
-    value: torch.Tensor | None = evaluated.get(name, None)
-    if value is None:
-        raise ConfigError(
-            f"algorithm.cfg.{setting} needs a Gaussian policy, whose evaluate_actions returns 'mean' and 'log_std'; "
-            f"that of {type(policy).__name__} returns no '{name}'"
-        )
-    return value
 
 
 class OnPolicyAlgorithm(BaseAlgorithm):

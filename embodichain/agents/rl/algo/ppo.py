@@ -21,7 +21,6 @@ from embodichain.agents.rl.algo.on_policy import (
     OnPolicyAlgorithm,
     clipped_surrogate,
     compare,
-    gaussian_entry,
     k3,
     masked_mean,
     mean_reference_kl,
@@ -265,7 +264,7 @@ class PPO(OnPolicyAlgorithm):
             old = self.evaluate(batch)
             set_proximal(self, batch, old, cfg.behaviour_weight_cap if weighs else None, cfg.logprob_level)
             for name in ("mean", "log_std") if self._adapts else ():
-                batch[f"old_{name}"] = gaussian_entry(self.policy, old, name, "lr_schedule: 'adaptive'")
+                batch[f"old_{name}"] = old[name]
         self.add_reference(batch)
         return batch, explained_variance(old_value, returns)
 

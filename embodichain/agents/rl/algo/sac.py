@@ -102,18 +102,6 @@ class Temperature(nn.Module):
         return self.log.exp()
 
 
-def soft_target(
-    reward: torch.Tensor, discount: torch.Tensor, next_value: torch.Tensor, entropy_bonus: torch.Tensor | float
-) -> torch.Tensor:
-    """Return r + discount * (Q_target(s', a') + bonus) for each sample, [B].
-
-    Equations 2 and 3 of Haarnoja et al., "Soft Actor-Critic Algorithms and Applications", 2018, with the bonus
-    -alpha log pi(a'|s'). ``reward`` is that of n steps, discounted and summed; ``discount`` is gamma^n, 0 where the
-    episode terminated.
-    """
-    return reward + discount * (next_value + entropy_bonus)
-
-
 @register_algo("sac")
 class SAC(BaseAlgorithm):
     """Soft actor-critic with a learned temperature.
@@ -224,7 +212,9 @@ class SAC(BaseAlgorithm):
             self._num_updates += 1
             if self._num_updates % cfg.policy_delay == 0:
                 actor_means.add(self._improve_actor(batch.detach()))  # no gradient reaches the encoder
-            self._move_targets()
+            with torch.no_grad():
+                targets, critics = self.target_critics.parameters(), self.policy.critics.parameters()
+                torch._foreach_lerp_(list(targets), list(critics), cfg.tau)
         self._owed %= 1
         of_actor = {"actor_grad_norm" if name == "grad_norm" else name: x for name, x in actor_means.read().items()}
         return metrics | critic_means.read() | of_actor
@@ -266,12 +256,12 @@ class SAC(BaseAlgorithm):
 
     @torch.no_grad()
     def _target(self, batch: TensorDict) -> torch.Tensor:
-        """Return the critics' targets y, [B]."""
+        """Return the critics' targets y, [B]: equations 2 and 3 of the paper; the discount is 0 after a termination."""
         following = self.policy.encode(batch["next"])
         action, log_prob = self.policy.sample(following)
         next_value = self._reduce(self.policy.action_values(following, action, self.target_critics))
         bonus = -self.temperature() * log_prob if self.cfg.entropy_in_targets else 0.0
-        return soft_target(batch["reward"], batch["discount"], next_value, bonus)
+        return batch["reward"] + batch["discount"] * (next_value + bonus)
 
     def _improve_actor(self, batch: TensorDict) -> dict[str, torch.Tensor]:
         """Make a gradient step of the actor, and one of the temperature; return their metrics."""
@@ -311,9 +301,3 @@ class SAC(BaseAlgorithm):
     def _reduce(self, values: torch.Tensor) -> torch.Tensor:
         """Return one value [B] for those of each critic, [E, B]."""
         return values.min(0).values if self.cfg.critic_reduction == "min" else values.mean(0)
-
-    @torch.no_grad()
-    def _move_targets(self) -> None:
-        torch._foreach_lerp_(
-            list(self.target_critics.parameters()), list(self.policy.critics.parameters()), self.cfg.tau
-        )

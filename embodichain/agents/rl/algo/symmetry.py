@@ -15,7 +15,6 @@ import torch
 from pydantic import NonNegativeFloat, model_validator
 from tensordict import TensorDict
 
-from embodichain.agents.rl.algo.on_policy import gaussian_entry
 from embodichain.agents.rl.models import Policy
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.observations import MirrorMap
@@ -77,7 +76,7 @@ class Symmetry:
 
         It is the mean of (mean(mirrored s) - mirrored mean(s))^2 over samples and components; both have gradients.
         """
-        mean = gaussian_entry(self._policy, new, "mean", "symmetry:")
+        mean = new["mean"]
         if len(mean) > len(batch):
             mean, of_mirrored = mean.chunk(2)
         else:

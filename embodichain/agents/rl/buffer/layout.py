@@ -134,24 +134,14 @@ def allocate_rollout(
         is_versioned: has ``policy_version``.
     """
     slots = rollout_len + 1
-    sizes: dict[Dimension, tuple[int, ...]] = {
-        "O": (obs_dim,),
-        "A": (action_dim,),
-        "S": (state_size,),
-        "H": (),
-        "A'": (),
-    }
-    if chunk_length > 1:
-        sizes |= {"H": (chunk_length,), "A'": (log_prob_size or action_dim,)}
+    of_chunk, of_action = ((chunk_length,), (log_prob_size or action_dim,)) if chunk_length > 1 else ((), ())
+    sizes = {"O": (obs_dim,), "A": (action_dim,), "S": (state_size,), "H": of_chunk, "A'": of_action}
 
     def zeros(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         return torch.zeros(slots, num_envs, *shape, dtype=dtype, device=device).transpose(0, 1)
 
     def nested(fields: dict[str, Any]) -> TensorDict:
         return TensorDict(fields, batch_size=[num_envs, slots], device=device)
-
-    def zero_entries(entries: TensorDict) -> TensorDict:
-        return nested({str(name): zeros(value.shape[1:], value.dtype) for name, value in entries.items()})
 
     has = {
         "always": True,
@@ -168,10 +158,10 @@ def allocate_rollout(
     }
     fields |= {name: zeros([width], torch.float32) for name, width in extra_fields}
     if entries is not None:
-        fields["entries"] = zero_entries(entries)
+        fields["entries"] = nested({str(name): zeros(x.shape[1:], x.dtype) for name, x in entries.items()})
     if has_final:
-        final: dict[str, Any] = {key: torch.zeros_like(fields[key]) for key in ("obs", "state") if key in fields}
-        fields["final"] = nested(final if entries is None else final | {"entries": zero_entries(entries)})
+        inputs = [name for name in ("obs", "state", "entries") if name in fields]
+        fields["final"] = nested({name: torch.zeros_like(fields[name]) for name in inputs})
     return nested(fields)
 
 

@@ -252,17 +252,13 @@ class CNN(nn.Module):
 
 def _read_images(keys: Sequence[str], encoders: nn.ModuleList, entries: TensorDict) -> torch.Tensor:
     """Return the outputs of the convolutions over each image [..., H, W, C], joined, [..., features]."""
-    features = [
-        encoder(_channels_first(entries[key])).unflatten(0, entries[key].shape[:-3])
-        for key, encoder in zip(keys, encoders, strict=True)
-    ]
+    features = []
+    for key, encoder in zip(keys, encoders, strict=True):
+        images = entries[key]
+        scale = 1 / 255 if images.dtype == torch.uint8 else 1.0
+        channels_first = images.flatten(0, -4).permute(0, 3, 1, 2).float() * scale
+        features.append(encoder(channels_first).unflatten(0, images.shape[:-3]))
     return torch.cat(features, dim=-1)
-
-
-def _channels_first(images: torch.Tensor) -> torch.Tensor:
-    """Return images [..., H, W, C] as float32 [B, C, H, W], uint8 in [0, 1]."""
-    scale = 1 / 255 if images.dtype == torch.uint8 else 1.0
-    return images.flatten(0, -4).permute(0, 3, 1, 2).float() * scale
 
 
 def _convolutions(cfg: ConvolutionsCfg, in_channels: int) -> nn.Sequential:

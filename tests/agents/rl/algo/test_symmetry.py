@@ -198,12 +198,3 @@ def test_policy_whose_samples_have_no_mirror_images_is_refused(change: dict[str,
     vars(policy).update(change)
     with pytest.raises(ConfigError, match=r"^algorithm\.cfg\.symmetry: samples of ActorCritic have no mirror images"):
         make_ppo(policy, {})
-
-
-def test_policy_without_a_mean_is_refused() -> None:
-    class NoMean(LinearPolicy):
-        def evaluate_actions(self, td: TensorDict) -> TensorDict:
-            return super().evaluate_actions(td).exclude("mean")
-
-    with pytest.raises(ConfigError, match=r"^algorithm\.cfg\.symmetry: needs a Gaussian .*NoMean returns no 'mean'$"):
-        make_ppo(NoMean((1.0, 0.0)), {}).loss(one_sample())
