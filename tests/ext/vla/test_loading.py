@@ -122,7 +122,7 @@ def test_pickled_code_is_not_run(tmp_path: Path) -> None:
 
 
 def test_weights_of_another_model_are_refused_with_what_differs(saved: tuple[Path, TinyVLA]) -> None:
-    with pytest.raises(ConfigError, match="weights do not fit the model: .* size mismatch for places"):
+    with pytest.raises(ConfigError, match=r"weights do not fit the model: .* size mismatch for places"):
         load_vla_model(saved[0], TINY, {"width": 16})
 
 
@@ -212,7 +212,7 @@ def test_wrong_class_names_are_explained(user_module: str) -> None:
 
 
 def test_arguments_of_a_users_class_are_checked(user_module: str) -> None:
-    with pytest.raises(ConfigError, match="model_config: .* unexpected keyword argument 'siez'"):
+    with pytest.raises(ConfigError, match=r"model_config: .* unexpected keyword argument 'siez'"):
         load_vla_model(None, "users_vla.UserVLA", {"siez": 4})
     with pytest.raises(ConfigError, match="missing 1 required positional argument: 'size'"):
         load_vla_model(None, "users_vla.UserVLA")
