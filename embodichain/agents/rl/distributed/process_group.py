@@ -63,11 +63,7 @@ class ProcessGroup:
         return self.rank == 0
 
     def use(self, device: torch.device, hang_seconds: float) -> None:
-        """Set up for work; on all ranks.
-
-        Args:
-            hang_seconds: how long a process waits for the others before the training fails.
-        """
+        """Set up for work on all ranks; a process waits ``hang_seconds`` for the others."""
 
     def sum(self, x: torch.Tensor) -> torch.Tensor:
         """Return the sum of the ranks' tensors, of one shape and type."""
@@ -82,11 +78,7 @@ class ProcessGroup:
         return x.unsqueeze(0)
 
     def gather_data(self, data: T, only_to_main: bool = False) -> list[T]:
-        """Return what each rank has, by rank: tensors, numbers, texts and containers of them.
-
-        Args:
-            only_to_main: send to rank 0 only; the others return an empty list.
-        """
+        """Return each rank's tensors, numbers, texts and containers of them; ``only_to_main``: on rank 0 alone."""
         return [data]
 
     def broadcast(self, tensors: Iterable[torch.Tensor]) -> None:
@@ -97,11 +89,7 @@ class ProcessGroup:
         return data
 
     def run_on_main(self, function: Callable[[], T]) -> T:
-        """Run a function on rank 0 alone, and return its result on all: see ``broadcast_data``.
-
-        Raises:
-            ConfigError: the function raised it; then on all ranks.
-        """
+        """Run a function on rank 0 alone, and return its result (or raise its ConfigError) on all."""
         result: T | None = None
         error: ConfigError | None = None
         if self.is_main:
@@ -115,15 +103,12 @@ class ProcessGroup:
         return result  # type: ignore[return-value]
 
     def average_gradients(self, parameters: Iterable[nn.Parameter], samples: torch.Tensor | None = None) -> None:
-        """Replace each parameter's gradient by the mean over the ranks, weighted by their samples.
-
-        With it, the gradient is that of the mean loss over the samples of all ranks. A parameter without a gradient
-        counts as one with a gradient of zeros.
+        """Replace the gradients by those of the mean loss over all ranks; a missing one is zero.
 
         Args:
             parameters: the same on all ranks, in the same order.
-            samples: how many samples this rank's loss is a mean of, a scalar; where it is 0, the gradients do not
-                count, whatever they are. None: all ranks have the same number.
+            samples: number of samples that this rank's loss is a mean of, a scalar; where it is 0, the gradients do
+                not count, whatever they are. None: all ranks have the same number.
         """
         if self.world_size == 1:
             return

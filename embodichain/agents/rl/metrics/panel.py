@@ -38,7 +38,6 @@ _UPDATE = {
     "train/learning_rate": ("learning rate", "{:.2g}"),
 }
 _LINE = {"charts/SPS": ("steps/s", "{:,.0f}"), **_EPISODES}
-_PARTS = {"collect": "collecting", "update": "learning"}
 
 
 def make_progress(iterations: int, done: int = 0, is_shown: bool = True) -> ProgressDisplay:
@@ -83,13 +82,11 @@ def _speed(scalars: Mapping[str, float]) -> Rows:
     """Return steps a second, in all and of collecting and learning alone."""
     if "charts/SPS" not in scalars:
         return []
-    rows = [("steps/s", f"{scalars['charts/SPS']:,.0f}")]
-    parts = {label: scalars.get(f"time/{name}_seconds", 0.0) for name, label in _PARTS.items()}
-    total = sum(parts.values()) + scalars.get("time/statistics_seconds", 0.0)
-    for label, seconds in parts.items():
-        if seconds > 0:
-            rows.append((label, f"{scalars['charts/SPS'] * total / seconds:,.0f} ({seconds / total:.0%})"))
-    return rows
+    parts = {name: scalars.get(f"time/{name}_seconds", 0.0) for name in ("collect", "update", "statistics")}
+    total, rate = sum(parts.values()), scalars["charts/SPS"]
+    rows = [("collecting", parts["collect"]), ("learning", parts["update"])]
+    shares = [(label, f"{rate * total / part:,.0f} ({part / total:.0%})") for label, part in rows if part > 0]
+    return [("steps/s", f"{rate:,.0f}"), *shares]
 
 
 class EvaluationLog:
@@ -131,7 +128,7 @@ class PlainProgress(ProgressDisplay):
         self._evaluation = EvaluationLog()
 
     def update(self, iteration: int, scalars: Mapping[str, float]) -> None:
-        """Show the metrics after an iteration; see ``ProgressDisplay``."""
+        """See ``ProgressDisplay``."""
         elapsed = time.monotonic() - self._start
         if elapsed < self._next and iteration < self._iterations:
             return
@@ -144,7 +141,7 @@ class PlainProgress(ProgressDisplay):
         print(f"iteration {iteration}/{self._iterations}  ETA {left:.0f} s  {shown}", flush=True)
 
     def evaluating(self, num_episodes: int, num_ended: int | None = None, num_frames: int = 0) -> None:
-        """Show an evaluation's beginning, and every five seconds how far it is; see ``ProgressDisplay``."""
+        """See ``ProgressDisplay``; every five seconds."""
         if num_ended is None:
             self._evaluation = EvaluationLog(say=partial(print, flush=True))
             print(evaluation_text(num_episodes), flush=True)
@@ -170,14 +167,13 @@ class LivePanel(ProgressDisplay):
         self._live.start()
 
     def update(self, iteration: int, scalars: Mapping[str, float]) -> None:
-        """Show the metrics after an iteration; see ``ProgressDisplay``."""
+        """See ``ProgressDisplay``."""
         self._progress.update(self._task, completed=iteration, description="")
         self._live.update(self._draw(scalars))
 
     def evaluating(self, num_episodes: int, num_ended: int | None = None, num_frames: int = 0) -> None:
-        """Show how far an evaluation is; see ``ProgressDisplay``."""
-        text = evaluation_text(num_episodes, num_ended, num_frames)
-        self._progress.update(self._task, description=text)
+        """See ``ProgressDisplay``."""
+        self._progress.update(self._task, description=evaluation_text(num_episodes, num_ended, num_frames))
 
     def close(self) -> None:
         """Stop drawing; what was drawn last stays."""
@@ -187,18 +183,14 @@ class LivePanel(ProgressDisplay):
         columns = {heading: rows for heading, rows in panel_rows(scalars).items() if rows}
         if not columns:
             return Panel(self._progress, expand=False)
+        tables = []
+        for heading, rows in columns.items():
+            table = Table.grid(padding=(0, 1))
+            table.add_column(style="dim")
+            table.add_column(justify="right")
+            for row in ((f"[bold not dim]{heading}", ""), *rows):
+                table.add_row(*row)
+            tables.append(table)
         grid = Table.grid(padding=(0, 3))
-        for _ in columns:
-            grid.add_column(vertical="top")
-        grid.add_row(*(_column(heading, rows) for heading, rows in columns.items()))
+        grid.add_row(*tables)
         return Panel(Group(self._progress, "", grid), expand=False)
-
-
-def _column(heading: str, rows: Rows) -> Table:
-    table = Table.grid(padding=(0, 1))
-    table.add_column(style="dim")
-    table.add_column(justify="right")
-    table.add_row(f"[bold not dim]{heading}")
-    for name, text in rows:
-        table.add_row(name, text)
-    return table
