@@ -68,7 +68,6 @@ def test_all_errors_are_listed_at_once_with_path_and_nearest_key(tmp_path: Path)
     ("key", "value", "problem"),
     [
         ("seed", -1, "greater than or equal to 0"),  # numpy's generator takes none
-        ("seed", 2**32, "less than 4294967296"),
         (
             "exp_name",
             "../elsewhere",
@@ -76,10 +75,7 @@ def test_all_errors_are_listed_at_once_with_path_and_nearest_key(tmp_path: Path)
         ),
         ("exp_name", "", "at least 1 character"),
         ("num_envs", 0, "greater than 0"),
-        ("num_eval_episodes", 0, "greater than 0"),
         ("save_freq", 0, "must be a positive number of steps"),
-        ("save_freq", [5], "valid integer"),
-        ("headless", "perhaps", "valid boolean"),
         ("model_type", "other", "should be 'standard'"),
     ],
 )
@@ -88,13 +84,6 @@ def test_impossible_value_is_refused_with_its_path(tmp_path: Path, key: str, val
     assert error.startswith(f"trainer.{key}: ")
     assert problem in error
     assert error.endswith(f"got {value!r}")
-
-
-def test_top_level_must_be_an_object(tmp_path: Path) -> None:
-    path = tmp_path / "list.json"
-    path.write_text("[1]", encoding="utf-8")
-    with pytest.raises(ConfigError, match="the top level must be an object, got list"):
-        load_run_config(path)
 
 
 def test_override_takes_the_place_of_a_value_at_any_depth(tmp_path: Path) -> None:
@@ -123,20 +112,7 @@ def test_override_makes_the_blocks_on_its_way(tmp_path: Path) -> None:
     assert json.loads(camera).items() <= cfg.trainer.events.eval["camera"].items()
 
 
-def test_override_value_may_hold_an_equals_sign(tmp_path: Path) -> None:
-    cfg = load(tmp_path, tiny_config(), "trainer.wandb_project_name=a=b")
-    assert cfg.trainer.wandb_project_name == "a=b"
-
-
-def test_override_is_checked_like_the_file(tmp_path: Path) -> None:
-    found = errors(tmp_path, tiny_config(), "trainer.itertions=3", "trainer.num_envs=no")
-    assert sorted(found) == [
-        "trainer.itertions: unknown key. Did you mean 'iterations'?",
-        "trainer.num_envs: Input should be a valid integer, got 'no'",
-    ]
-
-
-@pytest.mark.parametrize("override", ["trainer.num_envs", "=3", "trainer..num_envs=3", ".trainer=3", ""])
+@pytest.mark.parametrize("override", ["trainer.num_envs", "=3", "trainer..num_envs=3"])
 def test_malformed_override_is_refused(tmp_path: Path, override: str) -> None:
     (error,) = errors(tmp_path, tiny_config(), override)
     assert error == f"override '{override}': must be of the form trainer.num_envs=256"
@@ -145,12 +121,6 @@ def test_malformed_override_is_refused(tmp_path: Path, override: str) -> None:
 def test_override_through_a_value_is_refused(tmp_path: Path) -> None:
     (error,) = errors(tmp_path, tiny_config(), "trainer.num_envs.train=3")
     assert error == "override 'trainer.num_envs.train=3': 'num_envs' is not an object in the config"
-
-
-def test_file_stays_as_it_is(tmp_path: Path) -> None:
-    path = write_config(tmp_path, tiny_config())
-    load_run_config(path, ["trainer.seed=5"])
-    assert json.loads(Path(path).read_text(encoding="utf-8")) == tiny_config()
 
 
 # --- devices ---
@@ -165,7 +135,6 @@ def pretend_cuda(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     ("name", "count", "expected"),
     [
         ("cpu", 0, "cpu"),
-        ("cpu", 2, "cpu"),
         ("auto", 0, "cpu"),
         ("auto", 2, "cuda:0"),
         ("cuda", 1, "cuda:0"),
@@ -188,8 +157,6 @@ def test_device_that_is_there(monkeypatch: pytest.MonkeyPatch, name: str, count:
         ),
         ("cuda:2", 2, "trainer.device: 'cuda:2' cannot be used: there are 2 (cuda:0 to cuda:1)"),
         ("gpu", 2, "trainer.device: must be 'auto', 'cpu' or 'cuda:<number>', got 'gpu'"),
-        ("cuda:-1", 2, "trainer.device: must be 'auto', 'cpu' or 'cuda:<number>', got 'cuda:-1'"),
-        ("cpu:0", 2, "trainer.device: must be 'auto', 'cpu' or 'cuda:<number>', got 'cpu:0'"),
     ],
 )
 def test_device_that_is_not_there_is_an_error_never_another_one(
