@@ -177,7 +177,7 @@ def register_entity_pose(
     """
     name, pose = _pose_of(env, entity_cfg)
     notes = {f"{name}_pose": pose}
-    inverse = _inverse(pose)
+    inverse = torch.linalg.inv(pose)
     for other in _resolve_uids(env, compute_relative):
         if other != entity_cfg.uid:
             asset = env.sim.get_asset(other)
@@ -280,12 +280,3 @@ def _pose_of(env: TermEnv, entity: SceneEntityCfg) -> tuple[str, Tensor]:
         return part, asset.get_eef_pose(part)
     assert not isinstance(asset, Marker)
     return entity.uid, asset.get_local_pose(to_matrix=True)
-
-
-def _inverse(pose: Tensor) -> Tensor:
-    """Return the inverses of poses [N, 4, 4]."""
-    inverse = torch.zeros_like(pose)
-    inverse[:, 3, 3] = 1.0
-    inverse[:, :3, :3] = pose[:, :3, :3].mT
-    inverse[:, :3, 3] = -(pose[:, :3, :3].mT @ pose[:, :3, 3:]).squeeze(2)
-    return inverse

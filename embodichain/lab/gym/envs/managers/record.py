@@ -191,9 +191,8 @@ def followed(env: TermEnv, pose: CameraPose, uid: str | None, env_id: int) -> Ca
 def _grid(images: Sequence[np.ndarray]) -> np.ndarray:
     """Return images [H, W, 3] in a nearly square grid; empty cells are black."""
     columns = math.ceil(math.sqrt(len(images)))
+    rows = math.ceil(len(images) / columns)
     height, width, _ = images[0].shape
-    grid = np.zeros((math.ceil(len(images) / columns) * height, columns * width, 3), dtype=np.uint8)
-    for i, image in enumerate(images):
-        row, column = divmod(i, columns)
-        grid[row * height : (row + 1) * height, column * width : (column + 1) * width] = image
-    return grid
+    cells = np.zeros((rows * columns, height, width, 3), dtype=np.uint8)
+    cells[: len(images)] = images
+    return cells.reshape(rows, columns, height, width, 3).swapaxes(1, 2).reshape(rows * height, columns * width, 3)

@@ -64,8 +64,21 @@ class observation_noise(Functor):  # noqa: N801 (named like a function, as confi
         return data + noise.view_as(data)
 
 
+class _Frames(Functor):
+    """A term that remembers the last values of an entry."""
+
+    def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:
+        super().__init__(cfg, env)
+        self._frames = torch.zeros(env.num_envs, 0, device=env.device)  # [N, K, ...] from the first call on
+        self._count = torch.zeros(env.num_envs, dtype=torch.int64, device=env.device)  # values of the episode so far
+
+    @override
+    def reset(self, env_ids: Tensor) -> None:
+        self._count = self._count.index_fill(0, env_ids, 0)
+
+
 @deployed_as(lambda env, **params: Recipe([]))
-class observation_delay(Functor):  # noqa: N801 (named like a function, as configs name it)
+class observation_delay(_Frames):  # noqa: N801 (named like a function, as configs name it)
     """Return an entry as it was some control steps ago; before the first value has come through, the first value.
 
     Args:
@@ -74,15 +87,13 @@ class observation_delay(Functor):  # noqa: N801 (named like a function, as confi
 
     def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:
         super().__init__(cfg, env)
-        self._frames = torch.zeros(env.num_envs, 0, device=env.device)  # [N, K, ...] from the first call on
-        self._count = torch.zeros(env.num_envs, dtype=torch.int64, device=env.device)  # values of the episode so far
         self._lag = torch.zeros_like(self._count)
 
     @override
     def reset(self, env_ids: Tensor) -> None:
+        super().reset(env_ids)
         drawn = draw_delay(self.env.random, env_ids, self.cfg.params["delay"])
         self._lag = self._lag.index_copy(0, env_ids, drawn)
-        self._count = self._count.index_fill(0, env_ids, 0)
 
     @override
     def __call__(self, env: TermEnv, data: Tensor, delay: Delay) -> Tensor:
@@ -93,7 +104,7 @@ class observation_delay(Functor):  # noqa: N801 (named like a function, as confi
 
 
 @deployed_as(lambda env, length: Recipe([{"history": length}]))
-class observation_history(Functor):  # noqa: N801 (named like a function, as configs name it)
+class observation_history(_Frames):  # noqa: N801 (named like a function, as configs name it)
     """Return an entry's last values side by side, the oldest first, [N, length * D].
 
     The first observation of an episode stands for earlier ones.
@@ -101,15 +112,6 @@ class observation_history(Functor):  # noqa: N801 (named like a function, as con
     Args:
         length: number of values, the present one included.
     """
-
-    def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:
-        super().__init__(cfg, env)
-        self._frames = torch.zeros(env.num_envs, 0, device=env.device)  # [N, K, ...] from the first call on
-        self._count = torch.zeros(env.num_envs, dtype=torch.int64, device=env.device)  # values of the episode so far
-
-    @override
-    def reset(self, env_ids: Tensor) -> None:
-        self._count = self._count.index_fill(0, env_ids, 0)
 
     @override
     def __call__(self, env: TermEnv, data: Tensor, length: PositiveInt) -> Tensor:
