@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import mujoco
-import numpy as np
 import pytest
 import torch
 from tensordict import TensorDict
@@ -157,18 +155,6 @@ def test_a_term_about_a_robot_is_an_error_of_one_line(tmp_path: Path) -> None:
         rail_env(tmp_path, env={"observations": {"joints": {"func": "joint_pos_rel"}}})
 
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.skipif(os.environ.get("MUJOCO_GL") == "disable", reason="needs OpenGL without a screen")
-def test_a_cameras_images_are_observed(tmp_path: Path) -> None:
-    camera = {"uid": "eye", "sensor_type": "Camera", "width": 8, "height": 6, "intrinsics": [8, 8, 4, 3]}
-    camera["extrinsics"] = {"eye": [0, -0.5, 1], "target": [0, 0, 1]}
-    env = rail_env(tmp_path, 1, sensor=[camera])
-
-    image = env.reset()[0]["sensor", "eye", "color"]
-
-    assert image.shape == (1, 6, 8, 3)
-    assert np.ptp(image.numpy()) > 0  # the cart is in it
 
 
 def test_a_config_of_a_scene_survives_its_file(tmp_path: Path) -> None:

@@ -292,16 +292,6 @@ def test_bias_is_one_for_each_episode() -> None:
     assert len(set.union(*seen)) == 2 * N
 
 
-def test_draws_of_a_step_and_those_of_the_reset_differ() -> None:
-    class Both(Bias):
-        def __call__(self, env: EmbodiedEnv) -> Tensor:
-            return torch.cat((self.bias, env.random.uniform(env.all_env_ids, -1.0, 1.0, J)), dim=1)
-
-    env = env_with(both=Both)
-    obs, _ = env.reset(seed=3)
-    assert (obs["both"][:, :J] != obs["both"][:, J:]).all()
-
-
 @pytest.mark.parametrize("func", [Filter, Bias, *HISTORIES])
 def test_making_the_spaces_leaves_no_trace(func: Callable[..., Any]) -> None:
     env = env_with(term={"func": func})

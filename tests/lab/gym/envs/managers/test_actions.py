@@ -16,7 +16,7 @@ from embodichain.lab.gym.envs.tasks.rl.locomotion import LocomotionEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.state import freeze, thaw
-from tests.lab.legs import GO2, legs_env
+from tests.lab.legs import legs_env
 from tests.lab.scene_files import RAIL, rail_env
 from tests.lab.scenes import CART, cart_cfg
 
@@ -332,16 +332,6 @@ def test_zero_action_holds_the_initial_pose() -> None:
     # The drives give way under the weight, by less than 0.25 rad.
     assert float((env.robot.get_qpos() - env.robot.body_data.default_qpos).abs().max()) < 0.25
     assert float(env.robot.base.get()[:, 2].min()) > 0.25
-
-
-def test_part_moves_alone() -> None:
-    robot = GO2 | {"control_parts": {"front": ["F.*"], "rear": ["R.*"]}}
-    terms = {"front": {"func": "JointPositionTerm", "params": {"part_name": "front"}}}
-    env = legs_env(1, {"actions": terms}, robot=robot)
-    env.reset(seed=1)
-    env.step(torch.ones(1, 6))
-    moved = env.robot.get_qpos_target() - env.robot.body_data.default_qpos
-    torch.testing.assert_close(moved, torch.tensor([[0.25] * 6 + [0.0] * 6]))
 
 
 LIMIT = 4  # steps of an episode

@@ -223,24 +223,3 @@ def test_target_begins_an_episode_where_the_tool_is() -> None:
 def test_bounds_without_room_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"params\.low: must be below 'high'"):
         plane_env(low=[-0.5, 0.0], high=[-0.5, 0.1])
-
-
-def space_env(**params: Any) -> EmbodiedEnv:
-    data = load_json(PLANE.parents[1] / "manipulate_cubes/gym_config.json") | {"sensor": []}
-    data["env"]["actions"]["tool"]["params"] |= params
-    return env_of(data, 2)
-
-
-def test_tool_moves_in_space_and_keeps_its_orientation() -> None:
-    env = space_env()
-    env.reset(seed=1)
-    before = env.robot.get_eef_pose().clone()
-    for _ in range(3):
-        env.step(torch.tensor([[0.5, 1.0, 0.0, 1.0], [0.0, -1.0, -1.0, 1.0]]))
-    for _ in range(6):  # the drives follow
-        env.step(torch.tensor([[0.0, 0.0, 0.0, 1.0]] * 2))
-    after = env.robot.get_eef_pose()
-    # 3 steps of 0.03 m times (0.5, 1, 0) and (0, -1, -1)
-    expected = torch.tensor([[0.045, 0.09, 0.0], [0.0, -0.09, -0.09]])
-    torch.testing.assert_close(after[:, :3, 3] - before[:, :3, 3], expected, atol=3e-3, rtol=0)
-    torch.testing.assert_close(after[:, :3, :3], before[:, :3, :3], atol=0.01, rtol=0)

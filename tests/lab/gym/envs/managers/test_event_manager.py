@@ -15,7 +15,6 @@ from embodichain.lab.gym.envs.managers.cfg import EventCfg, SceneEntityCfg
 from embodichain.lab.gym.envs.managers.record import recorders_in
 from embodichain.utils import ConfigError
 from tests.lab.scenes import BOX, cart_cfg
-from tests.lab.warp_scenes import CART, env_on, needs_warp
 
 pytestmark = pytest.mark.e2e
 
@@ -359,27 +358,3 @@ def test_name_of_another_event_is_refused() -> None:
     for name in ("note", "second"):
         with pytest.raises(ConfigError, match=rf"^events\.{name}: the environment has an event of that name already$"):
             env.add_events({name: EventCfg(func=Note)})
-
-
-class Marks(Functor):
-    """Counts each environment's episodes."""
-
-    def __init__(self, cfg: Any, env: EmbodiedEnv) -> None:
-        super().__init__(cfg, env)
-        self.count = torch.zeros(env.num_envs)
-
-    def __call__(self, env: EmbodiedEnv, env_ids: Tensor) -> None:
-        self.count[env_ids] += 1
-
-
-@needs_warp
-def test_added_event_keeps_its_other_rows() -> None:
-    env = env_on("warp", CART, 3, max_episode_steps=2)
-    env.add_events({"marks": EventCfg(func=Marks)})
-    env.reset(seed=1)
-    env.elapsed_steps += torch.tensor([0, 1, 0])
-    steps(env, 1)
-    (marks,) = env.event_manager.functors
-    assert isinstance(marks, Marks)
-    assert marks.count.tolist() == [1.0, 2.0, 1.0]
-    env.close()

@@ -348,22 +348,6 @@ def test_wrong_colours_are_refused(colours: list[str], message: str) -> None:
         push_make(1, colours=colours)
 
 
-@needs_gl
-def test_observation_is_image_state_and_instruction() -> None:
-    push = push_make(2, load_json(PUSH_CONFIG)["sensor"])
-    obs, _ = push.reset(seed=2)
-    assert obs["image", "front"].shape == (2, 64, 64, 3)
-    assert obs["image", "front"].dtype == torch.uint8
-    assert "sensor" not in obs.keys()  # noqa: SIM118 (a TensorDict, not a dict)
-    assert [decode_instruction(row) for row in obs["instruction"]] == push.instructions()
-    state = torch.cat((push.robot.get_qpos("arm"), push.robot.get_eef_pose()[:, :3, 3]), dim=1)
-    assert torch.equal(obs["state"], state)
-    # all three colours are in the picture
-    red, green, blue = obs["image", "front"].float().unbind(-1)
-    for one, two, three in ((red, green, blue), (green, red, blue), (blue, red, green)):
-        assert ((one > 1.6 * two) & (one > 1.6 * three)).flatten(1).sum(1).min() >= 4
-
-
 @pytest.mark.parametrize("extensions", [{}, {"colours": ["red"], "jitter": [0.03, 0.2]}])
 def test_scripted_expert_solves_at_least_nine_episodes_in_ten(extensions: dict[str, Any]) -> None:
     push = push_make(64, **extensions)

@@ -213,16 +213,6 @@ def test_sparse_reward_is_one_at_success_and_else_nothing() -> None:
     assert terminated.all()
 
 
-def test_sparse_config_differs_in_the_reward_alone() -> None:
-    dense, sparse = load_json(CONFIG), load_json(SPARSE)
-    assert sparse["env"].pop("rewards") == {
-        "success": {"func": "success_reward", "mode": "add", "weight": 1.0, "params": {}}
-    }
-    assert sparse["env"].pop("extensions") == {"shaped_reward": False}
-    del dense["env"]["rewards"], dense["env"]["extensions"]
-    assert dense == sparse
-
-
 def test_expert_solves_nineteen_episodes_in_twenty() -> None:
     env = make(40)
     over, solved = torch.zeros(40, dtype=torch.bool), torch.zeros(40, dtype=torch.bool)
@@ -233,18 +223,6 @@ def test_expert_solves_nineteen_episodes_in_twenty() -> None:
         solved |= info["success"] & ~over
         over |= terminated | truncated
     assert solved.float().mean() >= 0.95
-
-
-def test_expert_closes_around_the_cube_and_then_rises(env: PickCubeEnv) -> None:
-    aim(env, [-0.65, 0.0, 0.025])
-    put_cube(env, [[0.0, 0.0, 0.0], [0.1, 0.0, 0.0]])
-    action = env.expert_action()
-    assert action[:, 6].tolist() == [CLOSED, OPEN]
-    assert action[0, :6].abs().max() < 0.05  # it stays until it has gripped
-    close_fingers(env, [PRESSING] * 2, [PRESSING] * 2)
-    before = env.robot.get_eef_pose()[:, 2, 3].clone()
-    env.step(env.expert_action())
-    assert (env.robot.get_eef_pose()[:, 2, 3] > before).all()  # the first lifts, the second goes above its cube
 
 
 @pytest.mark.parametrize(
