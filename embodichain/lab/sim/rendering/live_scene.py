@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections import defaultdict
-from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 
 import mujoco
@@ -25,11 +22,8 @@ _LINE = 0.01  # m of the ground left out at each edge, so that the border of an 
 _VIEW = np.array([0.62, -0.62, 0.48])  # the direction from which a page first looks
 _SAME = 1e-5  # m, and of quaternions: smaller motions are not sent
 _GEOM = mujoco.mjtGeom
-_SEGMENTS = 24  # of a circle
 _UNSET = (0.5, 0.5, 0.5, 1.0)  # the colour of a geom that is given none; its material's counts then
 _SEEN_GROUPS = 3  # of geoms: 0, 1 and 2, as in the engine's own rendering
-Mesh = tuple[np.ndarray, np.ndarray]
-"""Vertices [V, 3], m, and triangles [F, 3] of their indices, counter-clockwise as seen from outside."""
 
 
 def places_in_grid(count: int, pitch: tuple[float, float]) -> np.ndarray:
@@ -78,7 +72,7 @@ class LiveScene:
         self._looks: list[np.ndarray | None] = [None] * count
         self._poses = np.full((count, self._model.nbody, 7), np.nan)
         self._frames: list[dict[int, Any]] = [{} for _ in range(count)]
-        self._meshes: list[dict[int, list[Any]]] = [{} for _ in range(count)]
+        self._nodes: list[dict[int, list[Any]]] = [{} for _ in range(count)]
         for env_id, place in enumerate(self.places):
             self._scene.add_frame(f"/env_{env_id}", show_axes=False, position=place)
         self._place_camera(server, size, float(high[2]), middle)
@@ -109,24 +103,18 @@ class LiveScene:
         self._backend.load_render_data(env_id, self._data)
 
     def _draw(self, env_id: int, looks: np.ndarray, bodies: set[int]) -> None:
-        """Replace the shapes of bodies in the scene."""
-        frames, meshes = self._frames[env_id], self._meshes[env_id]
-        for body, shapes in body_shapes(self._model, looks, bodies, self._endless).items():
-            for mesh in meshes.pop(body, []):
-                mesh.remove()
-            name = f"/env_{env_id}/body_{body}"
-            if shapes and body not in frames:
-                frames[body] = self._scene.add_frame(name, show_axes=False)
-            meshes[body] = [
-                self._scene.add_mesh_simple(
-                    f"{name}/shape_{i}",
-                    shape.vertices,
-                    shape.faces,
-                    color=tuple(round(255 * min(1.0, channel)) for channel in shape.rgba[:3]),
-                    opacity=None if shape.rgba[3] >= 1 else shape.rgba[3],
-                )
-                for i, shape in enumerate(shapes)
-            ]
+        """Replace the geoms of bodies in the scene."""
+        frames, nodes = self._frames[env_id], self._nodes[env_id]
+        for node in [node for body in bodies for node in nodes.pop(body, [])]:
+            node.remove()
+        for geom in np.flatnonzero(_is_seen(looks)).tolist():
+            body = int(self._model.geom_bodyid[geom])
+            if body in bodies:
+                name = f"/env_{env_id}/body_{body}"
+                if body not in frames:
+                    frames[body] = self._scene.add_frame(name, show_axes=False)
+                node = add_geom(self._scene, f"{name}/geom_{geom}", self._model, geom, looks[geom], self._endless)
+                nodes.setdefault(body, []).extend(node)
 
     def _place_camera(self, server: Any, size: np.ndarray, height: float, middle: np.ndarray) -> None:
         """Set the initial camera so that all environments are visible."""
@@ -136,21 +124,6 @@ class LiveScene:
         server.initial_camera.look_at = target
         server.initial_camera.position = target + distance * _VIEW
         server.initial_camera.fov = math.radians(45)
-
-
-@dataclass(frozen=True)
-class VisibleShape:
-    """All surfaces of a body that have one colour.
-
-    Attributes:
-        vertices: [V, 3] float32, m, in the body's frame.
-        faces: [F, 3] uint32, counter-clockwise as seen from outside.
-        rgba: 0 to 1.
-    """
-
-    vertices: np.ndarray
-    faces: np.ndarray
-    rgba: tuple[float, float, float, float]
 
 
 def texture_colours(model: mujoco.MjModel) -> np.ndarray:
@@ -209,62 +182,50 @@ def _is_seen(looks: np.ndarray) -> np.ndarray:
     return is_seen
 
 
-def body_shapes(
-    model: mujoco.MjModel, looks: np.ndarray, bodies: Collection[int], endless: np.ndarray
-) -> dict[int, list[VisibleShape]]:
-    """Return the visible shapes of bodies.
+def add_geom(
+    scene: Any, name: str, model: mujoco.MjModel, geom: int, look: np.ndarray, endless: np.ndarray
+) -> list[Any]:
+    """Add a geom to a viser scene, in its body's frame; return its node, or none for kinds that no model file has.
 
     Args:
-        looks: result of :func:`geom_looks`.
+        look: geom's row of :func:`geom_looks`.
         endless: lower and upper corners [2, 2] at which infinite planes are cut off, in their frame, m.
     """
-    parts: dict[tuple[int, tuple[float, ...]], list[Mesh]] = defaultdict(list)
-    for geom in np.flatnonzero(_is_seen(looks)):
-        body = int(model.geom_bodyid[geom])
-        mesh = _geom_mesh(model, int(geom), endless) if body in bodies else None
-        if mesh is not None:
-            rotation = np.zeros(9)
-            mujoco.mju_quat2Mat(rotation, model.geom_quat[geom])
-            vertices = mesh[0] @ rotation.reshape(3, 3).T + model.geom_pos[geom]
-            parts[body, tuple(looks[geom, :4].tolist())].append((vertices, mesh[1]))
-    shapes: dict[int, list[VisibleShape]] = {body: [] for body in bodies}
-    for (body, rgba), meshes in parts.items():
-        vertices, faces = _joined(meshes)
-        shapes[body].append(VisibleShape(vertices.astype(np.float32), faces.astype(np.uint32), rgba))  # type: ignore[arg-type]
-    return shapes
-
-
-def _geom_mesh(model: mujoco.MjModel, geom: int, endless: np.ndarray) -> Mesh | None:
-    """Return a geom in its own frame; None for kinds that no model file has."""
-    size = model.geom_size[geom]
+    size, data = model.geom_size[geom], int(model.geom_dataid[geom])
+    paint = {
+        "color": tuple(round(255 * min(1.0, part)) for part in look[:3]),
+        "opacity": look[3] if look[3] < 1 else None,
+    }
+    place = {"position": model.geom_pos[geom], "wxyz": model.geom_quat[geom]}
     match _GEOM(model.geom_type[geom]):
+        case _GEOM.mjGEOM_BOX:
+            return [scene.add_box(name, dimensions=2 * size, **place, **paint)]
+        case _GEOM.mjGEOM_SPHERE:
+            return [scene.add_icosphere(name, radius=size[0], **place, **paint)]
+        case _GEOM.mjGEOM_ELLIPSOID:
+            return [scene.add_icosphere(name, scale=tuple(size), **place, **paint)]
+        case _GEOM.mjGEOM_CYLINDER:
+            return [scene.add_cylinder(name, radius=size[0], height=2 * size[1], **place, **paint)]
+        case _GEOM.mjGEOM_CAPSULE:
+            frame = scene.add_frame(name, show_axes=False, **place)
+            scene.add_cylinder(f"{name}/side", radius=size[0], height=2 * size[1], **paint)
+            for end, z in (("upper", size[1]), ("lower", -size[1])):
+                scene.add_icosphere(f"{name}/{end}", radius=size[0], position=np.array([0.0, 0.0, z]), **paint)
+            return [frame]  # with which its parts are removed
         case _GEOM.mjGEOM_PLANE:
             (left, near), (right, far) = np.where(size[:2] > 0, np.stack([-size[:2], size[:2]]), endless)
-            return _patch([(left, near, 0), (right, near, 0), (right, far, 0), (left, far, 0)])
-        case _GEOM.mjGEOM_BOX:
-            return _box(size)
-        case _GEOM.mjGEOM_SPHERE:
-            return _revolve(_arc(-90, 90) * size[0])
-        case _GEOM.mjGEOM_ELLIPSOID:
-            vertices, faces = _revolve(_arc(-90, 90))
-            return vertices * size, faces
-        case _GEOM.mjGEOM_CAPSULE:
-            end = (0.0, float(size[1]))
-            return _revolve(np.concatenate([_arc(-90, 0) * size[0] - end, _arc(0, 90) * size[0] + end]))
-        case _GEOM.mjGEOM_CYLINDER:
-            radius, half = float(size[0]), float(size[1])
-            outline = [(0.0, -half), (radius, -half), (radius, half), (0.0, half)]
-            # Faces that share no vertices have an edge between them.
-            return _joined([_revolve(np.array(outline[i : i + 2])) for i in range(3)])
+            vertices = np.array([(left, near, 0), (right, near, 0), (right, far, 0), (left, far, 0)])
+            faces = np.array([(0, 1, 2), (0, 2, 3)])
         case _GEOM.mjGEOM_MESH | _GEOM.mjGEOM_SDF:
-            return _mesh(model, int(model.geom_dataid[geom]))
+            vertices, faces = _mesh(model, data)
         case _GEOM.mjGEOM_HFIELD:
-            return _height_field(model, int(model.geom_dataid[geom]))
+            vertices, faces = _height_field(model, data)
         case _:
-            return None
+            return []
+    return [scene.add_mesh_simple(name, vertices=vertices, faces=faces, **place, **paint)]
 
 
-def _height_field(model: mujoco.MjModel, field: int) -> Mesh:
+def _height_field(model: mujoco.MjModel, field: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the upper surface of a height field, divided into triangles as the engine does for collisions."""
     rows, columns = int(model.hfield_nrow[field]), int(model.hfield_ncol[field])
     x, y, elevation, _ = model.hfield_size[field]
@@ -278,37 +239,7 @@ def _height_field(model: mujoco.MjModel, field: int) -> Mesh:
     return vertices, np.concatenate(faces).reshape(-1, 3)
 
 
-def _arc(first: float, last: float) -> np.ndarray:
-    """Return points (radius, height) of the unit circle between two latitudes (degrees)."""
-    angles = np.radians(np.linspace(first, last, 1 + int((last - first) * _SEGMENTS / 360)))
-    return np.stack([np.cos(angles), np.sin(angles)], axis=1)
-
-
-def _revolve(outline: np.ndarray) -> Mesh:
-    """Turn an outline [P, 2] of radius and height, upwards, around the z axis."""
-    angles = np.linspace(0, 2 * np.pi, _SEGMENTS, endpoint=False)
-    circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    ring = outline[:, None, :1] * circle  # [P, segments, 2]
-    vertices = np.concatenate([ring, np.broadcast_to(outline[:, None, 1:], (*ring.shape[:2], 1))], axis=2)
-    index = np.arange(len(outline) * _SEGMENTS).reshape(len(outline), _SEGMENTS)
-    low, high = index[:-1], index[1:]
-    low_next, high_next = np.roll(low, -1, axis=1), np.roll(high, -1, axis=1)
-    faces = [np.stack(corners, axis=-1) for corners in ((low, low_next, high_next), (low, high_next, high))]
-    return vertices.reshape(-1, 3), np.concatenate(faces).reshape(-1, 3)
-
-
-def _box(half: np.ndarray) -> Mesh:
-    upper = np.array([(-1.0, -1.0, 1.0), (1.0, -1.0, 1.0), (1.0, 1.0, 1.0), (-1.0, 1.0, 1.0)])
-    # The axes in turn keep the direction around a side; its mirror image has the opposite one.
-    sides = [np.roll(upper, axis, axis=1) for axis in range(3)]
-    return _joined([_patch(corners * half) for side in sides for corners in (side, -side[::-1])])
-
-
-def _patch(corners: object) -> Mesh:
-    return np.array(corners, dtype=float), np.array([(0, 1, 2), (0, 2, 3)])
-
-
-def _mesh(model: mujoco.MjModel, mesh: int) -> Mesh:
+def _mesh(model: mujoco.MjModel, mesh: int) -> tuple[np.ndarray, np.ndarray]:
     """Return a mesh with a vertex of its own for each normal, so that edges stay edges."""
     first, count = int(model.mesh_faceadr[mesh]), int(model.mesh_facenum[mesh])
     corners = model.mesh_face[first : first + count].reshape(-1)
@@ -316,9 +247,3 @@ def _mesh(model: mujoco.MjModel, mesh: int) -> Mesh:
     pairs, faces = np.unique(np.stack([corners, normals], axis=1), axis=0, return_inverse=True)
     start = int(model.mesh_vertadr[mesh])
     return model.mesh_vert[start + pairs[:, 0]].astype(float), faces.reshape(-1, 3)
-
-
-def _joined(meshes: list[Mesh]) -> Mesh:
-    starts = np.cumsum([0, *(len(vertices) for vertices, _ in meshes)])
-    faces = [faces + start for (_, faces), start in zip(meshes, starts, strict=False)]
-    return np.concatenate([vertices for vertices, _ in meshes]), np.concatenate(faces)

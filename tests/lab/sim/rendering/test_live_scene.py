@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,8 +15,7 @@ from embodichain.lab.sim import SimulationManager, SimulationManagerCfg
 from embodichain.lab.sim.cfg import MarkerCfg, RigidObjectCfg
 from embodichain.lab.sim.rendering.live_scene import (
     LiveScene,
-    VisibleShape,
-    body_shapes,
+    add_geom,
     geom_looks,
     places_in_grid,
     seen_box,
@@ -49,16 +47,13 @@ class Node:
 
 
 class Recorder:
-    """Has viser's calls that are used."""
+    """Takes viser's calls."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
 
-    def add_frame(self, name: str, **props: Any) -> Node:
-        return Node(self, name, **props)
-
-    def add_mesh_simple(self, name: str, vertices: np.ndarray, faces: np.ndarray, **props: Any) -> Node:
-        return Node(self, name, vertices=vertices, faces=faces, **props)
+    def __getattr__(self, call: str) -> Any:
+        return lambda name, **props: Node(self, name, call=call, **props)
 
 
 def scene_of(sim: SimulationManager) -> tuple[LiveScene, dict[str, Node]]:
@@ -110,26 +105,18 @@ def test_only_what_has_moved_is_sent(sim: SimulationManager) -> None:
     assert moved == {body_frame(nodes, sim, 2, "goal").name}
 
 
-def test_shapes_have_their_colours_and_sizes(sim: SimulationManager) -> None:
-    _, nodes = scene_of(sim)
-    box = nodes[f"{body_frame(nodes, sim, 0, 'box').name}/shape_0"]
-    goal = nodes[f"{body_frame(nodes, sim, 0, 'goal').name}/shape_0"]
-    props: Any = box
-    assert (props.color, props.opacity) == ((255, 0, 0), None)
-    assert props.vertices.max(axis=0) == pytest.approx([0.1, 0.2, 0.3])
-    props = goal
-    assert (props.color, props.opacity) == ((0, 255, 0), 0.5)
-
-
 def test_new_colour_is_drawn_where_it_is_new(sim: SimulationManager) -> None:
     scene, nodes = scene_of(sim)
     before = dict(nodes)
     sim.appearance.set_color("box", torch.tensor([[0.0, 0.0, 1.0, 1.0]]), torch.tensor([2]))
     scene.update()
-    name = f"{body_frame(nodes, sim, 2, 'box').name}/shape_0"
+    name = f"{body_frame(nodes, sim, 2, 'box').name}/geom_{sim.backend.visual_model.geom('box').id}"
     assert {key for key, node in nodes.items() if node is not before[key]} == {name}
     props: Any = nodes[name]
     assert props.color == (0, 0, 255)
+    sim.appearance.set_color("box", torch.zeros(1, 4), torch.tensor([2]))
+    scene.update()
+    assert name not in nodes
 
 
 ENDLESS = np.array([[-1.0, -2.0], [3.0, 4.0]])
@@ -141,68 +128,53 @@ def compiled(geoms: str, asset: str = "") -> mujoco.MjModel:
     return mujoco.MjModel.from_xml_string(f"<mujoco><asset>{asset}</asset><worldbody>{body}</worldbody></mujoco>")
 
 
-def shapes_of(geoms: str, asset: str = "") -> list[VisibleShape]:
-    model = compiled(geoms, asset)
-    return body_shapes(model, geom_looks(model, texture_colours(model)), {1}, ENDLESS)[1]
-
-
-def volume(shape: VisibleShape) -> float:
-    """Of a closed surface, positive where its triangles are counter-clockwise as seen from outside."""
-    a, b, c = (shape.vertices[shape.faces[:, i]].astype(float) for i in range(3))
-    return float((a * np.cross(b, c)).sum() / 6)
+def nodes_of(geom: str, asset: str = "") -> dict[str, Any]:
+    """Return the nodes of the first geom of a body, by name."""
+    model, recorder = compiled(f"<geom {geom}/>", asset), Recorder()
+    add_geom(recorder, "g", model, 0, geom_looks(model, texture_colours(model))[0], ENDLESS)
+    return recorder.nodes
 
 
 @pytest.mark.parametrize(
-    ("geom", "expected", "roundness"),
+    ("geom", "call", "props"),
     [
-        ('type="box" size="0.1 0.2 0.3"', 8 * 0.1 * 0.2 * 0.3, 0.0),
-        ('type="sphere" size="0.5"', 4 / 3 * math.pi * 0.5**3, 0.03),
-        ('type="ellipsoid" size="0.1 0.2 0.3"', 4 / 3 * math.pi * 0.1 * 0.2 * 0.3, 0.03),
-        ('type="cylinder" size="0.5 0.2"', math.pi * 0.5**2 * 0.4, 0.03),
-        ('type="capsule" size="0.5 0.2"', math.pi * 0.5**2 * 0.4 + 4 / 3 * math.pi * 0.5**3, 0.03),
-        ('type="mesh" mesh="t"', 1 / 6, 0.0),
+        ('type="box" size="0.1 0.2 0.3"', "add_box", {"dimensions": [0.2, 0.4, 0.6]}),
+        ('type="sphere" size="0.5"', "add_icosphere", {"radius": 0.5}),
+        ('type="ellipsoid" size="0.1 0.2 0.3"', "add_icosphere", {"scale": [0.1, 0.2, 0.3]}),
+        ('type="cylinder" size="0.5 0.2"', "add_cylinder", {"radius": 0.5, "height": 0.4}),
     ],
 )
-def test_surface_is_closed_and_as_large_as_the_geom(geom: str, expected: float, roundness: float) -> None:
-    (shape,) = shapes_of(f"<geom {geom}/>", TETRAHEDRON)
-    # A circle of 24 corners lacks 1.1 % of its area, a ball of rings of them 2.3 %.
-    assert expected * (1 - roundness) - 1e-6 <= volume(shape) <= expected + 1e-6
-    assert shape.faces.max() < len(shape.vertices)
+def test_geom_has_its_size_pose_and_colour(geom: str, call: str, props: dict[str, Any]) -> None:
+    (node,) = nodes_of(f'{geom} pos="1 2 3" quat="0 1 0 0" rgba="1 0 0 0.5"').values()
+    assert (node.call, node.color, node.opacity) == (call, (255, 0, 0), 0.5)
+    assert node.position == pytest.approx([1, 2, 3])
+    assert node.wxyz == pytest.approx([0, 1, 0, 0])
+    for name, value in props.items():
+        assert getattr(node, name) == pytest.approx(value)
 
 
-def test_vertices_are_in_the_frame_of_the_body() -> None:
-    # Turned by 90 degrees about z, x and y change places: half sizes 0.2, 0.1, 0.3 around (1, 2, 3).
-    (shape,) = shapes_of('<geom type="box" size="0.1 0.2 0.3" pos="1 2 3" euler="0 0 90"/>')
-    assert shape.vertices.min(axis=0) == pytest.approx([0.8, 1.9, 2.7])
-    assert shape.vertices.max(axis=0) == pytest.approx([1.2, 2.1, 3.3])
+def test_capsule_is_a_cylinder_between_two_balls() -> None:
+    nodes = nodes_of('type="capsule" size="0.5 0.2"')
+    assert (nodes["g/side"].height, nodes["g/upper"].radius) == (0.4, 0.5)
+    assert [nodes[f"g/{end}"].position[2] for end in ("upper", "lower")] == [0.2, -0.2]
 
 
 def test_mesh_is_where_its_file_has_it() -> None:
     # The engine keeps it around its centre of mass and along its axes of inertia.
-    (shape,) = shapes_of('<geom type="mesh" mesh="t" pos="0 0 1"/>', TETRAHEDRON)
-    assert shape.vertices.min(axis=0) == pytest.approx([0, 0, 1], abs=1e-6)
-    assert shape.vertices.max(axis=0) == pytest.approx([1, 1, 2], abs=1e-6)
+    (node,) = nodes_of('type="mesh" mesh="t" pos="0 0 1"', TETRAHEDRON).values()
+    rotation = np.zeros(9)
+    mujoco.mju_quat2Mat(rotation, node.wxyz)
+    vertices = node.vertices @ rotation.reshape(3, 3).T + node.position
+    assert vertices.min(axis=0) == pytest.approx([0, 0, 1], abs=1e-6)
+    assert vertices.max(axis=0) == pytest.approx([1, 1, 2], abs=1e-6)
+    a, b, c = (vertices[node.faces[:, i]] for i in range(3))
+    assert (a * np.cross(b, c)).sum() / 6 == pytest.approx(1 / 6)  # its volume: the triangles are seen from outside
 
 
 def test_endless_plane_is_cut_off() -> None:
-    geoms = '<geom type="plane" size="0.5 0 1" rgba="1 0 0 1"/>'
-    (shape,) = shapes_of(geoms)
-    assert shape.vertices.min(axis=0) == pytest.approx([-0.5, -2, 0])
-    assert shape.vertices.max(axis=0) == pytest.approx([0.5, 4, 0])
-
-
-def test_what_pictures_leave_out_is_left_out() -> None:
-    hidden = '<geom type="sphere" size="1" group="3"/><geom type="sphere" size="1" rgba="1 1 1 0"/>'
-    assert shapes_of(hidden) == []
-    assert len(shapes_of(hidden + '<geom type="sphere" size="1" group="2"/>')) == 1
-
-
-def test_geoms_of_one_colour_are_one_shape() -> None:
-    red, blue = 'type="box" size="1 1 1" rgba="1 0 0 1"', 'type="box" size="1 1 1" rgba="0 0 1 0.5"'
-    first, second = shapes_of(f'<geom {red}/><geom {blue}/><geom {red} pos="3 0 0"/>')
-    assert (first.rgba, second.rgba) == ((1, 0, 0, 1), (0, 0, 1, 0.5))
-    assert volume(first) == pytest.approx(16)
-    assert volume(second) == pytest.approx(8)
+    (node,) = nodes_of('type="plane" size="0.5 0 1"').values()
+    assert node.vertices.min(axis=0) == pytest.approx([-0.5, -2, 0])
+    assert node.vertices.max(axis=0) == pytest.approx([0.5, 4, 0])
 
 
 def test_colour_is_the_geoms_else_its_materials() -> None:
@@ -259,9 +231,11 @@ def test_height_fields_mesh_is_its_collision_surface() -> None:
     sim = simulate(terrain=terrain_cfg(border=0.0, kinds=[{"kind": "rough", "amplitude": [0.1, 0.1]}]))
     assert sim.terrain is not None
     model = sim.backend.visual_model
-    (shape,) = body_shapes(model, geom_looks(model, texture_colours(model)), {0}, np.zeros((2, 2)))[0]
+    recorder = Recorder()
+    add_geom(recorder, "g", model, 0, geom_looks(model, texture_colours(model))[0], ENDLESS)
+    shape: Any = recorder.nodes["g"]
     assert shape.faces.shape == (2 * 48 * 32, 3)
-    corners = torch.from_numpy(shape.vertices)[torch.from_numpy(shape.faces.astype(np.int64))]  # [F, 3, 3]
+    corners = torch.from_numpy(shape.vertices + shape.position).float()[torch.from_numpy(shape.faces)]  # [F, 3, 3]
     middles = corners.mean(dim=1)
     torch.testing.assert_close(sim.terrain.height_at(middles[:, :2]), middles[:, 2], atol=1e-5, rtol=0.0)
     normals = torch.linalg.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
@@ -270,7 +244,7 @@ def test_height_fields_mesh_is_its_collision_surface() -> None:
 
 def test_live_view_of_a_terrain_alone_has_its_ground() -> None:
     _, nodes = scene_of(simulate(terrain=terrain_cfg()))
-    assert "/env_0/body_0/shape_0" in nodes
+    assert "/env_0/body_0/geom_0" in nodes
 
 
 def test_live_view_has_one_terrain_with_all_robots_on_it(tmp_path: Path) -> None:
@@ -288,5 +262,5 @@ def test_live_view_has_one_terrain_with_all_robots_on_it(tmp_path: Path) -> None
     offsets = env.robot.get_local_pose()[:, :3] - env.robot.get_local_pose()[:1, :3]
     for env_id in range(3):
         np.testing.assert_allclose(position(env_id) - position(0), offsets[env_id].numpy(), atol=1e-5)
-    assert [name for name in nodes if "/body_0/shape" in name] == ["/env_0/body_0/shape_0"]
+    assert {name.split("/")[1] for name in nodes if "/body_0/" in name} == {"env_0"}
     assert len(scene.places) == 3
