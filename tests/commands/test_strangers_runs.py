@@ -18,7 +18,7 @@ READERS = [
     ["eval", "RUN", "--episodes", "1"],
     ["play", "RUN", "--episodes", "1", "--size", "64", "48"],
     ["rewards", "RUN", "--episodes", "2"],
-    ["export", "RUN", "--format", "torchscript", "--observations", "8"],
+    ["export", "RUN", "--format", "onnx", "--observations", "8"],
     ["resume", "RUN", "trainer.iterations=9"],
 ]
 

@@ -1,4 +1,4 @@
-"""Policies as files for robots: ONNX and TorchScript; see the README of this folder."""
+"""Policies as ONNX files for robots; see the README of this folder."""
 
 from embodichain.commands import Command
 

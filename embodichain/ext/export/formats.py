@@ -1,4 +1,4 @@
-"""Writers and loaders of the file formats of an exported policy. Legend: N observations."""
+"""ONNX files of policies: writing, running, and parity with the policy. Legend: N environments."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import io
 import json
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,6 +20,7 @@ from torch.distributions import Distribution
 from torch.jit._trace import TracerWarning
 
 from embodichain.ext.export.module import DeployedPolicy
+from embodichain.tools.steps import TOLERANCE, ParityError, Step
 from embodichain.utils import ConfigError
 from embodichain.utils.doors import install_extra
 from embodichain.utils.errors import CommandFailedError
@@ -35,30 +35,17 @@ _LOGGERS = ("torch.onnx._internal.exporter._registration", "torch.fx.experimenta
 _EXAMPLES = 2  # observations that a policy is traced with
 
 
-@dataclass(frozen=True)
-class Format:
-    """A file format.
-
-    Attributes:
-        write: ``write(module, spec, path)``.
-        load: ``load(path)`` returns a function from inputs [N, ...] by name to outputs by name.
-    """
-
-    suffix: str
-    write: Callable[[DeployedPolicy, Spec, Path], None]
-    load: Callable[[Path], Run]
-
-
-def _write_onnx(module: DeployedPolicy, spec: Spec, path: Path) -> None:
+def write_onnx(module: DeployedPolicy, spec: Spec, path: Path) -> None:
     """Write an ONNX file.
 
     Raises:
         ConfigError: the extra ``export`` is not installed.
+        CommandFailedError: torch cannot trace the policy.
     """
     missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(f"--format onnx: not installed: {', '.join(missing)}. Install: {install_extra('export')}")
-    with _tracing(module, "onnx"):
+    with _tracing(module):
         program = torch.onnx.export(
             _exported(module),
             (_example(module),),
@@ -74,13 +61,10 @@ def _write_onnx(module: DeployedPolicy, spec: Spec, path: Path) -> None:
     program.save(path)
 
 
-def _load_onnx(path: Path) -> Run:
+def load_onnx(path: Path) -> Run:
+    """Return a function from an ONNX file's inputs [N, ...] by name to its outputs by name."""
     runner = load_runner().PolicyRunner(path)
-
-    def run(inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        return runner.run(dict(inputs))
-
-    return run
+    return lambda inputs: runner.run(dict(inputs))
 
 
 def load_runner(path: Path = RUNNER) -> ModuleType:
@@ -91,38 +75,6 @@ def load_runner(path: Path = RUNNER) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def _write_torchscript(module: DeployedPolicy, spec: Spec, path: Path) -> None:
-    content = io.BytesIO()  # torch raises RuntimeErrors where a file cannot be written
-    with _tracing(module, "torchscript"):
-        with torch.no_grad():
-            traced = torch.jit.trace(module, (_example(module),), check_trace=False)
-        torch.jit.save(traced, content, _extra_files={_KEY: json.dumps(spec)})
-    path.write_bytes(content.getbuffer())
-
-
-def _load_torchscript(path: Path) -> Run:
-    files = {_KEY: ""}
-    with _quiet():
-        loaded = torch.jit.load(path, map_location="cpu", _extra_files=files)
-    return _run_torch(loaded, json.loads(files[_KEY]))
-
-
-FORMATS = {
-    "onnx": Format(".onnx", _write_onnx, _load_onnx),
-    "torchscript": Format(".pt", _write_torchscript, _load_torchscript),
-}
-"""Formats by the names for ``export --format``."""
-
-
-def _run_torch(loaded: Callable[[list[Tensor]], tuple[Tensor, ...]], spec: Spec) -> Run:
-    def run(inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        with torch.no_grad():
-            outputs = loaded([torch.from_numpy(inputs[name]) for name in spec["inputs"]])
-        return {name: output.numpy() for name, output in zip(spec["outputs"], outputs, strict=True)}
-
-    return run
 
 
 def _example(module: DeployedPolicy) -> list[Tensor]:
@@ -138,7 +90,7 @@ def _exported(module: DeployedPolicy) -> torch.export.ExportedProgram:
 
 
 @contextmanager
-def _tracing(module: DeployedPolicy, file_format: str) -> Iterator[None]:
+def _tracing(module: DeployedPolicy) -> Iterator[None]:
     """Let torch trace a policy inside the block.
 
     Raises:
@@ -151,7 +103,7 @@ def _tracing(module: DeployedPolicy, file_format: str) -> Iterator[None]:
     # Torch's exporters raise kinds of RuntimeError, and Python a TypeError where a traced value is no number.
     except (RuntimeError, TypeError) as error:
         raise CommandFailedError(
-            f"--format {file_format}: torch cannot trace {type(module.policy).__name__}.forward: {_reason(error)}"
+            f"--format onnx: torch cannot trace {type(module.policy).__name__}.forward: {_reason(error)}"
         ) from error
 
 
@@ -188,3 +140,64 @@ def _quiet() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
+
+
+def check_parity(run: Run, module: DeployedPolicy, steps: Sequence[Step]) -> float:
+    """Repeat recorded steps with an exported policy, which carries its own hidden state.
+
+    Args:
+        steps: result of :func:`record_steps`.
+
+    Returns:
+        The largest difference between its actions and the policy's.
+
+    Raises:
+        ParityError: the difference is above 1e-5, or NaN.
+    """
+    largest = 0.0
+    num_envs = len(steps[0].action)
+    hidden: dict[str, np.ndarray] = {}
+    if module.memory is not None:
+        hidden[module.memory] = np.zeros((num_envs, *module.inputs[module.memory][0]), dtype=np.float32)
+    for i, step in enumerate(steps):
+        hidden = {name: np.where(step.begins[:, None], np.float32(0), state) for name, state in hidden.items()}
+        given = {
+            name: value.astype(str(module.inputs[name][1]).removeprefix("torch."))
+            for name, value in step.inputs.items()
+        }
+        out = run(given | hidden)
+        if module.memory is not None:
+            hidden[module.memory] = out["next_state"]
+        difference = float(np.abs(out["action"] - step.action).max())
+        if not difference <= TOLERANCE:
+            raise ParityError(
+                f"step {i} of {len(steps)}: the exported policy's action differs from the policy's by "
+                f"{difference:.3g}, allowed are {TOLERANCE:g}"
+            )
+        largest = max(largest, difference)
+    return largest
+
+
+def check_inputs(spec: Spec, steps: Sequence[Step]) -> None:
+    """Compute the inputs of recorded steps from raw measurements, as the exported runner does.
+
+    Args:
+        spec: specification written with the policy.
+        steps: records of :func:`record_steps`, with measurements, of an environment without simulated noise and delays.
+
+    Raises:
+        ParityError: an input differs from the environment's entry by more than 1e-5.
+    """
+    builder = load_runner().ObservationBuilder(spec)
+    computed = [name for name, entry in spec["inputs"].items() if "from" in entry]
+    for i, step in enumerate(steps):
+        builder.reset(step.begins)
+        inputs = builder(step.inputs | step.measured)
+        for name in computed:
+            difference = float(np.abs(inputs[name] - step.inputs[name]).max())
+            if not difference <= TOLERANCE:
+                raise ParityError(
+                    f"step {i} of {len(steps)}: '{name}' computed from raw measurements differs from the "
+                    f"environment's by {difference:.3g}, allowed are {TOLERANCE:g}"
+                )
+        builder.last_action = step.action

@@ -12,9 +12,8 @@ import numpy as np
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
 from embodichain.agents.rl.task_env import TaskEnv, scene_cfg, scene_env
 from embodichain.commands.arguments import add_run, checked_path, output_file, whole_number
-from embodichain.ext.export.formats import FORMATS, RUNNER
+from embodichain.ext.export.formats import RUNNER, check_inputs, check_parity, load_onnx, write_onnx
 from embodichain.ext.export.module import DeployedPolicy, actor_entries
-from embodichain.ext.export.parity import check_inputs, check_parity
 from embodichain.lab.gym.env_sources import TaskCfg
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.actions import JointPositionTerm
@@ -27,35 +26,37 @@ from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.device import describe_machine
 from embodichain.utils.doors import entries, load
-from embodichain.utils.errors import reason_of
 from embodichain.utils.files import check_replaceable, write_atomically, write_json
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
 
 _SEED_OFFSET = 4_000_003
 _RUNNER_NAME = "policy_runner.py"
-# An export is recognised by a key of the specification, as JSON in all formats, and the runner's first line.
+# An export is recognised by a key of the specification, and the runner's first line.
 _SPEC_MARK = b'"control_period_s": '
 _RUNNER_MARK = b"Runs a policy that `embodichain export"
 
 
 def export_run(
-    target: str, file_format: str, out: Path | None, observations: int, envs: int, allowed_imports: Sequence[str]
+    target: str, out: Path | None, observations: int, envs: int, allowed_imports: Sequence[str]
 ) -> dict[str, Any]:
-    """Write the policy of a run into ``out``, or ``export`` in the run's folder, in one of ``FORMATS``.
+    """Write the policy of a run into ``out``, or ``export`` in the run's folder, as ONNX.
 
     Returns:
         ``observations`` that it was compared on, the largest ``difference`` of actions, names of ``inputs``,
         ``measurements`` and ``outputs``, and the ``files`` written.
 
     Raises:
-        ConfigError: there is no such run, it cannot be built here, the file has another format's ending, or cannot be
-            written without replacing one that is not an earlier export's.
+        ConfigError: there is no such run, it cannot be built here, the file has another ending, or would replace one
+            that is not an earlier export's.
         ParityError: the file's actions differ on ``observations`` of ``envs`` environments; it is deleted.
     """
     saved = find_run(target)
-    chosen = FORMATS[file_format]
-    path = out or saved.folder / "export" / f"policy{chosen.suffix}"
-    _check_out(path, file_format)
+    path = out or saved.folder / "export" / "policy.onnx"
+    if path.suffix != ".onnx":
+        raise ConfigError(f"--out {path}: must end with .onnx for --format onnx")
+    readable, runner = path.with_suffix(".json"), path.with_name(_RUNNER_NAME)
+    for file, mark in ((path, _SPEC_MARK), (readable, _SPEC_MARK), (runner, _RUNNER_MARK)):
+        check_replaceable(file, mark)
     with open_run(saved, envs, "cpu", allowed_imports, change=without_sensor_models) as opened:
         space = opened.env.single_observation_space
         entries = actor_entries(opened.config.policy, space, opened.policy)
@@ -70,40 +71,16 @@ def export_run(
         check_inputs(spec, steps)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            chosen.write(module, spec, path)
-            largest = check_parity(chosen.load(path), module, steps)
-            files = [path, *_companions(path, spec, file_format)]
+            write_onnx(module, spec, path)
+            largest = check_parity(load_onnx(path), module, steps)
         except ParityError:
             path.unlink(missing_ok=True)
             raise
-        except OSError as error:
-            raise ConfigError(f"--out {path}: cannot be written: {reason_of(error)}") from error
+    write_json(readable, spec, indent=2)
+    write_atomically(runner, lambda file: file.write(RUNNER.read_bytes()))
     compared = {"observations": len(steps) * envs, "difference": largest}
     names = {"inputs": list(module.inputs), "measurements": list(spec["measurements"]), "outputs": module.outputs}
-    return {**compared, **names, "files": files}
-
-
-def _check_out(path: Path, file_format: str) -> None:
-    """Raise ConfigError if a file has another format's ending, or it or its companion is not an earlier export's."""
-    suffix = FORMATS[file_format].suffix
-    if path.suffix != suffix:
-        endings = ", ".join(f"{each.suffix} for {name}" for name, each in FORMATS.items())
-        raise ConfigError(f"--out {path}: must end with {suffix} for --format {file_format} (allowed: {endings})")
-    check_replaceable(path, _SPEC_MARK)
-    check_replaceable(path.with_suffix(".json"), _SPEC_MARK)
-    if file_format == "onnx":
-        check_replaceable(path.with_name(_RUNNER_NAME), _RUNNER_MARK)
-
-
-def _companions(path: Path, spec: dict[str, object], file_format: str) -> list[Path]:
-    """Write the specification next to the policy, and the runner of ONNX files."""
-    readable = path.with_suffix(".json")
-    write_json(readable, spec, indent=2)
-    if file_format != "onnx":
-        return [readable]
-    runner = path.with_name(_RUNNER_NAME)
-    write_atomically(runner, lambda file: file.write(RUNNER.read_bytes()))
-    return [readable, runner]
+    return {**compared, **names, "files": [path, readable, runner]}
 
 
 def action_terms(env: TaskEnv) -> dict[str, ActionTerm]:
@@ -231,15 +208,7 @@ def export_onnx(
 ) -> list[str]:
     """Export as ONNX; return the lines for the screen."""
     path = checked_path(out, output_file)
-    return format_export(export_run(target, "onnx", path, observations, envs, allowed_imports))
-
-
-def export_torchscript(
-    target: str, out: str | None, observations: int, envs: int, allowed_imports: Sequence[str]
-) -> list[str]:
-    """Export as TorchScript; return the lines for the screen."""
-    path = checked_path(out, output_file)
-    return format_export(export_run(target, "torchscript", path, observations, envs, allowed_imports))
+    return format_export(export_run(target, path, observations, envs, allowed_imports))
 
 
 DOOR = "embodichain.exports"
@@ -247,7 +216,7 @@ DOOR = "embodichain.exports"
 
 EXAMPLES = (
     "latest --format onnx",
-    "outputs/push_cube_ppo_20260101_120000/best --format torchscript --out policy.pt",
+    "outputs/push_cube_ppo_20260101_120000/best --out policy.onnx",
     "latest/best --format lerobot",
     "configs/agents/rl/push_colored_cube/train_config.json --format lerobot-env",
 )

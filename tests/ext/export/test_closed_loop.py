@@ -66,7 +66,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.chdir(folder)
         assert main(["--config", write_config(folder, config)]) == 0
         (run,) = (folder / "outputs").iterdir()
-        export_run(str(run), "onnx", None, 16, 2, ())
+        export_run(str(run), None, 16, 2, ())
     return run
 
 
@@ -207,11 +207,11 @@ def test_page_drives_a_robot(exported: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.chdir(exported / "export")
     monkeypatch.setitem(sys.modules, "policy_runner", load_runner(exported / "export/policy_runner.py"))
     page_names: dict[str, Any] = {}
-    exec(snippets[2], page_names)
+    exec(snippets[1], page_names)
     robot = Stub(page_names["policy"].spec)
     page_names["control_step"](robot, [0.5, 0.0, 0.0])
     assert robot.targets == pytest.approx(runner_of(exported).act(STANDING)["command"])
-    exec(snippets[3], page_names)
+    exec(snippets[2], page_names)
     env: Any = SimpleNamespace(temperatures=torch.ones(1, 2))
     recipe = recipe_of(env, page_names["motor_temperature"], {})
     assert recipe is not None
@@ -235,5 +235,5 @@ def test_input_that_does_not_follow_from_measurements_as_described_is_found(
     wrong = deployed_as(lambda env: Recipe([{"last_action": True}, {"subtract": [0.5] * 12}]))
     monkeypatch.setattr(last_action, "recipe", vars(wrong(lambda env: None))["recipe"])
     with pytest.raises(ParityError, match=r"step 0 of 2: 'last_action' computed from raw measurements differs .* 0\.5"):
-        export_run(str(exported), "torchscript", exported / "wrong.pt", 4, 2, ())
-    assert not (exported / "wrong.pt").exists()
+        export_run(str(exported), exported / "wrong.onnx", 4, 2, ())
+    assert not (exported / "wrong.onnx").exists()

@@ -16,7 +16,7 @@ import torch
 from embodichain.agents.rl.checkpoint.saved_run import find_run
 from embodichain.cli import main
 from embodichain.ext.export import run as export
-from embodichain.ext.export.formats import FORMATS, load_runner
+from embodichain.ext.export.formats import load_runner
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.tools.open_run import open_run
 from embodichain.tools.steps import record_steps
@@ -95,22 +95,6 @@ print(round(float(out["action"][0]), 5), [m for m in ("torch", "embodichain") if
     assert (result.returncode, result.stdout, result.stderr) == (0, "-0.3 []\n", "")
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.load. is deprecated:DeprecationWarning")
-def test_torchscript_is_loaded_as_the_page_has_it(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert main(["export", "latest", "--format", "torchscript", "--observations", "16"]) == 0
-    monkeypatch.chdir(run_folder / "export")
-    names: dict[str, Any] = {
-        "qpos": torch.tensor([[0, 0.01]]),
-        "qvel": torch.tensor([[0.1, -0.005]]),
-        "qf": torch.zeros(1, 2),
-    }
-    exec(SNIPPETS[1], names)
-    assert names["action"].tolist() == [[pytest.approx(-0.3)]]
-    assert names["command"].tolist() == [[pytest.approx(-0.03)]]
-    spec = json.loads(names["files"]["embodichain"])
-    assert list(spec["inputs"]) == ["robot/qf", "robot/qpos", "robot/qvel"]
-
-
 def test_file_that_does_something_else_is_not_left_behind(
     run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -118,32 +102,24 @@ def test_file_that_does_something_else_is_not_left_behind(
         return [type(s)(s.inputs, 2 * s.action, s.begins) for s in record_steps(*args, **kwargs)]
 
     monkeypatch.setattr(export, "record_steps", doubled)
-    assert main(["export", "latest", "--format", "torchscript", "--observations", "16"]) == 1
+    assert main(["export", "latest", "--format", "onnx", "--observations", "16"]) == 1
     assert "the exported policy's action differs from the policy's" in capsys.readouterr().err
     assert list((run_folder / "export").iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("file_format", "name", "suffix"),
-    [("onnx", "policy_runner.py", ".onnx"), ("onnx", "q.json", ".onnx"), ("torchscript", "p.onnx", ".pt")],
-)
+@pytest.mark.parametrize("name", ["policy_runner.py", "q.json"])
 def test_another_ending_than_the_formats_is_refused(
-    run_folder: Path, capsys: pytest.CaptureFixture[str], file_format: str, name: str, suffix: str
+    run_folder: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    assert main(["export", "latest", "--format", file_format, "--out", name]) == 2
-    assert capsys.readouterr().err == (
-        f"error: --out {name}: must end with {suffix} for --format {file_format} "
-        "(allowed: .onnx for onnx, .pt for torchscript)\n"
-    )
+    assert main(["export", "latest", "--out", name]) == 2
+    assert capsys.readouterr().err == f"error: --out {name}: must end with .onnx for --format onnx\n"
     assert not Path(name).exists()
 
 
-@pytest.mark.parametrize("file_format", list(FORMATS))
 def test_files_of_an_earlier_export_are_replaced_and_others_never(
-    run_folder: Path, capsys: pytest.CaptureFixture[str], file_format: str
+    run_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    name = f"my{FORMATS[file_format].suffix}"
-    command = ["export", "latest", "--format", file_format, "--out", name, "--observations", "8"]
+    command = ["export", "latest", "--out", "my.onnx", "--observations", "8"]
     assert main(command) == main(command) == 0
     written = re.findall(r"written    (\S+)", capsys.readouterr().out)[-3:]
     for file in dict.fromkeys(written):
@@ -155,16 +131,6 @@ def test_files_of_an_earlier_export_are_replaced_and_others_never(
         )
         assert Path(file).read_bytes() == b"mine"
         Path(file).write_bytes(ours)
-
-
-@pytest.mark.parametrize("file_format", list(FORMATS))
-def test_place_that_cannot_be_written_is_one_line(
-    run_folder: Path, capsys: pytest.CaptureFixture[str], file_format: str
-) -> None:
-    path = Path(f"taken/policy{FORMATS[file_format].suffix}")
-    Path("taken").write_text("")
-    assert main(["export", "latest", "--format", file_format, "--out", str(path), "--observations", "8"]) == 2
-    assert capsys.readouterr().err == f"error: --out {path}: cannot be written: File exists\n"
 
 
 def test_missing_extra_is_named(

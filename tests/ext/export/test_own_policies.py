@@ -13,9 +13,8 @@ from torch import nn
 from torch.distributions import Distribution, Independent, Normal
 
 from embodichain.agents.rl.models import Policy, RunningNormalizer
-from embodichain.ext.export.formats import FORMATS
+from embodichain.ext.export.formats import check_parity, load_onnx, write_onnx
 from embodichain.ext.export.module import DeployedPolicy
-from embodichain.ext.export.parity import check_parity
 from embodichain.tools.steps import record_steps
 from embodichain.utils.errors import CommandFailedError
 from tests.ext.export.test_parity import ACTIONS, SPACE, RandomEnv
@@ -70,25 +69,23 @@ def build(policy_class: Any) -> Policy:
     return policy_class(9, 3, torch.device("cpu"), {}).eval()
 
 
-def write(policy: Policy, file_format: str, folder: Path) -> tuple[DeployedPolicy, Path]:
+def write(policy: Policy, folder: Path) -> tuple[DeployedPolicy, Path]:
     module = DeployedPolicy(policy, SPACE, ENTRIES, ACTIONS, []).eval()
-    path = folder / f"policy{FORMATS[file_format].suffix}"
-    FORMATS[file_format].write(module, {"inputs": ENTRIES, "outputs": module.outputs}, path)
+    path = folder / "policy.onnx"
+    write_onnx(module, {"inputs": ENTRIES, "outputs": module.outputs}, path)
     return module, path
 
 
-@pytest.mark.parametrize("file_format", list(FORMATS))
-def test_policy_of_a_user_is_exported(file_format: str, tmp_path: Path) -> None:
+def test_policy_of_a_user_is_exported(tmp_path: Path) -> None:
     policy = build(SharedTrunk)
     env: Any = RandomEnv()
     steps = record_steps(env, policy, torch.device("cpu"), ENTRIES, 100, seed=0)
-    module, path = write(policy, file_format, tmp_path)
-    assert check_parity(FORMATS[file_format].load(path), module, steps) <= 1e-5
+    module, path = write(policy, tmp_path)
+    assert check_parity(load_onnx(path), module, steps) <= 1e-5
     with pytest.raises(ValueError, match="invalid values"):  # the arguments of distributions are checked again
         torch.distributions.Normal(torch.zeros(1), -torch.ones(1))
 
 
-@pytest.mark.parametrize("file_format", ["onnx"])
 @pytest.mark.parametrize(
     ("scale", "reason"),
     [
@@ -99,7 +96,6 @@ def test_policy_of_a_user_is_exported(file_format: str, tmp_path: Path) -> None:
     ids=["branch", "number", "numpy"],
 )
 def test_policy_that_cannot_be_traced_is_one_line(
-    file_format: str,
     scale: Any,
     reason: str,
     tmp_path: Path,
@@ -113,9 +109,9 @@ def test_policy_that_cannot_be_traced_is_one_line(
             return super().forward(td, deterministic)
 
     with pytest.raises(CommandFailedError) as caught:
-        write(build(Branching), file_format, tmp_path)
+        write(build(Branching), tmp_path)
     message = str(caught.value)
-    assert message.startswith(f"--format {file_format}: torch cannot trace Branching.forward: ")
+    assert message.startswith("--format onnx: torch cannot trace Branching.forward: ")
     assert reason in message
     assert len(message.splitlines()) == 1
     assert capfd.readouterr().err == ""

@@ -324,7 +324,7 @@ def test_an_image_alone_is_learned_from(
         summary = train_from_config(path, overrides=["trainer.iterations=3"])
         assert train_from_config(None, overrides=["trainer.iterations=4"], resume="latest")["env_steps"] == 32
         assert command(["eval", "latest", "--episodes", "2"]) == 0
-        assert command(["export", "latest", "--format", "torchscript", "--observations", "8", "--envs", "2"]) == 0
+        assert command(["export", "latest", "--format", "onnx", "--observations", "8", "--envs", "2"]) == 0
     assert summary["avg_reward"] is not None
     assert "\ninputs     image\n" in capsys.readouterr().out
 
