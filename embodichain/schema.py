@@ -37,7 +37,6 @@ Json = dict[str, Any]
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _REFS = "#/$defs/{model}"
-_SHORT = 120  # characters: an object of at most this length is one line
 _EDITOR_KEY: Json = {"type": "string", "description": "For editors: the schema of this file."}
 
 
@@ -131,39 +130,8 @@ SCHEMAS: dict[str, Callable[[], Json]] = {"train": train_schema, "env": env_sche
 
 
 def schema_text(kind: str) -> str:
-    """Return the schema of a kind of file as JSON text, with a line for each config key."""
-    return _layout(SCHEMAS[kind]()) + "\n"
-
-
-def _layout(node: Any, indent: str = "") -> str:
-    """Return JSON text: objects that describe keys are indented, values are one line each."""
-    text = json.dumps(node, ensure_ascii=False)
-    if len(text) <= _SHORT or not _has_keys(node):
-        return text
-    inner = indent + " "
-    if isinstance(node, list):
-        rows = [inner + _layout(item, inner) for item in node]
-        return "[\n" + ",\n".join(rows) + f"\n{indent}]"
-    rows = []
-    for name, value in node.items():
-        row = f"{inner}{json.dumps(name)}: {_settings(value, inner) if name == 'properties' else _layout(value, inner)}"
-        if rows and "\n" not in rows[-1] + row and len(rows[-1] + row) <= _SHORT:
-            rows[-1] += f", {row.lstrip()}"
-        else:
-            rows.append(row)
-    return "{\n" + ",\n".join(rows) + f"\n{indent}}}"
-
-
-def _settings(settings: Json, indent: str) -> str:
-    rows = [f"{indent} {json.dumps(name)}: {_layout(value, indent + ' ')}" for name, value in settings.items()]
-    return "{\n" + ",\n".join(rows) + f"\n{indent}}}"
-
-
-def _has_keys(node: Any) -> bool:
-    """Return whether a schema, or one in it, describes the keys of an object or lists names with descriptions."""
-    if isinstance(node, list):
-        return any("const" in item or _has_keys(item) for item in node if isinstance(item, dict))
-    return isinstance(node, dict) and ("properties" in node or any(map(_has_keys, node.values())))
+    """Return the schema of a kind of file as JSON text."""
+    return json.dumps(SCHEMAS[kind](), ensure_ascii=False, indent=1) + "\n"
 
 
 class _Generator(GenerateJsonSchema):
@@ -208,24 +176,7 @@ def _of(cls: type, defs: Json) -> Json:
 def _file(title: str, root: Json, defs: Json) -> Json:
     root["properties"] = {"$schema": _EDITOR_KEY} | root["properties"]
     root.pop("description", None)
-    used: Json = {}
-    waiting = _references(root)
-    while waiting:
-        name = waiting.pop()
-        if name not in used:
-            used[name] = defs[name]
-            waiting |= _references(defs[name])
-    return {"$schema": _DRAFT, "title": title, **root, "$defs": dict(sorted(used.items()))}
-
-
-def _references(node: Any) -> set[str]:
-    """Return the names of the definitions that a schema refers to."""
-    if isinstance(node, list):
-        return {name for item in node for name in _references(item)}
-    if not isinstance(node, dict):
-        return set()
-    own = {node["$ref"].removeprefix(_REFS.format(model=""))} if "$ref" in node else set()
-    return own | {name for item in node.values() for name in _references(item)}
+    return {"$schema": _DRAFT, "title": title, **root, "$defs": dict(sorted(defs.items()))}
 
 
 def _name(description: str, names: list[str]) -> Json:

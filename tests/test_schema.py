@@ -51,12 +51,6 @@ def test_without_a_file_the_schema_is_printed(capsys: pytest.CaptureFixture[str]
     assert json.loads(capsys.readouterr().out)["title"] == "Training config"
 
 
-def test_file_that_cannot_be_written_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "none" / "x.json"
-    assert main(["schema", "--out", str(path)]) == 2
-    assert capsys.readouterr().err == f"error: --out {path}: cannot be written: No such file or directory\n"
-
-
 @pytest.mark.parametrize("arguments", [["schemas"], ["schema", "--kind", "robot"]])
 def test_wrong_usage_is_exit_code_2(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
@@ -148,7 +142,7 @@ def test_required_keys_are_missed() -> None:
     assert errors("train", PUSH_CUBE_TRAIN | {"policy": {"name": "actor_critic"}}) == ["$.policy"] * 2
 
 
-def test_a_task_whose_scene_is_a_file_needs_no_robot_and_no_actions() -> None:
+def test_task_whose_scene_is_a_file_needs_no_robot() -> None:
     assert errors("env", {"id": "SceneRL", "scene": "gymnasium/hopper.xml"}) == []
     assert errors("env", {"id": "OwnTaskRL", "scene": "own.xml"}) == []
 
@@ -192,7 +186,7 @@ def test_every_key_of_the_config_classes_has_a_description(make: Callable[[], di
             assert undescribed == [], name
 
 
-def test_every_shipped_functor_is_offered_with_its_parameters_types_defaults_and_description() -> None:
+def test_every_shipped_functor_is_offered_with_its_parameters() -> None:
     definitions = env_schema()["$defs"]
     for block, modules in BLOCK_MODULES.items():
         term = definitions[f"term of {block}"]
