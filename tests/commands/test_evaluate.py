@@ -97,18 +97,6 @@ def test_overrides_change_what_is_evaluated_and_are_named(run_folder: Path, caps
     assert "env.rewards.clam.func: required, but missing" in capsys.readouterr().err
 
 
-def test_exploring_policy_acts_otherwise_and_is_named(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    returns = []
-    for options in ([], ["--stochastic"]):
-        assert main(["eval", str(run_folder), "--episodes", "2", "--json", *options]) == 0
-        result = json.loads(capsys.readouterr().out)
-        assert result["stochastic"] is bool(options)
-        returns.append(result["figures"]["return"]["mean"])
-    assert returns[0] != returns[1]
-    assert main(["eval", str(run_folder), "--episodes", "1", "--stochastic"]) == 0
-    assert "environment steps, exploring\n" in capsys.readouterr().out
-
-
 def test_episodes_are_recorded_as_a_dataset_to_learn_from(
     run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

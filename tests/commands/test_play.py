@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,6 @@ from embodichain.ext.lerobot.dataset import read_lerobot
 from embodichain.lab.sim.rendering.opengl import opengl_problem
 from embodichain.tools.agents import RandomAgent, ZeroAgent
 from embodichain.tools.view import SceneCamera
-from embodichain.utils.video import VIDEO_SUFFIXES, VideoWriter
 from tests.agents.rl.fakes import CART_POLE_ENV
 from tests.videos import read_video
 
@@ -98,15 +96,6 @@ def test_video_of_an_unknown_kind_is_refused(run_folder: Path, capsys: pytest.Ca
         main(["play", "latest", "--out", "p.txt"])
     assert end.value.code == 2
     assert "argument --out: must end with one of .mp4, .mov, .mkv, .avi, got 'p.txt'" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("suffix", VIDEO_SUFFIXES)
-def test_video_of_each_kind_can_be_written(suffix: str, tmp_path: Path) -> None:
-    path = tmp_path / f"video{suffix}"
-    with closing(VideoWriter(path, 64, 48, 25.0)) as video:
-        for _ in range(5):
-            video.write(np.zeros((48, 64, 3), np.uint8))
-    assert path.stat().st_size > 0
 
 
 def test_agents_do_what_their_names_say() -> None:

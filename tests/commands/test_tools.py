@@ -84,21 +84,6 @@ def test_without_a_kind_everything_is_listed(capsys: pytest.CaptureFixture[str])
     assert out.index("env.actions") < out.index("DeltaQposTerm") < out.index("env.observations")
 
 
-def test_users_module_is_listed_when_it_is_allowed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "listed_lab.py").write_text(
-        "from embodichain.agents.rl.algo import PPO, register_algo\n"
-        '@register_algo("listed_ppo")\nclass Mine(PPO):\n    """Mine."""\n',
-        encoding="utf-8",
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    assert main(["list", "algos", "--import", "listed_lab"]) == 2
-    assert "pass --allow-import listed_lab" in capsys.readouterr().err
-    rows = listed(capsys, "algos", "--import", "listed_lab", "--allow-import", "listed_lab")
-    assert "Mine." in [row["about"] for row in rows]
-
-
 def test_users_terms_are_listed_by_the_paths_that_configs_take(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

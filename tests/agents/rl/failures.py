@@ -60,27 +60,6 @@ class bad_drive(ActionTerm):  # noqa: N801
         return {"qpos": target}
 
 
-@register_algo("root_of_nothing")
-class RootOfNothing(PPO):
-    """PPO with a term that is always 0, and whose derivative is not-a-number from the given progress on."""
-
-    def loss(self, batch: TensorDict) -> tuple[Tensor, dict[str, Tensor]]:
-        loss, metrics = super().loss(batch)
-        if self.progress >= 0.5:
-            loss = loss + (0 * self.policy.evaluate_actions(batch)["value"].mean()).square().sqrt()
-        return loss, metrics
-
-
-@register_algo("logarithm_of_nothing")
-class LogarithmOfNothing(PPO):
-    """PPO with a term of its own that is not-a-number."""
-
-    def loss(self, batch: TensorDict) -> tuple[Tensor, dict[str, Tensor]]:
-        loss, metrics = super().loss(batch)
-        spread = 0 * (batch["return"] - batch["return"]).sum().log()
-        return loss + spread, metrics | {"spread": spread.detach()}
-
-
 @register_algo("unguarded")
 class Unguarded(PPO):
     """Steps by itself, as algorithms may."""

@@ -93,14 +93,14 @@ class StopSignals:
         self._received.append(number)
         if len(self._received) > 2:
             os._exit(128 + number)  # files on the disk are complete at any moment
-        grace = self._grace if len(self._received) == 1 else 0.0
+        grace = 0.0
+        if len(self._received) == 1:
+            grace, name = self._grace, signal.Signals(number).name
+            _say(f"{name}: stopping after the present step, or in {grace:.0f} s; once more stops now")
         timer = threading.Timer(grace, self._end)
         timer.name, timer.daemon = "rescue", True
         timer.start()
         self._timers.append(timer)
-        if grace:
-            name = signal.Signals(number).name
-            _say(f"{name}: stopping after the present step, or in {grace:.0f} s; once more stops now")
 
     def _end(self) -> None:
         """Rescue, and end the process, which may hang anywhere."""

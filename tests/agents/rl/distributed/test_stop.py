@@ -44,11 +44,6 @@ def send(*numbers: signal.Signals) -> None:
         os.kill(os.getpid(), number)
 
 
-def test_nothing_happens_without_a_signal() -> None:
-    with StopSignals() as stop:
-        stop.check()
-
-
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
 def test_signal_takes_effect_at_the_next_check(number: signal.Signals, code: int) -> None:
     with StopSignals() as stop:

@@ -79,10 +79,6 @@ def test_wrong_entry_is_one_line_with_its_place(func: str, params: dict[str, Any
     assert line.startswith(f"trainer.loggers[0].{problem}")
 
 
-def test_function_that_takes_any_parameter_is_given_all() -> None:
-    assert problems_of(f"{HERE}.make_anything", colour="red", size=3) == []
-
-
 def test_logger_that_cannot_begin_is_one_warning(capsys: pytest.CaptureFixture[str]) -> None:
     found = find_loggers([LoggerCfg(func=f"{HERE}.make_anything", params={"port": 80})], [HERE], [])
     begin_loggers(RunLog(), TRAINER, found, RUN)

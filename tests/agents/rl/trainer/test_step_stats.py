@@ -70,11 +70,6 @@ def test_statistics_continue_from_their_state() -> None:
     assert (scalars[REWARD], scalars[LENGTH], scalars[SUCCESS]) == (6, 2, 0.5)
 
 
-def test_success_on_the_way_does_not_count() -> None:
-    # a success at a step that does not end the episode, and none at the last one
-    assert feed(EpisodeStats(1), [[0.0, 0.0]], [[0, 1]], [[1, 0]])[SUCCESS] == 0.0
-
-
 def test_averages_are_over_the_last_hundred_episodes() -> None:
     stats = EpisodeStats(1)
     ends = [[1] * 60]
