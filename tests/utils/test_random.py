@@ -190,13 +190,6 @@ def test_keys_that_are_put_back_count_at_the_next_draw() -> None:
     assert torch.equal(draw(random, rows=rows), draw(alone, rows=rows))
 
 
-def test_draws_outside_all_streams_are_not_remembered() -> None:
-    random = begun(1)
-    seen = {random.uniform(torch.arange(1), 0.0, 1.0, 1).item() for _ in range(100)}
-    assert len(seen) == 100
-    assert not random._lanes._starts
-
-
 @pytest.mark.parametrize("num_envs", [1, 2, 3])
 def test_enumerated_episodes_are_one_set_for_any_num_envs(num_envs: int) -> None:
     random = begun(num_envs, enumerate_episodes=True)

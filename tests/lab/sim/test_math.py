@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-import mujoco
-import numpy as np
 import pytest
 import torch
 
@@ -64,14 +62,6 @@ def test_quaternion_product_applies_the_right_factor_first() -> None:
     i, j = torch.tensor([0.0, 1, 0, 0]), torch.tensor([0.0, 0, 1, 0])
     assert quat_mul(i, j).tolist() == [0, 0, 0, 1]  # i j = k
     assert quat_mul(j, i).tolist() == [0, 0, 0, -1]
-
-
-def test_matrices_are_the_engines() -> None:
-    quats = random_quats(50)
-    for quat, matrix in zip(quats, matrix_from_quat(quats), strict=True):
-        expected = np.zeros(9)
-        mujoco.mju_quat2Mat(expected, quat.double().numpy())
-        np.testing.assert_allclose(matrix.numpy().ravel(), expected, atol=1e-6)
 
 
 def test_quaternion_of_a_matrix_is_the_one_with_positive_w() -> None:

@@ -135,7 +135,7 @@ def soften_stiff_drives(model: mujoco.MjModel) -> dict[str, str]:
     return softened
 
 
-def _smallest_inertia(model: mujoco.MjModel, samples: int = 64) -> np.ndarray:
+def _smallest_inertia(model: mujoco.MjModel) -> np.ndarray:
     data = mujoco.MjData(model)
     rng = np.random.default_rng(0)
     low = np.where(model.jnt_limited, model.jnt_range[:, 0], -np.pi)
@@ -143,7 +143,7 @@ def _smallest_inertia(model: mujoco.MjModel, samples: int = 64) -> np.ndarray:
     scalar = model.jnt_type >= int(mujoco.mjtJoint.mjJNT_SLIDE)
     smallest = np.full(model.nv, np.inf)
     inverse = np.zeros((model.nv, model.nv))
-    for _ in range(samples):
+    for _ in range(64):
         data.qpos[model.jnt_qposadr[scalar]] = rng.uniform(low[scalar], high[scalar])
         mujoco.mj_fwdPosition(model, data)
         mujoco.mj_solveM(model, data, inverse, np.eye(model.nv))

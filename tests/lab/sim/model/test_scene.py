@@ -177,12 +177,6 @@ def test_control_parts_are_patterns_in_joint_order() -> None:
     }
 
 
-def test_two_robots_may_use_the_same_names() -> None:
-    scene = compiled(ur10(uid="left"), ur10(uid="right", init_pos=(2.0, 0.0, 0.0)))
-    assert list(scene.joints["left"]) == list(scene.joints["right"])
-    assert scene.model.nu == 12
-
-
 def test_keyframe_is_the_initial_state_and_its_targets() -> None:
     scene = compiled(ur10(), thing("k", body_type="kinematic", init_pos=(1.0, 2.0, 3.0), init_rot=(0.0, 0.0, 180.0)))
     model = scene.model

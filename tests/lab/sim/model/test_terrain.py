@@ -105,12 +105,6 @@ def test_terrain_is_a_height_field_with_a_border() -> None:
         assert distance == (pytest.approx(2.0) if depth is not None else -1.0)
 
 
-def test_flat_ground_without_border_compiles() -> None:
-    sim = simulate(terrain=terrain_cfg(kinds=[{"kind": "flat"}], border=0.0))
-    assert sim.model.ngeom == 1
-    assert sim.model.hfield_data.max() == 0.0
-
-
 def test_relief_of_millimetres_is_not_stretched() -> None:
     cfg = terrain_cfg(kinds=[{"kind": "rough", "amplitude": [0.002, 0.002]}])
     model, surface = simulate(terrain=cfg).model, make_heights(cfg)

@@ -10,7 +10,6 @@ import torch
 
 from embodichain.lab.sim import SimulationManager
 from embodichain.lab.sim.cfg import JointDrivePropertiesCfg, RobotCfg, SolverCfg
-from embodichain.lab.sim.math import quat_from_matrix
 from embodichain.lab.sim.objects import Robot
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
@@ -70,15 +69,6 @@ def test_tool_pose_is_the_engines_flange_moved_by_the_tcp(sim: SimulationManager
             pose = flange(sim, "arm", env_id)
             pose[:3, 3] += 0.16 * pose[:3, 2]  # 0.16 m along the flange's z axis
             torch.testing.assert_close(robot.get_eef_pose()[env_id], pose, atol=3e-6, rtol=0)
-
-
-def test_forward_kinematics_gives_matrices_or_seven_numbers(robot: Robot) -> None:
-    qpos = torch.tensor([HOME] * 5)
-    matrix = robot.compute_fk(qpos)
-    seven = robot.compute_fk(qpos, to_matrix=False)
-    assert matrix.shape == (5, 4, 4)
-    torch.testing.assert_close(seven, torch.cat((matrix[:, :3, 3], quat_from_matrix(matrix[:, :3, :3])), dim=1))
-    torch.testing.assert_close(matrix[0], robot.get_eef_pose()[0], atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("to_matrix", [True, False])

@@ -242,11 +242,6 @@ def test_height_fields_mesh_is_its_collision_surface() -> None:
     assert (normals[:, 2] > 0).all()  # seen from above
 
 
-def test_live_view_of_a_terrain_alone_has_its_ground() -> None:
-    _, nodes = scene_of(simulate(terrain=terrain_cfg()))
-    assert "/env_0/body_0/geom_0" in nodes
-
-
 def test_live_view_has_one_terrain_with_all_robots_on_it(tmp_path: Path) -> None:
     env = ball_env(tmp_path, num_envs=3)
     env.reset()
