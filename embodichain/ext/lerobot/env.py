@@ -6,10 +6,9 @@ Shapes: N environments, S size of the robot's state, O flattened observation siz
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from pprint import pformat
-from typing import IO, Any
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -30,7 +29,7 @@ from embodichain.lab.gym.utils.arrays import to_action, to_array
 from embodichain.tools.view import SceneCamera
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
-from embodichain.utils.files import check_replaceable, write_atomically
+from embodichain.utils.files import check_replaceable
 from embodichain.utils.observations import flat_input
 
 FORMAT = "lerobot-env"
@@ -83,14 +82,13 @@ class LeRobotVectorEnv(gym.vector.VectorEnv[dict[str, Any], np.ndarray, np.ndarr
             seed: numbers of the episodes: k, or k, k + 1, ..., one for each environment. An episode is the same for any
                 N. None: the next ones.
             options: LeRobot's own; none is needed.
-
-        Raises:
-            ValueError: the seeds do not follow one another.
         """
         if seed is None:
             obs, _ = self.env.reset()
             return self._observation(obs), {}
-        first = seed if isinstance(seed, int) else self._first_of(seed)
+        first = seed if isinstance(seed, int) else seed[0]
+        if not isinstance(seed, int) and (first is None or list(seed) != list(range(first, first + self.num_envs))):
+            raise ValueError(f"seeds must be {self.num_envs} whole numbers that follow one another, got {list(seed)}")
         obs, _ = self.env.reset(seed=self.env.cfg.seed, options={"enumerate_episodes": True, "share": (first, 1)})
         return self._observation(obs), {}
 
@@ -106,11 +104,7 @@ class LeRobotVectorEnv(gym.vector.VectorEnv[dict[str, Any], np.ndarray, np.ndarr
         return self._observation(obs), to_array(reward), to_array(terminated), to_array(truncated), infos
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Return what each environment has by a name that LeRobot asks for, N values.
-
-        Raises:
-            AttributeError: it is none of ``task``, ``task_description``, ``_max_episode_steps`` and ``render``.
-        """
+        """Return what each environment has by a name that LeRobot asks for, N values."""
         if name in ("task", "task_description"):
             return tuple(self.env.instructions())
         if name == "_max_episode_steps":
@@ -125,11 +119,7 @@ class LeRobotVectorEnv(gym.vector.VectorEnv[dict[str, Any], np.ndarray, np.ndarr
 
     @override
     def render(self) -> tuple[np.ndarray, ...]:
-        """Return an image of each environment, [H, W, 3] uint8.
-
-        Raises:
-            RenderingUnavailableError: there is no renderer.
-        """
+        """Return an image of each environment, [H, W, 3] uint8."""
         if self._camera is None:
             self._camera = SceneCamera(self.env, {}, _SIZE)
         return tuple(self._camera.render(i) for i in range(self.num_envs))
@@ -150,19 +140,9 @@ class LeRobotVectorEnv(gym.vector.VectorEnv[dict[str, Any], np.ndarray, np.ndarr
             entries["pixels"] = {uid: to_array(image_of(obs, uid)) for uid in self._cameras}
         return entries
 
-    def _first_of(self, seeds: Sequence[int | None]) -> int:
-        first = seeds[0]
-        if first is None or list(seeds) != list(range(first, first + self.num_envs)):
-            raise ValueError(f"seeds must be {self.num_envs} whole numbers that follow one another, got {list(seeds)}")
-        return first
-
 
 def make_lerobot_env(config: Mapping[str, Any], num_envs: int) -> LeRobotVectorEnv:
-    """Build an environment's config, as plain data, for LeRobot; an exported ``env.py`` calls this.
-
-    Raises:
-        ConfigError: the config is wrong, or cannot be built here.
-    """
+    """Build an environment's config, as plain data, for LeRobot; an exported ``env.py`` calls this."""
     cfg = config_to_cfg(dict(config))
     return LeRobotVectorEnv(build_env(config["id"], replace(cfg, num_envs=num_envs, group_size=1, dataset={})))
 
@@ -179,10 +159,6 @@ def export_lerobot_env(target: str, out: Path | None, allowed_imports: Sequence[
         target: a run, or a training config, whose environment is written.
         out: the folder; None: ``export/lerobot-env`` in the run's folder, or ``outputs/lerobot-env/<task>``.
         allowed_imports: prefixes of modules that the config may name.
-
-    Raises:
-        ConfigError: there is neither, it has no scene of ours or no robot, or the folder cannot be written or
-            has a file of one of the names that is not an earlier export's.
     """
     if names_run(target):
         saved = find_run(target)
@@ -203,17 +179,10 @@ def export_lerobot_env(target: str, out: Path | None, allowed_imports: Sequence[
     }
     for name, mark in _MARKS.items():
         check_replaceable(folder / name, mark)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, text in texts.items():
-            write_atomically(folder / name, partial(_write, text=text))
-    except OSError as error:
-        raise ConfigError(f"--out {folder}: cannot be written: {error}") from error
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
     return [folder / name for name in texts]
-
-
-def _write(file: IO[bytes], text: str) -> None:
-    file.write(text.encode())
 
 
 def _env_file(env_id: str, config: Mapping[str, Any], modules: Sequence[str]) -> str:

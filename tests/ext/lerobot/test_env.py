@@ -140,9 +140,6 @@ def test_environments_without_a_robot_of_ours_are_refused(tmp_path: Path) -> Non
     scene = write_config(tmp_path, tiny_config(trainer__gym_config=gym_config, trainer__enable_eval=False))
     with pytest.raises(ConfigError, match="'SceneRL' has no robot"):
         export_lerobot_env(scene, tmp_path / "hub")
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="cannot be written"):
-        export_lerobot_env(str(COLOURED / "train_config.json"), tmp_path / "file")
 
 
 def test_lerobots_own_loader_and_evaluation_take_it(tmp_path: Path) -> None:

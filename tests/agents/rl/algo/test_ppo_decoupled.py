@@ -10,15 +10,8 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import PPO, PPOCfg
-from embodichain.agents.rl.algo.older_policies import importance_weight
 from embodichain.agents.rl.trainer.threads import update_precision
 from tests.agents.rl.algo.test_ppo import FixedPolicy, make_policy, make_rollout
-
-
-def test_importance_weight_is_capped() -> None:
-    proximal, behaviour = torch.tensor([0.6, 0.3, 0.9]).log(), torch.tensor([0.3, 0.6, 0.1]).log()
-    # 2, 1/2, and 9 cut to 5
-    torch.testing.assert_close(importance_weight(proximal, behaviour, 5.0), torch.tensor([2.0, 0.5, 5.0]))
 
 
 def test_decoupled_loss_by_hand() -> None:

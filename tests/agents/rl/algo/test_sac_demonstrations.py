@@ -13,7 +13,6 @@ from torch import nn
 
 from embodichain.agents.rl.algo import SAC
 from embodichain.agents.rl.buffer import Demonstrations
-from embodichain.agents.rl.models import RunningNormalizer
 from embodichain.utils import ConfigError
 from tests.agents.rl.algo.linear_sac import make_rollout, make_sac, weight_of
 
@@ -74,15 +73,6 @@ def test_demonstrations_have_the_same_returns_as_own_steps(monkeypatch: pytest.M
     }
     # gamma 0.5: two steps without a reward; 0 + 0.5 * 1 and the end; 1 and the end.
     assert rows == {100.0: (0.0, 0.25), 101.0: (0.5, 0.0), 102.0: (1.0, 0.0)}
-
-
-def test_normalizer_sees_the_demonstrations() -> None:
-    sac = make_sac(demonstrations="expert", batch_size=8)
-    sac.policy.normalizer = RunningNormalizer(1)
-    sac.policy.has_normalizer = True
-    sac.use_demonstrations(shown())
-    assert sac.policy.normalizer.count == 3
-    assert sac.policy.normalizer.mean.tolist() == [101.0]  # of 100, 101 and 102
 
 
 def test_checkpoint_is_loaded_with_the_same_demonstrations_alone() -> None:

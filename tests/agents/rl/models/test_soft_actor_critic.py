@@ -261,11 +261,7 @@ def test_actor_and_critics_share_the_features_of_an_encoder(batch_size: tuple[in
     ("encoder", "message"),
     [
         ({"keys": ["camra"]}, "policy.encoder.keys: unknown image 'camra'"),
-        ({"keys": ["a"]}, "policy.encoder.keys: unknown image 'a'"),
-        ({"keys": []}, "policy.encoder.keys"),
         ({"network_cfg": {}}, "image 'camera' [4, 4, 3] is too small for convolutions"),
-        ({"network_cfg": {"hidden_sizes": [4]}}, "policy.encoder.network_cfg.hidden_sizes: unknown key"),
-        ({"num_features": 0}, "policy.encoder.num_features: Input should be greater than 0, got 0"),
     ],
 )
 def test_wrong_encoder_is_one_line(encoder: dict[str, Any], message: str) -> None:
@@ -290,11 +286,9 @@ BOUNDLESS = np.finfo(np.float32).max
 @pytest.mark.parametrize(
     ("space", "words"),
     [
-        (spaces.Box(-np.inf, np.inf, (2,)), "finite bounds, each low below its high, got Box"),
         (spaces.Box(0, np.inf, (2,)), "finite bounds, each low below its high, got Box"),
         (spaces.Box(-BOUNDLESS, BOUNDLESS, (2,)), "each low below its high, got Box"),
         (spaces.Box(np.array([-1, 1], np.float32), np.array([1, 1], np.float32)), "each low below its high, got Box"),
-        (spaces.MultiDiscrete([2, 2]), "finite bounds, got MultiDiscrete"),
         (2, "finite bounds, got 2"),
     ],
 )
