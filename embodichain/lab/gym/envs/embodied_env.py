@@ -183,7 +183,6 @@ class EmbodiedEnv(BaseEnv):
         self.event_manager.begin_step()
         return super().advance(action)
 
-    @override
     @section("interval events")
     def _apply_interval_events(self) -> Tensor | None:
         return self.event_manager.apply_interval()
@@ -215,7 +214,6 @@ class EmbodiedEnv(BaseEnv):
         with self.observation_manager.changing(mask):
             return self.get_obs()
 
-    @override
     def _make_spaces(self) -> None:
         with self.observation_manager.leaving_no_trace():
             super()._make_spaces()
@@ -233,17 +231,14 @@ class EmbodiedEnv(BaseEnv):
         info["metrics"] = metrics
         return info
 
-    @override
     def _info_of_reset(self) -> dict[str, Any]:
         with self.termination_manager.leaving_no_trace():  # its terms are called once a step
             return super()._info_of_reset()
 
-    @override
     def _ended(self, obs: TensorDict, info: dict[str, Any]) -> tuple[Tensor, Tensor]:
         terminated, truncated = super()._ended(obs, info)
         return terminated, truncated | info["time_out"] if "time_out" in info else truncated
 
-    @override
     def _end_episodes(self, env_ids: Tensor) -> None:
         self.curriculum_manager.end_episodes(env_ids)
 
@@ -253,7 +248,6 @@ class EmbodiedEnv(BaseEnv):
         reward, info["rewards"] = self.reward_manager.compute(obs, action, info)
         return reward
 
-    @override
     def _initialize_episode(self, env_ids: Tensor) -> None:
         if self.random.enumerates_episodes:
             self._assign_cells(env_ids)  # an evaluation's episode does not depend on earlier ones
@@ -269,7 +263,6 @@ class EmbodiedEnv(BaseEnv):
         self.curriculum_manager.reset(env_ids)
         self.dataset_manager.reset(env_ids)
 
-    @override
     def _stateful(self) -> list[object]:
         return [*super()._stateful(), *(term for manager in self._managers().values() for term in manager.stateful())]
 

@@ -84,24 +84,20 @@ class SceneEnv(EmbodiedEnv):
             qvel + self.random.uniform(env_ids, -scale, scale, qvel.shape[1]).double(),
         )
 
-    @override
     def _setup_robot(self) -> None:
         if self.cfg.scene is None:
             raise ConfigError("scene: required, but missing: the MJCF file of the whole scene")
         self.sim.use_scene_file(self.cfg.scene)
 
-    @override
     def _take_robot(self) -> None:
         model = self.sim.model
         self._first_qpos = torch.tensor(model.key_qpos[:1], dtype=torch.float64, device=self.device)
         self._first_qvel = torch.tensor(model.key_qvel[:1], dtype=torch.float64, device=self.device)
         self.active_part, self.active_joint_ids = None, []
 
-    @override
     def _base_obs(self) -> dict[str, Tensor]:
         return {"qpos": self.qpos.float(), "qvel": self.qvel.float()} | self._images()
 
-    @override
     def _initialize_episode(self, env_ids: Tensor) -> None:
         backend = self.sim.backend
         with self.random.stream("initial_state"):

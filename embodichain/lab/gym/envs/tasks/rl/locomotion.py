@@ -39,7 +39,6 @@ class LocomotionEnv(EmbodiedEnv):
     _error_sums: Tensor
     """[N, 2], over the episode."""
 
-    @override
     def _init_sim_state(self) -> None:
         if self.cfg.robot is not None and self.cfg.robot.fix_base:
             logger.log_warning("robot.fix_base: is true, the default: the base hangs where it is, and cannot be moved")
@@ -47,7 +46,6 @@ class LocomotionEnv(EmbodiedEnv):
         super()._init_sim_state()
         self.command_manager.get_term(self.command_name)  # or an error that names the missing term
 
-    @override
     def _base_obs(self) -> dict[str, Tensor]:
         return self._images()
 
@@ -61,12 +59,10 @@ class LocomotionEnv(EmbodiedEnv):
         linear = torch.linalg.vector_norm(base.linear_velocity()[:, :2] - command[:, :2], dim=1)
         return torch.stack((linear, (base.angular_velocity()[:, 2] - command[:, 2]).abs()), dim=1)
 
-    @override
     def _update_sim_state(self) -> None:
         super()._update_sim_state()
         self._error_sums = self._error_sums + self.velocity_errors()
 
-    @override
     def _initialize_episode(self, env_ids: Tensor) -> None:
         super()._initialize_episode(env_ids)
         self._error_sums = self._error_sums.index_fill(0, env_ids, 0.0)
@@ -88,7 +84,6 @@ class LocomotionEnv(EmbodiedEnv):
         info["metrics"]["fall_rate"] = info["fail"]
         return info
 
-    @override
     def _extend_reward(self, reward: Tensor, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
         if not self.only_positive_rewards:
             return reward
