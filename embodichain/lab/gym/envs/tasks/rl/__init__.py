@@ -6,9 +6,8 @@ from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
 from embodichain.lab.gym.envs.scene_env import SceneEnv
 from embodichain.lab.gym.envs.tasks.rl.basic import CartPoleEnv, OpenDrawerEnv, PushCubeEnv, ReachEnv
-from embodichain.lab.gym.envs.tasks.rl.colored_cubes import PushColoredCubeEnv
+from embodichain.lab.gym.envs.tasks.rl.colored_cubes import ManipulateCubesEnv, PushColoredCubeEnv
 from embodichain.lab.gym.envs.tasks.rl.locomotion import G1FlatEnv, Go2FlatEnv, Go2RoughEnv, LocomotionEnv
-from embodichain.lab.gym.envs.tasks.rl.manipulate_cubes import ManipulateCubesEnv
 from embodichain.lab.gym.envs.tasks.rl.pick_cube import PickCubeEnv
 from embodichain.lab.gym.registry import make, register_env
 

@@ -12,10 +12,13 @@ import torch
 from pydantic import Field
 from tensordict import TensorDict
 from torch import Tensor
+from typing_extensions import override
 
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
+from embodichain.lab.gym.envs.managers.actions import EefPositionTerm
 from embodichain.lab.gym.envs.tasks.rl.defaults import default_cfg
+from embodichain.lab.gym.envs.tasks.rl.pick_cube import expert_arm, finger_problems, is_gripped
 from embodichain.lab.gym.registry import register_env
 from embodichain.lab.sim.cfg import RigidBodyAttributesCfg, RigidObjectCfg
 from embodichain.lab.sim.objects import cached_per_state
@@ -159,9 +162,9 @@ class ColoredCubesEnv(EmbodiedEnv):
         return obs
 
 
-# The scripted expert's farthest push from a cube's centre, sideways, and its distance behind the row until
+# The scripted pushing expert's farthest push from a cube's centre, sideways, and its distance behind the row until
 # then, m.
-_BESIDE, _BEHIND = 0.012, 0.05
+_ASIDE, _BEHIND_ROW = 0.012, 0.05
 
 
 @register_env("PushColoredCubeRL", max_episode_steps=40, override=True, default_cfg=default_cfg("push_colored_cube"))
@@ -211,12 +214,181 @@ class PushColoredCubeEnv(ColoredCubesEnv):
         """
         tool = self.robot.get_eef_pose()[:, :2, 3]
         aside = self.of_named(self.positions())[:, 1] - tool[:, 1]
-        near = self._begun[..., 0].amax(dim=1) + self.cube_size / 2 + _BEHIND  # the line behind the row
-        is_ahead = (tool[:, 0] < near) & (aside.abs() < 2 * _BESIDE)
-        ahead = torch.where((aside.abs() < _BESIDE) | is_ahead, -1.0, ((near - tool[:, 0]) / self._reach).clamp(-1, 1))
+        near = self._begun[..., 0].amax(dim=1) + self.cube_size / 2 + _BEHIND_ROW  # the line behind the row
+        is_ahead = (tool[:, 0] < near) & (aside.abs() < 2 * _ASIDE)
+        ahead = torch.where((aside.abs() < _ASIDE) | is_ahead, -1.0, ((near - tool[:, 0]) / self._reach).clamp(-1, 1))
         return torch.stack((ahead, (aside / self._reach).clamp(-1, 1)), dim=1)
 
     @property
     def _reach(self) -> float:
         """The tool's largest shift in a step, m."""
         return float(next(iter(self.cfg.actions.values())).params.get("scale", 0.02))
+
+
+_REACH, _PUSH, _LIFT = range(3)
+# The share of a skill's progress that is nearness: 1 at the cube, and 1 - tanh(5 x 0.1) = 0.54 at 0.1 m from it.
+_NEAR, _STEEPNESS = 0.3, 5.0
+# Of the scripted expert, m: how high above the ground the tool travels, how far behind a cube it comes down to push it
+# and at what height, what counts as over a place, next to a line and around a cube, and how far above success it lifts.
+_HOVER, _BEHIND, _LOW = 0.12, 0.085, 0.03
+_OVER, _BESIDE, _AROUND, _ABOVE = 0.012, 0.02, 0.015, 0.03
+# Share of the way that the expert asks for in a step: the tool follows its target a step or two later, and all of it
+# would make it swing.
+_GAIN = 0.4
+_OPEN, _CLOSED = -1.0, 1.0
+
+
+@register_env("ManipulateCubesRL", max_episode_steps=40, override=True, default_cfg=default_cfg("manipulate_cubes"))
+class ManipulateCubesEnv(ColoredCubesEnv):
+    """One of several cubes, the one that the instruction names, is to be reached, pushed or lifted, as it says.
+
+    Success of ``reach``: the tool stays within ``reach_tolerance`` of the place ``reach_height`` above the named cube
+    for ``hold_steps`` steps. Of ``push``: the named cube is ``push_distance`` from where it began. Of ``lift``: the
+    named cube is held between the fingers at ``lift_height`` or higher for ``hold_steps`` steps.
+
+    Failure: a cube has moved by ``max_disturbance`` that is not to, or has risen by as much and is not to be lifted;
+    or the tool has stayed above another cube as it should above the named one.
+    """
+
+    skills = ("reach", "push", "lift")
+    jitter = (0.03, 0.02)
+    fingers: tuple[str, str] = ("gripper_finger1_link", "gripper_finger2_link")
+    """The robot's links on the +x and on the -x side of the tool of control part ``arm``, with ``sense_contacts``."""
+    reach_height: float = 0.055
+    """Height of the place to reach above a cube's centre, m."""
+    reach_tolerance: float = 0.02
+    """Largest distance of the tool from there, m."""
+    push_distance: float = 0.1
+    """Horizontal distance of a pushed cube from its start, m."""
+    lift_height: float = 0.12
+    """Height of a lifted cube's centre, m."""
+    hold_steps: int = 5
+    """Consecutive steps that the tool must stay, or the cube be held."""
+    grip_force: float = 2.0
+    """Least force on each finger along the line between them, N."""
+
+    @classmethod
+    @override
+    def config_problems(cls, cfg: EmbodiedEnvCfg) -> list[str]:
+        return finger_problems(cfg, cls.fingers, cls.__name__)
+
+    def _init_sim_state(self) -> None:
+        self.held_steps = torch.zeros(self.num_envs, len(self.colours), dtype=torch.int64, device=self.device)
+        self._progress = torch.zeros(self.num_envs, device=self.device)  # that was rewarded
+        super()._init_sim_state()
+
+    def _initialize_episode(self, env_ids: Tensor) -> None:
+        super()._initialize_episode(env_ids)
+        self.held_steps = self.held_steps.index_fill(0, env_ids, 0)
+        self._progress = self._progress.index_copy(0, env_ids, _NEAR * self._nearness()[env_ids])
+
+    def _update_sim_state(self) -> None:
+        super()._update_sim_state()
+        is_up = self.grips() & (self.positions()[..., 2] >= self.lift_height)
+        is_held = torch.where(self._asks(_LIFT).unsqueeze(1), is_up, self.to_place() < self.reach_tolerance)
+        self.held_steps = torch.where(is_held, self.held_steps + 1, 0)
+
+    def _asks(self, skill: int) -> Tensor:
+        """Return which instructions ask for a skill, [N] bool."""
+        return self.skill == skill
+
+    @cached_per_state
+    def grips(self) -> Tensor:
+        """Return whether both fingers press on the cube, [N, C] bool; do not write into it."""
+        tool = self.robot.get_eef_pose()[:, None, :3, 3]
+        is_between = torch.linalg.vector_norm(tool - self.positions(), dim=2) < self.cube_size
+        return is_between & is_gripped(self, self.fingers, self.grip_force).unsqueeze(1)
+
+    @cached_per_state
+    def to_place(self) -> Tensor:
+        """Return the tool's distance from the place above each cube, [N, C], m; do not write into it."""
+        above = self.robot.get_eef_pose()[:, None, :3, 3] - self.positions()
+        return torch.linalg.vector_norm(above - above.new_tensor([0.0, 0.0, self.reach_height]), dim=2)
+
+    def rise(self) -> Tensor:
+        """Return how far each cube is above the ground, [N, C], m."""
+        return self.positions()[..., 2] - self.cube_size / 2
+
+    def disturbance(self) -> Tensor:
+        """Return how far any cube has moved that is not to, [N], m."""
+        is_named = torch.nn.functional.one_hot(self.named, len(self.cubes)).bool()
+        may_move = is_named & ~self._asks(_REACH).unsqueeze(1)
+        may_rise = is_named & self._asks(_LIFT).unsqueeze(1)
+        moved = self.displacement().masked_fill(may_move, 0.0)
+        return torch.maximum(moved, self.rise().masked_fill(may_rise, 0.0)).amax(dim=1)
+
+    def compute_task_state(self, **kwargs: Any) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Return success, failure, and metrics.
+
+        They are ``pushed`` and ``lifted`` (the named cube, m), ``disturbed`` (the other cubes, m), ``gripped``
+        (0, 1), and for each skill ``<skill>_asked`` and ``<skill>_success``, flags; their shares of the episodes give
+        its success rate.
+        """
+        is_held, disturbed = self.held_steps >= self.hold_steps, self.disturbance()
+        held, pushed = self.of_named(is_held), self.of_named(self.displacement())
+        is_elsewhere = (self.held_steps >= self.hold_steps).sum(dim=1) > held.long()
+        fail = (disturbed >= self.max_disturbance) | (self._asks(_REACH) & is_elsewhere)
+        success = torch.where(self._asks(_PUSH), pushed >= self.push_distance, held) & ~fail
+        metrics = {
+            "pushed": pushed,
+            "lifted": self.of_named(self.rise()),
+            "disturbed": disturbed,
+            "gripped": self.of_named(self.grips()).float(),
+        }
+        for number, skill in enumerate(self.skills):
+            name, asked = skill.replace(" ", "_"), self._asks(number)
+            metrics |= {f"{name}_asked": asked, f"{name}_success": asked & success}
+        return success, fail, metrics
+
+    def _nearness(self) -> Tensor:
+        """Return how near the tool is to where the skill acts, 1 at best, [N]: above the named cube, or at it."""
+        tool = self.robot.get_eef_pose()[:, :3, 3]
+        at = torch.linalg.vector_norm(tool - self.of_named(self.positions()), dim=1)
+        distance = torch.where(self._asks(_REACH), self.of_named(self.to_place()), at)
+        return 1.0 - torch.tanh(_STEEPNESS * distance)
+
+    def progress(self) -> Tensor:
+        """Return the completed share of the instruction, 0 to 1, [N]."""
+        held = self.of_named(self.held_steps) / self.hold_steps
+        pushed = self.of_named(self.displacement()) / self.push_distance
+        height = self.of_named(self.rise()) / (self.lift_height - self.cube_size / 2)
+        lifted = self.of_named(self.grips()) * (1.0 + height.clamp(0.0, 1.0)) / 2
+        done = torch.stack((held, pushed, lifted), dim=1).gather(1, self.skill.unsqueeze(1)).squeeze(1)
+        return _NEAR * self._nearness() + (1.0 - _NEAR) * done.clamp(max=1.0)
+
+    def get_reward(self, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
+        """Return the step's gain in ``progress``, plus the config's terms; failure only ends the episode."""
+        reward = super().get_reward(obs, action, info)
+        progress = self.progress()
+        step, self._progress = progress - self._progress, progress
+        info["rewards"]["progress"] = step
+        return reward + step
+
+    def expert_action(self) -> Tensor:
+        """Return the action of a scripted expert that knows the cubes' positions, [N, 4].
+
+        It reaches a place straight; to push or to lift, the tool travels above the cubes and comes down behind the
+        named one, or around it.
+        """
+        arm = expert_arm(self, EefPositionTerm)
+        tool, cube = self.robot.get_eef_pose()[:, :3, 3], self.of_named(self.positions())
+        places = torch.stack(
+            (cube + cube.new_tensor([0.0, 0.0, self.reach_height]), *self._waypoints(tool, cube)), dim=1
+        )
+        place = places.gather(1, self.skill.view(-1, 1, 1).expand(-1, 1, 3)).squeeze(1)
+        move = (_GAIN * (place - tool) / arm.scale).clamp(-1.0, 1.0)
+        is_around = torch.linalg.vector_norm(tool - cube, dim=1) < _AROUND
+        is_open = self._asks(_LIFT) & ~is_around & ~self.of_named(self.grips())
+        return torch.cat((move, torch.where(is_open, _OPEN, _CLOSED).unsqueeze(1)), dim=1)
+
+    def _waypoints(self, tool: Tensor, cube: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the tool's next position, from [N, 3], to push the cube at [N, 3], and to lift it: [N, 3] each."""
+        behind = cube + cube.new_tensor([_BEHIND, 0.0, 0.0])
+        is_low = (tool[:, 2] < 2 * _LOW) & ((tool - cube)[:, 1].abs() < _BESIDE) & (tool[:, 0] > cube[:, 0])
+        is_over = torch.linalg.vector_norm((tool - behind)[:, :2], dim=1) < _OVER
+        height = torch.where(is_low | is_over, _LOW, _HOVER)
+        is_ahead = is_low & (tool[:, 2] < 1.5 * _LOW)
+        push = torch.stack((torch.where(is_ahead, cube[:, 0] - _BEHIND, behind[:, 0]), cube[:, 1], height), dim=1)
+        is_over = torch.linalg.vector_norm((tool - cube)[:, :2], dim=1) < _OVER
+        height = torch.where(is_over, cube[:, 2], _HOVER).where(~self.of_named(self.grips()), self.lift_height + _ABOVE)
+        return push, torch.cat((cube[:, :2], height.unsqueeze(1)), dim=1)
