@@ -106,8 +106,8 @@ def declared_state(owner: DeclaresState) -> dict[str, Any]:
 def freeze(value: Any, copies: dict[int, tuple[Any, Any]] | None = None) -> Any:
     """Return a copy of plain data made of dictionaries, lists, tuples, tensors, numbers and texts alone.
 
-    Repeated objects are copied once; ``copies`` has originals and copies by the original's id. Of such a copy
-    the result is an equal one.
+    Repeated objects are copied once; ``copies`` has originals and copies by the original's id. A frozen copy is
+    frozen to an equal one.
     """
     copies = {} if copies is None else copies
     if not isinstance(value, _SHARED):
@@ -124,7 +124,7 @@ def _frozen(value: Any, copies: dict[int, tuple[Any, Any]]) -> Any:
         entries = {name: freeze(entry, copies) for name, entry in value.items()}
         return {_KIND: "tensordict", "value": entries, "batch_size": list(value.batch_size)}
     if isinstance(value, np.ndarray):
-        # Of integers of one size, torch knows one of C's names.
+        # torch knows one of C's names for integers of one size.
         return {_KIND: "array", "value": torch.from_numpy(np.array(value).view(value.dtype.str))}
     if isinstance(value, np.generic):
         return {_KIND: "scalar", "value": _frozen(np.asarray(value), copies)}
