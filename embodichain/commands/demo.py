@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from embodichain.agents.rl.config.arguments import add_options
 from embodichain.agents.rl.run_folder import print_summary
 from embodichain.agents.rl.train import train_as_command
 from embodichain.commands.train import EXIT_CODES  # noqa: F401 (the help text reads it)
@@ -23,16 +24,8 @@ next
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="values in place of the config's")
-    parser.set_defaults(
-        config="cart_pole",
-        resume=None,
-        distributed=None,
-        processes=None,
-        device=None,
-        allow_import=[],
-        allow_write=[],
-    )
+    add_options(parser)
+    parser.set_defaults(config="cart_pole", resume=None)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,30 +16,42 @@ from embodichain.agents.rl import buffer, collector
 from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
 from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.buffer import check_sequences
-from embodichain.agents.rl.checkpoint.saved_run import SavedRun
+from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
 from embodichain.agents.rl.demonstrations import load_demonstrations
 from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.distributed.placement import Placement
 from embodichain.agents.rl.metrics.sinks import RunLog
-from embodichain.agents.rl.models import Policy, build_policy, check_policy
+from embodichain.agents.rl.models import (
+    Policy,
+    build_policy,
+    check_policy,
+    get_registered_policy_names,
+    load_policy_state,
+)
 from embodichain.agents.rl.models.block import space_size
 from embodichain.agents.rl.models.policy import allocate_for
+from embodichain.agents.rl.models.registry import PolicyBlock, get_policy_cfg_class
 from embodichain.agents.rl.run_config import RunConfig, chunk_problems
 from embodichain.agents.rl.run_folder import RunFolder, begin_writing
 from embodichain.agents.rl.task_env import TaskEnv, scene_cfg, scene_env, with_scene
 from embodichain.agents.rl.trainer import viewer as viewers
-from embodichain.agents.rl.trainer.init_from import init_policy
 from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.agents.rl.trainer.viewer import Viewer, check_viewer_is_installed
 from embodichain.agents.rl.vec_env import mirror_map_of
 from embodichain.lab.gym.env_sources import TaskCfg, find_source
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.sim.rendering.live_scene import LiveScene
-from embodichain.utils import logger
+from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import replace
 from embodichain.utils.device import check_memory, torch_threads
 from embodichain.utils.errors import placed, raise_problems
 from embodichain.utils.observations import IMAGE_DIMS, entry_spaces, zero_entries
+from embodichain.utils.utility import leaves_by_path
+from embodichain.utils.validation import from_dict
+
+_PLACE = "policy.init_from: "
+# Entries of a policy's block that decide how its parameters are used, other than names and shapes.
+_MEANING = ("encoder", "actor", "critic", "squash", "scale_actions", "chunk_length", "obs_groups")
 
 
 def for_rank(run: RunConfig, placement: Placement, num_threads: int, device: torch.device) -> RunConfig:
@@ -105,7 +118,7 @@ def build_learner(
     """
     with torch_threads(1):  # so that the first parameters do not depend on the number of processors
         policy = build_env_policy(run, env, device)
-    if not is_resumed and getattr(run.policy, "init_from", None) is not None:
+    if not is_resumed:
         init_policy(policy, run.policy)  # before the algorithm is made, which may keep a copy of it
     check_built_policy(run, env, policy, device)
     is_shared = get_process_group().world_size > 1
@@ -249,3 +262,48 @@ def check_rollouts(run: RunConfig, env: TaskEnv, algorithm: BaseAlgorithm) -> No
     check_memory("trainer.buffer_size", what, rollout.bytes(), algorithm.device)
     if algorithm.learns_from == "rollouts":
         check_sequences(policy, num_decisions, algorithm.batch_size)
+
+
+def init_policy(policy: Policy, cfg: PolicyBlock) -> None:
+    """Load the parameters and input statistics of the run that ``init_from`` of the block names, if any.
+
+    A policy without a critic skips the critic's. Rank 0 reads. The block of a user's policy is not read.
+
+    Raises:
+        ConfigError: parameters do not fit, or the run's policy used them in another way.
+    """
+    target: str | None = getattr(cfg, "init_from", None)
+    if target is None:
+        return
+
+    def read() -> tuple[str, dict[str, Any], dict[str, Any]]:
+        run = find_run(target)
+        return str(run.checkpoint), run.content["policy"], run.content["config"].get("policy", {})
+
+    with placed(_PLACE):
+        path, saved, saved_block = get_process_group().run_on_main(read)
+    has_critic = hasattr(cfg, "critic")
+    if not has_critic:
+        saved = {name: value for name, value in saved.items() if not name.startswith("critic.")}
+    load_policy_state(policy, saved, _PLACE + path)
+    before, now = _meaning(_as_cfg(saved_block, _PLACE + path), has_critic), _meaning(cfg, has_critic)
+    lines = [f"{key} {before[key]!r} there, {now[key]!r} here" for key in now if before.get(key, now[key]) != now[key]]
+    if lines:
+        raise ConfigError(f"{_PLACE}{path}: its policy uses the same parameters in another way: {'; '.join(lines)}")
+
+
+def _as_cfg(block: Mapping[str, Any], place: str) -> PolicyBlock | None:
+    """Return a built-in policy's block; None for any other."""
+    if block.get("name") not in get_registered_policy_names():
+        return None
+    cfg_class = get_policy_cfg_class(block["name"])
+    return None if cfg_class is None else from_dict(cfg_class, dict(block), place)
+
+
+def _meaning(cfg: PolicyBlock | None, has_critic: bool) -> dict[str, Any]:
+    """Return a block's entries of ``_MEANING`` by their paths, without the critic's if it has none."""
+    if cfg is None:
+        return {}
+    leaves = leaves_by_path({name: value for name, value in asdict(cfg).items() if name in _MEANING})
+    # A script's policy has null for a setting that is off.
+    return {path: value or False for path, value in leaves.items() if has_critic or "critic" not in path.split(".")}

@@ -26,8 +26,7 @@ from embodichain.agents.rl.models.registry import (
     parse_policy_block,
     policy_data,
 )
-from embodichain.agents.rl.sim_device import choose_sim_device
-from embodichain.agents.rl.task_env import scene_problems
+from embodichain.agents.rl.task_env import choose_sim_device, scene_problems
 from embodichain.agents.rl.train_source import TrainSource, read_source
 from embodichain.lab.gym.config.env_config import TOP_KEYS, ParsedEnv, converted, parse_env, terms_to_cfg
 from embodichain.lab.gym.env_sources import ParsedTask, TaskCfg, env_sources, find_source

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
 from gymnasium import spaces
 
 from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
 from embodichain.agents.rl.vec_env import EvalEnv
 from embodichain.lab.gym.env_sources import TaskCfg
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
-from embodichain.utils import ConfigError
+from embodichain.lab.sim.backend import has_warp, parse_sim_device
+from embodichain.utils import ConfigError, logger
+from embodichain.utils.device import resolve_device
+from embodichain.utils.doors import install_extra
+from embodichain.utils.errors import collected
 
 
 class TaskEnv(EvalEnv, Protocol):
@@ -83,3 +89,26 @@ def scene_problems(trainer: TrainerCfg, algorithm: Any, cfg: TaskCfg) -> list[st
 
 def _no_scene(cfg: Any) -> str:
     return f"needs an environment with a scene of EmbodiChain's, and '{cfg.id}' is another library's"
+
+
+def choose_sim_device(trainer: TrainerCfg, cfg: EmbodiedEnvCfg, problems: list[str]) -> str:
+    """Return the device of the physics; errors are added to ``problems``."""
+    place, name = "trainer.", trainer.sim_device
+    if name is None:
+        place, name = "env.sim_cfg.", str(cfg.sim_cfg.sim_device)
+    if name == "auto":
+        name = "cpu"
+        with suppress(ConfigError):  # the learner's device, which is reported with the others
+            name = str(resolve_device(trainer.device))
+        if name != "cpu" and trainer.device == "auto" and not has_warp():
+            logger.log_warning(
+                f"the learner runs on {name}, the physics on the processor: for physics on the GPU, "
+                f"{install_extra('gpu')}"
+            )
+            name = "cpu"
+    if name.startswith("cuda") and trainer.device == "cpu" and not torch.cuda.is_available():
+        logger.log_warning(f"{place}sim_device: '{name}' is not here: the physics runs on the processor, too")
+        name = "cpu"
+    with collected(problems, place):
+        parse_sim_device(name)
+    return name

@@ -13,11 +13,11 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from embodichain.agents.rl.build import init_policy
 from embodichain.agents.rl.checkpoint.file import load_checkpoint
 from embodichain.agents.rl.models import SoftActorCriticCfg, build_policy
 from embodichain.agents.rl.models.registry import parse_policy_block
 from embodichain.agents.rl.train import main
-from embodichain.agents.rl.trainer.init_from import init_policy
 from embodichain.utils import ConfigError
 from tests.agents.rl.fakes import assert_same, tiny_config, write_config
 
@@ -147,7 +147,7 @@ def test_another_activation_of_an_encoder_is_refused(monkeypatch: pytest.MonkeyP
     space = spaces.Dict({"camera": spaces.Box(0, 255, (4, 4, 3), np.uint8)})
     policy = build_policy(block, 0, spaces.Box(-1, 1, (1,)), "cpu", observation_space=space)
     saved = SimpleNamespace(checkpoint="there.pt", content={"policy": policy.state_dict(), "config": {"policy": block}})
-    monkeypatch.setattr("embodichain.agents.rl.trainer.init_from.find_run", lambda target: saved)
+    monkeypatch.setattr("embodichain.agents.rl.build.find_run", lambda target: saved)
     cfg = parse_policy_block({**block, "init_from": "there"})
     init_policy(policy, cfg)
     assert isinstance(cfg, SoftActorCriticCfg)
