@@ -23,7 +23,7 @@ _POLL = 0.2  # s
 class RunLock:
     """Locks a run's folder against a second training, until it is released or this process ends.
 
-    The lock is the kernel's (``flock``, on Windows of one byte) on the file ``run.lock``, which names its holder. It
+    The lock is the kernel's (``flock``) on the file ``run.lock``, which names its holder. It
     ends with the process, so a file that was left behind does no harm. Over NFS it covers other machines if the server
     has locks (version 4, or lockd) and the mount does not have ``local_lock``.
     """
