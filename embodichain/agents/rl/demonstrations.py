@@ -94,7 +94,15 @@ def load_demonstrations(
 
     def find() -> dict[str, Any]:
         if source != EXPERT:
-            read, task = load(DATASETS, "lerobot"), task_of(run, env, policy.reads_flat_obs, imitates)
+            read, task_class, space = load(DATASETS, "lerobot"), get_env_spec(run.env_id).cls, env.single_action_space
+            # The config refuses others.
+            assert isinstance(run.env, EmbodiedEnvCfg)
+            assert issubclass(task_class, EmbodiedEnv)
+            assert isinstance(space, spaces.Box)
+            ends = run.env.extensions.get("success_terminates", task_class.success_terminates)
+            joints = None if "state" in env.single_observation_space.spaces else env.robot.joint_names
+            config, reads_obs = run.resolved["gym_config"], policy.reads_flat_obs
+            task = Task(env.single_observation_space, space, bool(ends), joints, config, reads_obs, imitates)
             found: Demonstrations = read(source, cfg.num_demonstrations, task, policy.obs_keys)
             return found.to_data()
         path = folder / FILE
@@ -111,24 +119,6 @@ def load_demonstrations(
         whose = f"the scripted expert of {run.env_id}" if source == EXPERT else source
         logger.log_info(f"demonstrations: {whose}: {found.describe()}")
     return found
-
-
-def task_of(run: RunConfig, env: EmbodiedEnv, reads_obs: bool = True, imitates: bool = False) -> Task:
-    """Return what a dataset must fit."""
-    cfg, cls, action_space = run.env, get_env_spec(run.env_id).cls, env.single_action_space
-    # The config refuses others.
-    assert isinstance(cfg, EmbodiedEnvCfg)
-    assert issubclass(cls, EmbodiedEnv)
-    assert isinstance(action_space, spaces.Box)
-    return Task(
-        observation_space=env.single_observation_space,
-        action_space=action_space,
-        success_terminates=bool(cfg.extensions.get("success_terminates", cls.success_terminates)),
-        joint_names=None if "state" in env.single_observation_space.spaces else env.robot.joint_names,
-        config=run.resolved["gym_config"],
-        reads_obs=reads_obs,
-        imitates=imitates,
-    )
 
 
 def _record_expert(run: RunConfig, path: Path, num_episodes: int, policy: Policy, imitates: bool) -> dict[str, Any]:

@@ -68,12 +68,6 @@ def test_policy_may_name_its_log_probability_log_prob(algorithm: str) -> None:
     assert all(row["train/approx_kl"] > 0 for row in rows(only_run()))
 
 
-@pytest.mark.ext
-def test_collecting_in_the_background_reads_either_name() -> None:
-    path = config({"name": "ppo", "cfg": {"n_epochs": 1, "batch_size": 4}}, trainer__asynchronous={"max_staleness": 1})
-    assert train(["--config", path]) == 0
-
-
 def test_policy_without_a_critic_is_enough_for_grpo_alone(capsys: pytest.CaptureFixture[str]) -> None:
     grpo = {"name": "grpo", "cfg": {"batch_size": 4, "group_size": 2}}
     assert train(["--config", config(grpo, "users_actor")]) == 0
@@ -96,12 +90,6 @@ def test_policy_that_lacks_an_entry_is_refused_by_one_line(
     assert f"error: {problem}; expected is a TensorDict with 'action' [2, 1], 'sample_log_prob' [2], 'value' [2]" in err
     assert "Traceback" not in err
     assert not Path("outputs").exists()
-
-
-@pytest.mark.e2e
-@pytest.mark.parametrize("algorithm", ["users_idle", "users_regression", "ppo"])
-def test_size_of_minibatches_may_be_left_out(algorithm: str) -> None:
-    assert train(["--config", config({"name": algorithm, "cfg": {}}, trainer__iterations=1)]) == 0
 
 
 def test_doctor_examines_a_minimal_algorithm() -> None:

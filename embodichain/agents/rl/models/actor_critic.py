@@ -117,11 +117,6 @@ class GaussianPolicy(Policy):
         self.log_std_range = log_std_range
         self.squash = squash
 
-    def update_normalizer(self, obs: torch.Tensor) -> None:
-        """Merge observations [..., O] into the running statistics; without ``normalize_obs`` it does nothing."""
-        if isinstance(self.normalizer, RunningNormalizer):
-            self.normalizer.update(obs)
-
     def imitation_loss(self, td: TensorDict) -> torch.Tensor:
         """Return the loss of demonstrated actions; see ``Policy.imitation_loss``."""
         return super().imitation_loss(with_raw_action(td, self.squash))

@@ -228,11 +228,13 @@ class Policy(nn.Module, ABC):
         return self.forward(td, deterministic)
 
     def update_normalizer(self, obs: torch.Tensor) -> None:
-        """Merge observations [..., O] into the policy's input statistics, if it has any.
+        """Merge observations [..., O] into the policy's input statistics, its ``normalizer``, if it has any.
 
         The trainer calls this between two updates and never within one, so that the log-probabilities of a rollout and
         of its update are computed from the same inputs.
         """
+        if isinstance(normalizer := getattr(self, "normalizer", None), RunningNormalizer):
+            normalizer.update(obs)
 
     def reference(self) -> Policy:
         """Return a frozen copy of the policy, for KL divergences from it.

@@ -174,11 +174,6 @@ class SoftActorCritic(Policy):
         given = torch.cat((self._encoded(td), self.scaled(action)), dim=-1)
         return torch.stack([run_network(critic, given, td).squeeze(-1) for critic in critics or self.critics])
 
-    def update_normalizer(self, obs: torch.Tensor) -> None:
-        """Merge observations [..., O] into the running statistics; without ``normalize_obs`` it does nothing."""
-        if isinstance(self.normalizer, RunningNormalizer):
-            self.normalizer.update(obs)
-
     def scaled(self, action: torch.Tensor) -> torch.Tensor:
         """Return actions [..., A] scaled to [-1, 1], as critics read them: bounds may be of any size."""
         return (action - self.squash.centre) / self.squash.half_range

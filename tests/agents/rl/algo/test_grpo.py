@@ -122,16 +122,6 @@ def test_equal_returns_everywhere_leave_the_policy_as_it_is() -> None:
     assert all(torch.equal(value, before[name]) for name, value in policy.state_dict().items())
 
 
-def test_without_truncation_all_steps_count() -> None:
-    policy = TablePolicy()
-    rollout = allocate_rollout(2, 3, 1, 1, "cpu")
-    rollout["reward"][0] = torch.tensor([1.0, 2.0, 3.0, 99.0])
-    rollout["done"][:, 1] = True
-    cfg = GRPOCfg(group_size=2, gamma=0.5, n_epochs=1, truncate_at_first_done=False)
-    assert GRPO(cfg, policy).update(rollout)["valid_fraction"] == 1
-    assert policy.seen[0].batch_size == (6,)
-
-
 def test_sequences_without_a_valid_step_are_dropped() -> None:
     policy = TablePolicy(sequence_length=2)
     rollout = allocate_rollout(2, 6, 1, 1, "cpu")

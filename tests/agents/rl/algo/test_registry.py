@@ -69,11 +69,6 @@ def test_unknown_name_is_an_error_that_lists_the_known_ones(policy: ActorCritic)
         build_algo("pp0", {}, policy, "cpu")
 
 
-def test_distributed_algorithm_needs_processes_that_have_met(policy: ActorCritic) -> None:
-    with pytest.raises(ConfigError, match=r"the processes have not met: .*init_process_group\(\)"):
-        build_algo("ppo", {}, policy, "cpu", distributed=True)
-
-
 @pytest.mark.parametrize(
     "bad", [{"gamma": 1.5}, {"learning_rate": 0}, {"n_epochs": 0}, {"clip_coef": -0.1}, {"clip_range": 0.2}]
 )

@@ -119,18 +119,6 @@ def test_critic_step_that_is_not_finite_is_skipped_and_counted() -> None:
     assert math.isfinite(update(sac)["critic_loss"])
 
 
-def test_training_continues_with_the_finite_rows_of_the_buffer() -> None:
-    torch.manual_seed(0)
-    sac = make_sac(learning_rate=0.01, batch_size=2)
-    rollout = make_rollout(num_envs=4, num_steps=4)
-    rollout["reward"][1, 2] = math.nan
-    metrics = sac.update(rollout)
-    actor, (asked, skipped), temperature = sac.take_step_counts()
-    assert actor == temperature == (16, 0)
-    assert (asked, 0 < skipped < 16) == (16, True)
-    assert all(math.isfinite(value) for value in metrics.values())
-
-
 def test_loaded_state_continues_to_the_last_bit() -> None:
     torch.manual_seed(0)
     settings: dict[str, Any] = {

@@ -93,12 +93,6 @@ def test_observation_after_a_step_is_that_of_the_next() -> None:
     assert transitions(buffer) == {1: (1, 0.5, 2), 2: (2, 0.5, 3), 11: (11, 0.5, 12), 12: (12, 0.5, 13)}
 
 
-def test_return_of_three_steps_ends_at_the_newest_observation() -> None:
-    # 1 + 2/2 + 3/4 = 2.75 and then obs 4; from 2: 2 + 3/2 + 4/4 = 4.5, obs 5. From 3 there are 2 steps: 3 + 4/2 = 5.
-    expected = {1: (2.75, 0.125, 4), 2: (4.5, 0.125, 5), 3: (5, 0.25, 5), 4: (4, 0.5, 5)}
-    assert transitions(filled(make_rollout([[1, 2, 3, 4, 5]])), n_steps=3) == expected
-
-
 def test_return_continues_in_the_next_rollout() -> None:
     # from 2: 2 + 3/2 + 4/4 = 4.5
     buffer = filled(make_rollout([[1, 2, 3]]), make_rollout([[3, 4, 5]]))
