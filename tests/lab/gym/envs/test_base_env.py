@@ -66,15 +66,9 @@ def leaves(obs: Any) -> dict[str, Tensor]:
 
 
 def all_finite(*trees: Any) -> bool:
-    for tree in trees:
-        if isinstance(tree, TensorDict):
-            tree = leaves(tree)
-        if isinstance(tree, dict):
-            if not all_finite(*tree.values()):
-                return False
-        elif not torch.isfinite(tree).all():
-            return False
-    return True
+    """Return whether tensors, also nested in TensorDicts and dictionaries, are finite."""
+    dicts = (leaves(tree) if isinstance(tree, TensorDict) else tree for tree in trees)
+    return all(all_finite(*tree.values()) if isinstance(tree, dict) else tree.isfinite().all() for tree in dicts)
 
 
 # --- how an episode ends ----------------------------------------------------------------------------------------------
@@ -382,16 +376,9 @@ def test_step_before_the_first_reset_is_an_error() -> None:
 
 def test_steps_write_into_the_slots_of_the_rollout() -> None:
     env = scripted(fail_at=(2, NEVER), max_episode_steps=3)
-    rollout = TensorDict(
-        {
-            "reward": torch.full((2, 5), -1.0),
-            "done": torch.zeros(2, 5, dtype=torch.bool),
-            "terminated": torch.zeros(2, 5, dtype=torch.bool),
-            "truncated": torch.zeros(2, 5, dtype=torch.bool),
-            "value": torch.full((2, 5), -1.0),
-        },
-        batch_size=[2, 5],
-    )
+    flags = {name: torch.zeros(2, 5, dtype=torch.bool) for name in ("done", "terminated", "truncated")}
+    numbers = {name: torch.full((2, 5), -1.0) for name in ("reward", "value")}
+    rollout = TensorDict(flags | numbers, batch_size=[2, 5])
     env.set_rollout_buffer(rollout)
     for step in range(4):
         assert env.current_rollout_step == step

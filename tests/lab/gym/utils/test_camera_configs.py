@@ -40,8 +40,9 @@ WRIST = {
 }
 
 
-def uid(name: str, **more: Any) -> dict[str, Any]:
-    return {"entity_cfg": {"uid": name, **more}}
+def term(func: str, uid: str, *links: str, **params: Any) -> dict[str, Any]:
+    entity = {"uid": uid} | ({"link_names": [*links]} if links else {})
+    return {"func": func, "params": {"entity_cfg": entity} | params}
 
 
 def config() -> dict[str, Any]:
@@ -50,39 +51,25 @@ def config() -> dict[str, Any]:
     lamp = {"uid": "light_1", "light_type": "point", "intensity": 50.0, "init_pos": [2, 0, 2], "radius": 10.0}
     data["light"] = {"direct": [lamp], "indirect": {"emission_light": {"color": [1, 1, 1], "intensity": 150}}}
     data["rigid_object_group"] = [{"uid": "balls", "rigid_objects": {"a": BALL, "b": BALL}}]
-    colors = {"base_color_range": [[0.2, 0.2, 0.2], [1, 1, 1]]}
+    material, colors = "randomize_visual_material", [[0.2, 0.2, 0.2], [1, 1, 1]]
+    interval = {"mode": "interval", "interval_step": 10}
     data["env"]["events"] |= {
-        "light": {
-            "func": "randomize_light",
-            "mode": "interval",
-            "interval_step": 10,
-            "params": {**uid("light_1"), "position_range": E3, "color_range": [[0.6] * 3, [1] * 3]},
-        },
+        "light": term("randomize_light", "light_1", position_range=E3, color_range=[[0.6] * 3, [1] * 3]) | interval,
         "glow": {"func": "randomize_emission_light", "params": {"intensity_range": [80, 150]}},
-        "member": {"func": "randomize_visual_material", "params": {**uid("balls_a"), **colors}},
-        "links": {"func": "randomize_visual_material", "params": {**uid("Manipulator", link_names=[".*"]), **colors}},
-        "floor": {"func": "randomize_visual_material", "params": uid("default_plane")},
-        "lens": {"func": "randomize_camera_intrinsics", "params": {**uid("cam_high"), "focal_x_range": [-50, 50]}},
-        "mount": {"func": "randomize_camera_extrinsics", "params": {**uid("wrist_camera"), "pos_range": E3}},
-        "paint": {
-            "func": "set_rigid_object_visual_material",
-            "params": {**uid("cube"), "mat_cfg": {"base_color": [0, 0, 1], "roughness": 0.3}},
-        },
+        "member": term(material, "balls_a", base_color_range=colors),
+        "links": term(material, "Manipulator", ".*", base_color_range=colors),
+        "floor": term(material, "default_plane"),
+        "lens": term("randomize_camera_intrinsics", "cam_high", focal_x_range=[-50, 50]),
+        "mount": term("randomize_camera_extrinsics", "wrist_camera", pos_range=E3),
+        "paint": term("set_rigid_object_visual_material", "cube", mat_cfg={"base_color": [0, 0, 1], "roughness": 0.3}),
     }
     robot = {"type": "robot", "control_part": "arm", "offset": [0.0, 0.0, 0.025], "follow_eef": True}
     thing = {"type": "affordance", "obj_uid": "cube", "key": "grasp", "is_arena_coord": False, "follow_eef": "hand"}
+    around = {"descriptor": {"all_sensors": [robot, thing]}, "y_interval": 0.05, "kpnts_number": 2}
     data["env"]["observations"] |= {
-        "points": {
-            "func": "compute_exteroception",
-            "name": "exteroception",
-            "params": {
-                "descriptor": {"all_sensors": [robot, thing]},
-                "y_interval": 0.05,
-                "kpnts_number": 2,
-            },
-        },
-        "pose": {"func": "get_sensor_pose_in_robot_frame", "name": "sensor/cam_high/pose", "params": uid("cam_high")},
-        "k": {"func": "get_sensor_intrinsics", "params": {**uid("cam_high"), "is_right": True}},
+        "points": {"func": "compute_exteroception", "name": "exteroception", "params": around},
+        "pose": term("get_sensor_pose_in_robot_frame", "cam_high") | {"name": "sensor/cam_high/pose"},
+        "k": term("get_sensor_intrinsics", "cam_high", is_right=True),
     }
     return data
 
@@ -120,11 +107,8 @@ def test_mistakes_in_terms_of_cameras_are_found(monkeypatch: pytest.MonkeyPatch)
     env = data["env"]
     env["events"]["light"]["params"]["entity_cfg"]["uid"] = "lamp_1"
     env["events"]["paint"]["params"]["mat_cfg"]["base_color"] = [2, 0, 0]
-    env["observations"]["n"] = {
-        "func": "normalize_robot_joint_data",
-        "mode": "modify",
-        "name": "sensor/cam_high/colour",
-    }
+    wrong = {"func": "normalize_robot_joint_data", "mode": "modify", "name": "sensor/cam_high/colour"}
+    env["observations"]["n"] = wrong
     env["dataset"] = {"lerobot": {"func": "LeRobotRecorder", "mode": "save", "params": {"use_video": True}}}
     data["env"]["sim_cfg"] = {"enable_rt": True}
     with pytest.raises(ConfigError) as caught:
