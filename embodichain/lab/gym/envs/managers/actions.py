@@ -1,4 +1,4 @@
-"""Action terms. Shapes: N environments, J joints of the term.
+"""Action terms. Shapes: N environments, A action size, J joints of the term, K actions on their way, oldest first.
 
 Each moves the environment's active joints, or the joints of the control part ``part_name``.
 """

@@ -1,4 +1,7 @@
-"""Events about the scene as a whole: ``func(env, env_ids, **params)``. Shapes: N environments, n in ``env_ids``."""
+"""Events about the scene and what is known of it: ``func(env, env_ids, **params)``.
+
+Shapes: N environments, n in ``env_ids``.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Observation terms: ``func(env, **params)``, or ``func(env, data, **params)`` for terms that modify an entry.
 
-Shapes: N environments, J joints.
+Shapes: N environments, J joints, P points.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Observation terms that imitate a real sensor's report: ``func(env, data, **params)``, mode ``modify``.
 
 They act in the order of the config, so that a history of noisy values is noise first, then history. An exported policy
-computes histories itself; noise and delays are the real sensors' own there. Shapes: N environments, D size of an entry.
+computes histories itself; noise and delays are the real sensors' own there. Delayed actions use the same delay lines.
+Shapes: N environments, n in ``env_ids``, D size of an entry, K frames, oldest first; ... of one value.
 """
 
 from __future__ import annotations

@@ -235,11 +235,6 @@ def test_gripper_opens_and_closes_all_its_joints_by_one_number() -> None:
     torch.testing.assert_close(targets, torch.tensor([[0.0, 0.0], [0.03, 0.03], [0.04, 0.04]]))
 
 
-def test_gripper_without_limits_cannot_be_opened_and_closed() -> None:
-    with pytest.raises(ConfigError, match=r"a\.params\.part_name: 'hand' has joints without limits"):
-        env_with({"a": {"func": "GripperTerm", "params": {"part_name": "hand"}}})
-
-
 # --- what a robot is told ---
 
 QPOS, QVEL, QF = "joint position, rad or m", "joint velocity, rad/s or m/s", "joint effort, Nm or N"

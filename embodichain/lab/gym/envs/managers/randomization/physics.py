@@ -1,4 +1,4 @@
-"""Random masses, sizes, frictions and drives. Shapes: N environments, n in ``env_ids``, J joints.
+"""Random masses, sizes, frictions, drives, pushes and base states. Shapes: N environments, n in ``env_ids``, J joints.
 
 Values stay until the next draw: in mode ``reset`` for an episode, in mode ``startup`` for ever.
 """
