@@ -15,7 +15,7 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.buffer import BufferClosedError, VLABuffer
-from embodichain.agents.rl.collector.base import BaseCollector, StepCallback
+from embodichain.agents.rl.collector.sync_collector import BaseCollector, StepCallback
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.ext.asynchronous.env_set import EnvSet

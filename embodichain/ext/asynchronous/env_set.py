@@ -12,8 +12,7 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.buffer import RolloutOrigin
-from embodichain.agents.rl.collector.base import StepCallback
-from embodichain.agents.rl.collector.sync_collector import SyncCollector
+from embodichain.agents.rl.collector.sync_collector import StepCallback, SyncCollector
 from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.ext.asynchronous.inference import InferencePolicy
 from embodichain.utils.state import freeze, thaw

@@ -2,14 +2,20 @@
 
 from typing import TYPE_CHECKING
 
-from embodichain.agents.rl.buffer.demonstrations import EXPERT, Demonstrations, check_digest, check_finite, check_share
 from embodichain.agents.rl.buffer.layout import (
     ROLLOUT_FIELDS,
     RolloutField,
     RolloutOrigin,
     allocate_rollout,
 )
-from embodichain.agents.rl.buffer.replay import ReplayBuffer
+from embodichain.agents.rl.buffer.replay import (
+    EXPERT,
+    Demonstrations,
+    ReplayBuffer,
+    check_digest,
+    check_finite,
+    check_share,
+)
 from embodichain.agents.rl.buffer.rollout_buffer import (
     RolloutBuffer,
     check_rollout,

@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from embodichain.agents.rl.collector.base import BaseCollector, StepCallback
-from embodichain.agents.rl.collector.sync_collector import SyncCollector
+from embodichain.agents.rl.collector.sync_collector import BaseCollector, StepCallback, SyncCollector
 from embodichain.utils.doors import face
 
 if TYPE_CHECKING:
