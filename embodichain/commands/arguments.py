@@ -111,7 +111,10 @@ def output_folder(text: str) -> Path:
 def parse_pairs(pairs: list[str], place: str) -> dict[str, float]:
     """Read ``name=number`` pairs; ``place`` is the option's name for messages."""
     try:
-        return {name: float(text) for name, _, text in (pair.partition("=") for pair in pairs)}
+        numbers = {name: float(text) for name, _, text in (pair.partition("=") for pair in pairs)}
+        if not all(map(math.isfinite, numbers.values())):
+            raise ValueError("not finite")
+        return numbers
     except ValueError as error:
         raise ConfigError(f"{place}: must be of the form name=0.5: {error}") from error
 

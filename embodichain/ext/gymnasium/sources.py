@@ -6,11 +6,18 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from embodichain.ext.gymnasium.cfg import RENDER_MODE, EnvPoolCfg, ForeignEnvCfg, GymnasiumEnvCfg
+from embodichain.ext.gymnasium.cfg import (
+    PREFIX,
+    RENDER_MODE,
+    EnvPoolCfg,
+    ForeignEnvCfg,
+    GymnasiumEnvCfg,
+    check_gymnasium_id,
+    is_unprefixed,
+)
 from embodichain.ext.gymnasium.envpool_env import EnvPoolEnv, import_envpool
 from embodichain.ext.gymnasium.foreign_env import ForeignEnv, file_data
 from embodichain.ext.gymnasium.gymnasium_env import GymnasiumEnv
-from embodichain.ext.gymnasium.ids import PREFIX, check_gymnasium_id, is_unprefixed
 from embodichain.lab.gym.env_sources import EnvSource, ParsedTask
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import collected, unknown_key

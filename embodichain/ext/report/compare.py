@@ -15,8 +15,7 @@ import numpy as np
 from embodichain.agents.rl.checkpoint.saved_run import find_run_folder
 from embodichain.agents.rl.run_data import NoMetricsError, RunData, read_run
 from embodichain.commands.arguments import add_json, output_file_with, print_result
-from embodichain.ext.report.charts import Series, line_chart
-from embodichain.ext.report.page import Section, render_page
+from embodichain.ext.report.page import Section, Series, line_chart, render_page
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import leaves_by_path
 

@@ -5,15 +5,21 @@ from __future__ import annotations
 import argparse
 import base64
 import dataclasses
+import io
 import json
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jinja2 import Environment, PackageLoader
+from matplotlib import rc_context
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
 
 from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.checkpoint.saved_run import find_run_folder
@@ -22,7 +28,6 @@ from embodichain.agents.rl.models.registry import get_policy_cfg_class
 from embodichain.agents.rl.run_data import RunData, read_run
 from embodichain.agents.rl.trainer.evaluation import wilson_interval
 from embodichain.commands.arguments import add_run
-from embodichain.ext.report.charts import Chart, Series, line_chart, number
 from embodichain.utils import ConfigError
 from embodichain.utils.border import format_finite
 from embodichain.utils.configclass import MISSING
@@ -309,13 +314,107 @@ def _block(place: str, values: dict[str, Any], cfg_class: Any, left_out: tuple[s
 def _defaults(cfg_class: Any) -> dict[str, Any]:
     """Return a config class's defaults as plain data."""
     defaults = {}
-    for field in dataclasses.fields(cfg_class):
-        value = field.default_factory() if callable(field.default_factory) else field.default
+    for one in dataclasses.fields(cfg_class):
+        value = one.default_factory() if callable(one.default_factory) else one.default
         if value is MISSING or value is dataclasses.MISSING:
             continue
         plain = getattr(value, "to_dict", lambda value=value: value)()
-        defaults[field.name] = json.loads(json.dumps(plain))
+        defaults[one.name] = json.loads(json.dumps(plain))
     return defaults
+
+
+# Okabe and Ito, "Color Universal Design", 2008: distinguishable with colour blindness.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#b8a300")
+_MOST_POINTS = 300
+_INKED = ("axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color", "grid.color", "text.color")
+_STYLE: Any = {
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "embodichain",  # the same chart is the same file
+    "font.size": 9,
+    "legend.frameon": False,
+    "text.parse_math": False,  # names are no formulas
+    **dict.fromkeys(_INKED, "#7d8590"),  # readable on white and on black
+}
+
+Numbers = Sequence[float] | np.ndarray
+Chart = tuple[str, str]
+"""A title and the image as a data URI; "" without a point."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line.
+
+    Attributes:
+        x, y: coordinates of its points, in the order of x.
+        low, high: edges of a band around it, as long as y; empty: none.
+        has_points: draw the points, too.
+    """
+
+    name: str
+    x: Numbers
+    y: Numbers
+    low: Numbers = field(default_factory=tuple)
+    high: Numbers = field(default_factory=tuple)
+    has_points: bool = False
+
+
+def line_chart(
+    title: str, series: Sequence[Series], x_label: str = "environment steps", is_share: bool = False
+) -> Chart:
+    """Return a chart, with a legend where there are several lines.
+
+    Args:
+        series: the lines; points that are not finite are left out.
+        is_share: y is a share, from 0 to 100 %.
+    """
+    lines = [one for one in map(_thin, series) if len(one.x)]
+    if not lines:
+        return title, ""
+    file = io.StringIO()
+    with rc_context(_STYLE):
+        figure = Figure((6.4, 3.2), layout="constrained", facecolor="none")
+        axes = figure.add_subplot(facecolor="none")
+        for i, one in enumerate(lines):
+            colour = COLOURS[i % len(COLOURS)]
+            marker = "o" if one.has_points or len(one.x) == 1 else ""
+            axes.plot(one.x, one.y, color=colour, marker=marker, markersize=5, label=one.name)
+            if len(one.low):
+                axes.fill_between(one.x, one.low, one.high, color=colour, alpha=0.18, linewidth=0)
+        axes.set_xlabel(x_label)
+        axes.grid(axis="y", alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.locator_params(nbins=6)
+        axes.xaxis.set_major_formatter(lambda x, _: number(x))
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, 0) if is_share else lambda y, _: number(y))
+        if is_share:
+            axes.set_ylim(-0.02, 1.02)
+        if len(lines) > 1:
+            axes.legend()
+        FigureCanvasSVG(figure).print_svg(file, metadata={"Date": None})
+    return title, "data:image/svg+xml;base64," + base64.b64encode(file.getvalue().encode()).decode()
+
+
+def number(value: float) -> str:
+    """Return a number for people: 1.2M, 350k, 0.03."""
+    for size, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.4g}{suffix}"
+    return f"{value:.3g}"
+
+
+def _thin(one: Series) -> Series:
+    """Drop points that are not finite, and average neighbours where there are too many to be seen."""
+    columns = [np.asarray(values, float) for values in (one.x, one.y, one.low, one.high)]
+    finite = np.isfinite(columns[0]) & np.isfinite(columns[1])
+    columns = [values[finite] if len(values) else values for values in columns]
+    if len(columns[0]) > _MOST_POINTS and not one.has_points:
+        cuts = np.linspace(0, len(columns[0]), _MOST_POINTS + 1).astype(int)
+        columns = [
+            np.array([values[a:b].mean() for a, b in pairwise(cuts)]) if len(values) else values for values in columns
+        ]
+    x, y, low, high = columns
+    return Series(one.name, x, y, low, high, one.has_points)
 
 
 EXAMPLES = ("latest", "outputs/push_cube_ppo_20260101_120000")
@@ -328,9 +427,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the report; return 0."""
-    folder = find_run_folder(args.target)
-    try:
-        print(write_report(folder))
-    except OSError as error:
-        raise ConfigError(f"{folder}: the report cannot be written: {error}") from error
+    print(write_report(find_run_folder(args.target)))
     return 0

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers ours)
-from embodichain.ext.gymnasium.cfg import GymnasiumEnvCfg
+from embodichain.ext.gymnasium.cfg import GymnasiumEnvCfg, check_gymnasium_id, find_spec
 from embodichain.ext.gymnasium.gymnasium_env import GymnasiumEnv
-from embodichain.ext.gymnasium.ids import check_gymnasium_id, find_spec
 from embodichain.ext.gymnasium.sources import ENVPOOL, GYMNASIUM
 from embodichain.lab.gym.env_sources import find_source
 from embodichain.utils import ConfigError

@@ -12,7 +12,7 @@ import torch
 
 from embodichain.ext.gymnasium.cfg import GymnasiumEnvCfg
 from embodichain.ext.gymnasium.gymnasium_env import GymnasiumEnv
-from embodichain.ext.gymnasium.info import InfoReader, columns_of, numbers_of
+from embodichain.ext.gymnasium.spaces import InfoReader, columns_of, numbers_of
 from tests.ext.gymnasium.scripted import registered
 
 

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from embodichain.ext.gymnasium.cfg import GymnasiumEnvCfg
-from embodichain.ext.gymnasium.gymnasium_env import GymnasiumEnv
-from embodichain.ext.gymnasium.isolation import ForeignGenerators
+from embodichain.ext.gymnasium.gymnasium_env import ForeignGenerators, GymnasiumEnv
 from tests.ext.gymnasium.scripted import registered
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from embodichain.ext.gymnasium import recording
+from embodichain.ext.gymnasium import foreign_env as recording
 from embodichain.ext.gymnasium.cfg import GymnasiumEnvCfg
 from embodichain.ext.gymnasium.gymnasium_env import GymnasiumEnv
 from embodichain.lab.sim.rendering.opengl import opengl_problem

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from embodichain.ext.report.charts import COLOURS, Series, line_chart, number
+from embodichain.ext.report.page import COLOURS, Series, line_chart, number
 
 
 def test_numbers_are_short() -> None:
