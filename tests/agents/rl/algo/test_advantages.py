@@ -45,29 +45,23 @@ def gae(rollout: TensorDict, gamma: float = 0.5, gae_lambda: float = 0.5) -> tup
 # gamma = lambda = 1/2 in all of these: A_t = delta_t + A_{t+1} / 4.
 
 
-def test_gae_of_an_unfinished_episode() -> None:
-    # delta_1 = 2 + 8/2 - 4 = 2;  delta_0 = 1 + 4/2 - 2 = 1;  A_1 = 2;  A_0 = 1 + 2/4 = 1.5
-    assert gae(make_rollout([1, 2], [2, 4, 8], final_value=0)) == ([1.5, 2.0], [3.5, 6.0])
-
-
-def test_termination_bootstraps_with_zero_and_cuts_the_chain() -> None:
-    # delta_0 = 1 + 0 - 2 = -1, and A_1 = 2 does not reach it
-    assert gae(make_rollout([1, 2], [2, 4, 8], terminated=(0,), final_value=0)) == ([-1.0, 2.0], [1.0, 6.0])
-
-
-def test_truncated_step_bootstraps_from_final_value() -> None:
-    # delta_0 = 1 + 16/2 - 2 = 7: neither V(s_0) = 2 nor V(s_1) = 4, the next episode's, stands in for 16
-    assert gae(make_rollout([1, 2], [2, 4, 8], truncated=(0,), final_value=16)) == ([7.0, 2.0], [9.0, 6.0])
-
-
-def test_step_both_terminated_and_truncated_counts_as_terminated() -> None:
-    rollout = make_rollout([1, 2], [2, 4, 8], terminated=(0,), truncated=(0,), final_value=16)
-    assert gae(rollout) == ([-1.0, 2.0], [1.0, 6.0])
-
-
-def test_truncation_at_the_last_step_reads_no_bootstrap_slot() -> None:
-    # delta_1 = 2 + 16/2 - 4 = 6;  A_0 = 1 + 6/4 = 2.5
-    assert gae(make_rollout([1, 2], [2, 4, 8], truncated=(1,), final_value=16)) == ([2.5, 6.0], [4.5, 10.0])
+@pytest.mark.parametrize(
+    ("ends", "final_value", "advantages", "returns"),
+    [
+        # delta_1 = 2 + 8/2 - 4 = 2;  delta_0 = 1 + 4/2 - 2 = 1;  A_1 = 2;  A_0 = 1 + 2/4 = 1.5
+        ({}, 0, [1.5, 2.0], [3.5, 6.0]),
+        # terminated: delta_0 = 1 + 0 - 2 = -1, and A_1 = 2 does not reach it
+        ({"terminated": (0,)}, 0, [-1.0, 2.0], [1.0, 6.0]),
+        # truncated: delta_0 = 1 + 16/2 - 2 = 7: neither V(s_0) = 2 nor V(s_1) = 4, the next episode's, stands in for 16
+        ({"truncated": (0,)}, 16, [7.0, 2.0], [9.0, 6.0]),
+        # both count as terminated
+        ({"terminated": (0,), "truncated": (0,)}, 16, [-1.0, 2.0], [1.0, 6.0]),
+        # truncated at the last step, the bootstrap slot is not read: delta_1 = 2 + 16/2 - 4 = 6;  A_0 = 1 + 6/4 = 2.5
+        ({"truncated": (1,)}, 16, [2.5, 6.0], [4.5, 10.0]),
+    ],
+)
+def test_gae_by_hand(ends: dict[str, Any], final_value: float, advantages: list[float], returns: list[float]) -> None:
+    assert gae(make_rollout([1, 2], [2, 4, 8], **ends, final_value=final_value)) == (advantages, returns)
 
 
 def test_truncation_without_final_values_is_an_error() -> None:

@@ -124,22 +124,17 @@ def stored_target(terminated: bool = False, truncated: bool = False, **settings:
     return float(target)
 
 
-def test_target_within_an_episode_bootstraps_from_the_next_obs() -> None:
-    assert stored_target() == 2 + 0.5 * 3
-
-
-def test_target_of_a_terminated_step_is_the_reward_alone() -> None:
-    assert stored_target(terminated=True) == 2
-
-
-def test_target_of_a_truncated_step_bootstraps_from_final_obs() -> None:
-    assert stored_target(truncated=True) == 2 + 0.5 * 5
-
-
-def test_target_of_two_steps_sums_their_rewards() -> None:
-    assert stored_target(n_steps=2) == 2 + 0.5 * 4 + 0.25 * 7
-    assert stored_target(n_steps=2, terminated=True) == 2
-    assert stored_target(n_steps=2, truncated=True) == 2 + 0.5 * 5
+@pytest.mark.parametrize(
+    ("end", "one_step", "two_steps"),
+    [
+        ({}, 2 + 0.5 * 3, 2 + 0.5 * 4 + 0.25 * 7),
+        ({"terminated": True}, 2, 2),
+        ({"truncated": True}, 2 + 0.5 * 5, 2 + 0.5 * 5),  # from its final observation
+    ],
+)
+def test_target_of_stored_steps(end: dict[str, bool], one_step: float, two_steps: float) -> None:
+    assert stored_target(**end) == one_step
+    assert stored_target(**end, n_steps=2) == two_steps
 
 
 # --- actor and temperature ---

@@ -93,43 +93,39 @@ def test_observation_after_a_step_is_that_of_the_next() -> None:
     assert transitions(buffer) == {1: (1, 0.5, 2), 2: (2, 0.5, 3), 11: (11, 0.5, 12), 12: (12, 0.5, 13)}
 
 
-def test_return_continues_in_the_next_rollout() -> None:
-    # from 2: 2 + 3/2 + 4/4 = 4.5
-    buffer = filled(make_rollout([[1, 2, 3]]), make_rollout([[3, 4, 5]]))
-    assert transitions(buffer, n_steps=3) == {
-        1: (2.75, 0.125, 4),
-        2: (4.5, 0.125, 5),
-        3: (5, 0.25, 5),
-        4: (4, 0.5, 5),
-    }
+_UNENDED = {1: (2.75, 0.125, 4), 2: (4.5, 0.125, 5), 3: (5, 0.25, 5), 4: (4, 0.5, 5)}
+_NEXT_EPISODE = {7: (11, 0.25, 9), 8: (8, 0.5, 9)}  # 7 + 8/2
 
 
-def test_return_ends_at_a_termination_without_a_value_behind_it() -> None:
-    # Step 2 terminates: from 1: 1 + 2/2 = 2. The next episode begins with 7: 7 + 8/2 = 11, then obs 9.
-    buffer = filled(make_rollout([[1, 2, 7, 8, 9]], terminated=[(0, 1)]))
-    assert transitions(buffer, n_steps=3) == {1: (2, 0, 0), 2: (2, 0, 0), 7: (11, 0.25, 9), 8: (8, 0.5, 9)}
-
-
-def test_return_ends_at_a_truncated_episodes_final_observation() -> None:
-    # Step 2 is truncated, and its final observation is 3: from 1: 1 + 2/2 = 2, then obs 3; from 2: 2, then 3.
-    buffer = filled(make_rollout([[1, 2, 7, 8, 9]], truncated={(0, 1): 3}))
-    assert buffer.num_steps == 4
-    assert transitions(buffer, n_steps=3) == {1: (2, 0.25, 3), 2: (2, 0.5, 3), 7: (11, 0.25, 9), 8: (8, 0.5, 9)}
-
-
-def test_step_that_is_terminated_and_truncated_is_terminated() -> None:
-    buffer = filled(make_rollout([[1, 2, 7]], terminated=[(0, 1)], truncated={(0, 1): 3}))
-    assert transitions(buffer, n_steps=3) == {1: (2, 0, 0), 2: (2, 0, 0)}
+@pytest.mark.parametrize(
+    ("rollouts", "expected"),
+    [
+        # 1 + 2/2 + 3/4 = 2.75, then obs 4; from 2: 2 + 3/2 + 4/4 = 4.5, obs 5. From 3 there are 2 steps: 3 + 4/2 = 5.
+        ([make_rollout([[1, 2, 3, 4, 5]])], _UNENDED),
+        ([make_rollout([[1, 2, 3]]), make_rollout([[3, 4, 5]])], _UNENDED),
+        # Step 2 terminates: from 1: 1 + 2/2 = 2.
+        ([make_rollout([[1, 2, 7, 8, 9]], terminated=[(0, 1)])], {1: (2, 0, 0), 2: (2, 0, 0), **_NEXT_EPISODE}),
+        # Step 2 is truncated, and its final observation is 3.
+        ([make_rollout([[1, 2, 7, 8, 9]], truncated={(0, 1): 3})], {1: (2, 0.25, 3), 2: (2, 0.5, 3), **_NEXT_EPISODE}),
+        # Both count as terminated.
+        (
+            [make_rollout([[1, 2, 7, 8, 9]], terminated=[(0, 1)], truncated={(0, 1): 3})],
+            {1: (2, 0, 0), 2: (2, 0, 0), **_NEXT_EPISODE},
+        ),
+        # Truncated at a rollout's end.
+        (
+            [make_rollout([[1, 2, 7]], truncated={(0, 1): 3}), make_rollout([[7, 8, 9]])],
+            {1: (2, 0.25, 3), 2: (2, 0.5, 3), **_NEXT_EPISODE},
+        ),
+    ],
+)
+def test_return_of_three_steps(rollouts: list[TensorDict], expected: dict[float, Any]) -> None:
+    assert transitions(filled(*rollouts), n_steps=3) == expected
 
 
 def test_smallest_buffer_keeps_each_envs_truncated_step() -> None:
     rollout = make_rollout([[1, 2, 7], [4, 5, 8]], truncated={(0, 1): 3, (1, 1): 6})
     assert transitions(filled(rollout, capacity=2)) == {2: (2, 0.5, 3), 5: (5, 0.5, 6)}
-
-
-def test_episode_truncated_at_a_rollouts_end_ends_there() -> None:
-    buffer = filled(make_rollout([[1, 2, 7]], truncated={(0, 1): 3}), make_rollout([[7, 8, 9]]))
-    assert transitions(buffer, n_steps=2) == {1: (2, 0.25, 3), 2: (2, 0.5, 3), 7: (11, 0.25, 9), 8: (8, 0.5, 9)}
 
 
 def test_reset_between_rollouts_leaves_a_final_observation() -> None:
