@@ -61,7 +61,6 @@ def discounted_returns(reward: torch.Tensor, done: torch.Tensor, gamma: float | 
     Terminated and truncated steps cut alike; there is no bootstrap.
 
     Args:
-        reward: [N, T].
         done: [N, T] bool, terminated or truncated.
         gamma: discount of the next step; [N, T] if steps differ.
     """

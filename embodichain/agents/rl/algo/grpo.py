@@ -80,10 +80,7 @@ def group_advantages(returns: torch.Tensor, valid: torch.Tensor, group_size: int
     finite at its step.
 
     Args:
-        returns: R, [N, T].
         valid: [N, T] bool, the member is alive.
-        group_size: K.
-        eps: added to the std.
     """
     shape = (-1, group_size, returns.shape[1])
     returns_, alive = returns.reshape(shape), valid.reshape(shape)  # [G, K, T]

@@ -86,7 +86,6 @@ def build_algo(
 
     Args:
         cfg_kwargs: ``algorithm.cfg``: an instance of the algorithm's config class, or its arguments.
-        policy: the policy to improve, on ``device``.
         device: where updates run, instead of a ``device`` in ``cfg_kwargs``.
         distributed: the processes of the process group (``join_process_group``, or one that the program initialized)
             share each update, beginning with rank 0's policy.

@@ -45,16 +45,8 @@ class BaseCollector(ABC):
     def collect(self, num_steps: int, rollout: TensorDict | None = None) -> TensorDict:
         """Return a rollout of ``num_steps`` steps (with chunks of actions: decisions) in every environment.
 
-        Args:
-            num_steps: T.
-            rollout: written into, as from ``RolloutBuffer.start_rollout``; None: the collector's own storage, which
-                the next call may overwrite.
-
-        Returns:
-            The complete rollout [N, T+1]; fields in ``buffer/layout.py``.
-
-        Raises:
-            ValueError: ``rollout`` is not of batch size [N, T+1].
+        It is complete, [N, T+1], with the fields of ``buffer/layout.py``. ``rollout`` is written into, as from
+        ``RolloutBuffer.start_rollout``; None: the collector's own storage, which the next call may overwrite.
         """
 
     @abstractmethod

@@ -92,7 +92,6 @@ def policy_input(
     """Return a policy's input from a structured observation.
 
     Args:
-        policy: the policy, on ``device``.
         obs: observation [N], nested; on any device.
         state: recurrent state [N, S], for recurrent policies.
         rows: mask [N] bool, on the observation's device, of the environments to take; default all.

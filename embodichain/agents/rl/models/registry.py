@@ -223,8 +223,7 @@ def build_policy(
             module. Names from config files go through ``parse_policy_block`` first.
         obs_space: flattened observation space, or its size.
         action_space: one environment's action space, or its size.
-        actor: built-in policies' network on the whole observation, instead of the block's.
-        critic: network for the value, likewise.
+        actor, critic: built-in policies' networks on the whole observation, instead of the block's.
         observation_space: one environment's structured observation space; blocks that name entries need it.
     """
     networks = {name: net for name, net in (("actor", actor), ("critic", critic)) if net is not None}
@@ -283,9 +282,6 @@ def check_policy(
     generators and the policy's buffers are restored.
 
     Args:
-        policy: the policy, on ``device``.
-        obs_space: flattened observation space, or its size.
-        action_space: the action space with last dimension A, or A.
         observation_space: one environment's structured observation space; without it, a policy that reads its entries
             is not called.
         evaluated: entries of ``evaluate_actions`` that the algorithm reads.

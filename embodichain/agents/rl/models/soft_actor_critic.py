@@ -167,8 +167,6 @@ class SoftActorCritic(Policy):
         """Return Q(s, a) by each critic, [E, ...].
 
         Args:
-            td: the input of ``forward``.
-            action: [..., A].
             critics: copies of the policy's, such as target networks; None: its own.
         """
         given = torch.cat((self._encoded(td), self.scaled(action)), dim=-1)
