@@ -159,16 +159,6 @@ def test_overrides_may_stand_on_both_sides_of_an_option(capsys: pytest.CaptureFi
     assert "--num_envs 4; values of the config are given as key=value" in capsys.readouterr().err
 
 
-def test_listing_into_a_closed_pipe_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(args: object) -> int:
-        raise BrokenPipeError
-
-    monkeypatch.setattr(COMMANDS["list"].load(), "run", write)
-    with Path("out.txt").open("w", encoding="utf-8") as out:
-        monkeypatch.setattr(sys, "stdout", out)
-        assert run("list", "terms") == 0
-
-
 @pytest.mark.ext
 @pytest.mark.parametrize("command", ["export x", "play x", "view x", "compare x", "schema"])
 def test_folder_where_a_file_is_to_be_written_is_refused(

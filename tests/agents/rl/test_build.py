@@ -3,13 +3,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import types
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from embodichain.agents.rl import build
+from embodichain.agents.rl import build, run_folder
 from embodichain.agents.rl.build import build_envs, build_learner, build_trainer, for_rank, provide
 from embodichain.agents.rl.distributed.placement import Placement
 from embodichain.agents.rl.run_config import RunConfig, load_run_config
@@ -97,15 +99,6 @@ def test_gradients_and_copy_of_a_policy_must_fit_the_memory(monkeypatch: pytest.
         build.check_built_policy(run, env, policy, torch.device("cpu"))
 
 
-def test_gru_must_fit_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device, "available_memory", lambda device: 10**12)
-    # 3 S (6 + S + 2) parameters of 4 bytes
-    with pytest.raises(
-        ConfigError, match=r"^policy\.hidden_size: the 3,000,000,024,000,000,000 parameters of a GRU take"
-    ):
-        build_tiny(policy=RECURRENT | {"hidden_size": 10**9})
-
-
 @pytest.mark.parametrize("role", ["actor", "critic"])
 def test_network_that_does_not_fit_the_memory_is_named(monkeypatch: pytest.MonkeyPatch, role: str) -> None:
     monkeypatch.setattr(device, "available_memory", lambda device: 10**9)
@@ -142,13 +135,6 @@ def test_symmetry_in_an_environment_without_one_is_refused() -> None:
         symmetric_learner({})
 
 
-def test_symmetry_of_a_recurrent_policy_is_refused() -> None:
-    network = {"type": "mlp", "network_cfg": {"hidden_sizes": [4]}}
-    policy = {"name": "actor_critic_recurrent", "hidden_size": 4, "actor": network, "critic": network}
-    with pytest.raises(ConfigError, match=r"^algorithm\.cfg\.symmetry: samples of ActorCriticRecurrent have no mirror"):
-        symmetric_learner({"policy": policy}, f"env.symmetry={json.dumps(SYMMETRY)}")
-
-
 def tiny_parts(**changes: Any) -> tuple[Any, ...]:
     run = load_run_config(write_config(Path(), tiny_config(**changes)))
     env, eval_env = build_envs(run)
@@ -183,3 +169,31 @@ def test_process_has_physics_and_images_on_its_own_gpu(place: str, expected: str
     run = dataclasses.replace(run, env=replace(run.env, sim_cfg=sim_cfg))
     own = with_scene(for_rank(run, Placement(), 3, torch.device("cuda", 1)).env, "test").sim_cfg
     assert (own.sim_device, own.render_device) == (expected, expected)
+
+
+# --- the run's folder ---
+
+
+def test_run_that_begins_in_the_same_second_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([datetime(2026, 1, 2, 3, 4, second) for second in (5, 5, 5, 6)])
+    monkeypatch.setattr(run_folder, "datetime", types.SimpleNamespace(now=lambda: next(clock)))
+    monkeypatch.setattr(run_folder, "time", types.SimpleNamespace(sleep=lambda seconds: None))
+    names = [RunFolder.create("a").path.name for _ in range(2)]
+    assert names == ["a_20260102_030405", "a_20260102_030406"]
+    assert sorted(os.listdir("outputs")) == names
+
+
+def test_folder_has_name_and_time_and_its_subfolders() -> None:
+    folder = RunFolder.create("my.exp-1")
+    assert folder.path.parent == Path("outputs")
+    name, date, time = folder.path.name.rsplit("_", 2)
+    assert (name, len(date), len(time), (date + time).isdigit()) == ("my.exp-1", 8, 6, True)
+    assert sorted(os.listdir(folder.path)) == ["checkpoints", "logs"]
+
+
+def test_removing_a_folder_leaves_those_of_other_runs() -> None:
+    first, second = RunFolder.create("a"), RunFolder.create("b")
+    first.remove()
+    assert os.listdir("outputs") == [second.path.name]
+    second.remove()
+    assert not Path("outputs").exists()

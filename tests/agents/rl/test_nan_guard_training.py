@@ -93,9 +93,7 @@ def test_run_without_gradient_steps_ends_with_its_state_saved(
     assert_same(second["algorithm"], first["algorithm"])
 
 
-def test_nan_observation_is_named_and_not_normalised(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_nan_observation_is_named_and_not_normalised(capsys: pytest.CaptureFixture[str]) -> None:
     # The observations 1 and 2 are of the environment's making and its first reset, 3 to 18 of the warm-up.
     term = {"func": f"{FAILURES}.bad_observation", "mode": "add", "name": "robot/odd", "params": {"since": 20}}
     path = config(env_with("observations", **term), policy__normalize_obs=True)
@@ -118,9 +116,7 @@ def test_infinite_observation_ends_the_run(bad: str, normalize: bool, capsys: py
     assert "error: step 16: 2 updates in a row without a gradient step" in err
 
 
-def test_absurd_observation_is_named_and_not_normalised(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_absurd_observation_is_named_and_not_normalised(capsys: pytest.CaptureFixture[str]) -> None:
     # Observations 3 to 18 are of the warm-up; the second iteration's are 23 to 26.
     params = {"since": 24, "until": 25, "bad": "1e9"}
     term = {"func": f"{FAILURES}.bad_observation", "mode": "add", "name": "robot/odd", "params": params}
@@ -142,9 +138,7 @@ def test_algorithm_that_breaks_the_policy_ends_the_run_at_once(capsys: pytest.Ca
     assert not Path("outputs").exists()
 
 
-def test_learning_rate_that_is_too_high_is_named(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_learning_rate_that_is_too_high_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert train(["--config", config(env_with(), "ppo", algorithm__cfg__learning_rate=1e38), *ALLOW]) == 1
     err = capsys.readouterr().err
     assert "gradients were finite and the steps too large: the learning rate of 1e+38 is too high" in err
@@ -168,9 +162,7 @@ def sac_config(since: int, until: int, **changes: Any) -> str:
 
 
 @pytest.mark.e2e
-def test_transitions_that_are_not_finite_are_named_once(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_transitions_that_are_not_finite_are_named_once(capsys: pytest.CaptureFixture[str]) -> None:
     # One of the steps of the second iteration of 12 has a NaN, which some of the later batches of 8 draw.
     path = sac_config(6, 7, trainer__iterations=12)
     assert train(["--config", path, *ALLOW]) == 0

@@ -185,9 +185,7 @@ def test_stopped_and_resumed_run_equals_one_that_was_not(
     assert summaries[0]["success_interval_95"] == summaries[1]["success_interval_95"]
 
 
-def test_another_number_of_threads_is_one_warning(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_another_number_of_threads_is_one_warning(capsys: pytest.CaptureFixture[str]) -> None:
     config = write_config(Path(), tiny_config(trainer__torch_threads=2))
     assert main(["--config", config]) == 0
     run = only_run()
@@ -205,9 +203,7 @@ def test_another_number_of_threads_is_one_warning(
 # --- small runs of CartPole: 2 environments, 4 steps an iteration ---
 
 
-def test_resume_from_an_older_checkpoint_replaces_later_logs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_resume_from_an_older_checkpoint_replaces_later_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     config = write_config(Path(), tiny_config(trainer__iterations=3, trainer__save_freq="1 it"))
     assert main(["--config", config]) == 0
     run = only_run()
@@ -253,9 +249,7 @@ def test_config_that_no_longer_fits_is_refused_key_by_key(capsys: pytest.Capture
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
-def test_finished_run_returns_its_summary_again(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_finished_run_returns_its_summary_again(capsys: pytest.CaptureFixture[str]) -> None:
     summary = train_from_config(write_config(Path(), tiny_config()))
     before = {path: path.read_bytes() for path in only_run().rglob("*") if path.is_file()}
     capsys.readouterr()

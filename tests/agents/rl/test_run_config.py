@@ -174,12 +174,6 @@ def test_element_of_a_list_is_not_overridden(override: str) -> None:
     assert line == f"override '{override}': elements of a list cannot be set: give the whole list, sensor=[...]"
 
 
-def test_unknown_key_of_a_network_is_told_those_of_its_type() -> None:
-    network = {"type": "mlp", "network_cfg": {"channels": [8]}}
-    (line,) = errors(tiny_config(policy__actor=network))
-    assert line.startswith("policy.actor.network_cfg.channels: unknown key. Known: hidden_sizes, activation, ")
-
-
 @pytest.mark.parametrize("prefix", ["", "gym_config.", "trainer.gym_config."])
 def test_override_of_the_environment_is_checked_like_its_file(prefix: str) -> None:
     config = tiny_config(trainer__gym_config=env_file())

@@ -58,9 +58,7 @@ def metrics(folder: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-def test_config_of_the_oldest_layout_trains_and_resumes(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_config_of_the_oldest_layout_trains_and_resumes(capsys: pytest.CaptureFixture[str]) -> None:
     network = {"type": "mlp", "hidden_sizes": [4], "activation": "relu"}
     config = {
         "runtime": {"exp_name": "oldest", "cuda": False, "headless": True, "iterations": 1, "rollout_steps": 4},

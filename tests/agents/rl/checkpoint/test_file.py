@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import io
-import math
 import os
 import subprocess
 import sys
@@ -14,17 +13,12 @@ from typing import Any
 
 import pytest
 import torch
-from tensordict import TensorDict
 
-from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
-from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.checkpoint import file as checkpoint_file
 from embodichain.agents.rl.checkpoint.file import FORMAT_VERSION, load_checkpoint, save_checkpoint
-from embodichain.agents.rl.models import Policy
 from embodichain.utils import ConfigError
 from embodichain.utils.files import remove_unfinished, write_json
 from embodichain.utils.system import open_without_links
-from tests.agents.rl.fakes import linear_policy
 
 
 class NotData:
@@ -157,47 +151,3 @@ def test_other_archive_than_the_named_one_is_refused(tmp_path: Path) -> None:
     assert load_checkpoint(tmp_path / "a.pt", sha256=digest)["a"] == 1
     with pytest.raises(ConfigError, match="not the expected checkpoint"):
         load_checkpoint(tmp_path / "b.pt", sha256=digest)
-
-
-# --- what the trainer saves is enough to go on ---
-
-
-def random_rollout(seed: int) -> TensorDict:
-    generator = torch.Generator().manual_seed(seed)
-    rollout = allocate_rollout(2, 4, 2, 1, "cpu")
-    for name in ("obs", "action", "value", "reward"):
-        rollout[name].copy_(torch.randn(rollout[name].shape, generator=generator))
-    # within the clip range of the present policy: log p of a standard normal
-    rollout["sample_log_prob"].copy_(-0.5 * rollout["action"].squeeze(-1).square() - 0.5 * math.log(2 * math.pi))
-    return rollout
-
-
-def learner() -> tuple[Policy, BaseAlgorithm]:
-    policy = linear_policy(normalize_obs=True)
-    return policy, build_algo("ppo", {"n_epochs": 2, "batch_size": 4}, policy, "cpu")
-
-
-def improve(policy: Policy, algorithm: BaseAlgorithm, seed: int) -> dict[str, float]:
-    rollout = random_rollout(seed)
-    torch.manual_seed(seed)  # of the minibatches
-    losses = algorithm.update(rollout)
-    policy.update_normalizer(rollout["obs"][:, :-1])
-    return losses
-
-
-def test_saved_and_loaded_learner_continues_bit_for_bit(tmp_path: Path) -> None:
-    policy, algorithm = learner()
-    for seed in (1, 2):
-        improve(policy, algorithm, seed)
-    save_checkpoint(tmp_path / "a.pt", {"policy": policy.state_dict(), "algorithm": algorithm.state_dict()})
-
-    restored, restored_algorithm = learner()
-    content = load_checkpoint(tmp_path / "a.pt")
-    restored.load_state_dict(content["policy"])
-    restored_algorithm.load_state_dict(content["algorithm"])
-
-    assert improve(restored, restored_algorithm, 3) == improve(policy, algorithm, 3)
-    ours, theirs = policy.state_dict(), restored.state_dict()
-    assert "normalizer.count" in ours
-    assert ours["normalizer.count"] == 24  # 3 rollouts of 2 x 4
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)

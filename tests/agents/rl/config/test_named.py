@@ -47,9 +47,7 @@ def test_name_of_a_shipped_config_is_its_file_and_is_logged(
     assert capsys.readouterr().err == f"[INFO] config: {TASK_CONFIGS / file}\n"
 
 
-def test_path_of_the_documentation_is_the_shipped_file(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_path_of_the_documentation_is_the_shipped_file(capsys: pytest.CaptureFixture[str]) -> None:
     path = "configs/agents/rl/reach/train_config_sac.json"
     assert find_config(path) == TASK_CONFIGS / "reach/train_config_sac.json"
     assert capsys.readouterr().err == f"[INFO] config: {TASK_CONFIGS / 'reach/train_config_sac.json'}\n"

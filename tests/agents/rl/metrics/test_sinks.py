@@ -54,9 +54,7 @@ def test_sink_that_fails_is_left_out_with_one_warning(capsys: pytest.CaptureFixt
     )
 
 
-def test_sink_that_cannot_be_finished_is_a_warning(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_sink_that_cannot_be_finished_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     broken, whole = BrokenSink(), ListSink()
     RunLog([broken, whole]).close()
     assert whole.is_closed

@@ -151,13 +151,6 @@ def test_interrupted_script_saves_its_finished_iterations(env: EmbodiedEnv, tmp_
     assert load_checkpoint(tmp_path / "checkpoints" / "tiny_step_16.pt")["iteration"] == 2
 
 
-def test_batch_size_that_is_not_the_algorithms_is_said(
-    env: EmbodiedEnv, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    make_trainer(env, tmp_path, batch_size=64)
-    assert "Trainer(batch_size=64): PPO has its own, 8 (its cfg.batch_size), which counts" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
