@@ -38,7 +38,7 @@ from embodichain.ext.vla.lerobot.config import find_entries
 from embodichain.ext.vla.lerobot.folder import build_lerobot_model
 from embodichain.ext.vla.lerobot.writing import write_lerobot_folder
 from embodichain.ext.vla.loading import read_model_path
-from embodichain.utils.instructions import encode_instructions
+from embodichain.lab.gym.utils.instructions import encode_instructions
 
 TASKS = ("push the red cube", "pick the green ball", "open the drawer", "place the small box on the table")
 CAMERAS = {"top": (12, 16), "wrist": (20, 10)}  # height, width, pixels

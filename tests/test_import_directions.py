@@ -25,13 +25,13 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
         "sim base",
         [
             *("lab.sim.cfg", "lab.sim.sensors.cfg"),
-            *("lab.sim.shapes", "lab.sim.types", "lab.sim.math", "lab.sim.kinematics"),
+            *("lab.sim.rows", "lab.sim.shapes", "lab.sim.types", "lab.sim.math", "lab.sim.kinematics"),
         ],
         ["utils"],
     ),
     ("sim assets", ["lab.sim.assets"], ["utils"]),
     ("sim model", ["lab.sim.model"], ["utils", "sim base", "sim assets"]),
-    ("sim backend", ["lab.sim.backend"], ["utils"]),
+    ("sim backend", ["lab.sim.backend"], ["utils", "sim base"]),
     ("sim rendering", ["lab.sim.rendering"], ["utils", "sim base", "sim model", "sim backend"]),
     ("sim sensors", ["lab.sim.sensors"], ["utils", "sim base", "sim assets", "sim backend", "sim rendering"]),
     (

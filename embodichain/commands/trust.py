@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from pathlib import Path
 
-from embodichain.utils.module_utils import distrust, trust, trust_command, trusted_folders
+from embodichain.utils import ConfigError
+from embodichain.utils.files import write_json
+from embodichain.utils.module_utils import is_too_wide, list_of_folders, trust_command, trusted_folders
 
 EXAMPLES = ("my_task", "", "--remove my_task")
 
@@ -34,3 +37,29 @@ def run(args: argparse.Namespace) -> int:
     else:
         print("\n".join(map(str, trusted_folders())) or "no folder is trusted")
     return 0
+
+
+def trust(folder: Path) -> Path:
+    """Remember a folder, without links in its path; return it. A ConfigError if it is none, or contains the home."""
+    if not folder.is_dir():
+        raise ConfigError(f"{folder}: is no folder")
+    folder = folder.resolve()
+    if is_too_wide(folder):
+        raise ConfigError(f"{folder}: is too wide, every download would be trusted: name the folder of the package")
+    _write(dict.fromkeys([*trusted_folders(), folder]))
+    return folder
+
+
+def distrust(folder: Path) -> Path:
+    """Forget a folder, which need not exist any more; return it. A ConfigError if it is not trusted."""
+    folders, folder = trusted_folders(), folder.resolve()
+    if folder not in folders:
+        raise ConfigError(f"{folder}: is not trusted. Trusted: {', '.join(map(str, folders)) or 'nothing'}")
+    _write(each for each in folders if each != folder)
+    return folder
+
+
+def _write(folders: Iterable[Path]) -> None:
+    path = list_of_folders()
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_json(path, {"folders": [str(folder) for folder in folders]}, indent=2, private=True)

@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import Any
 
 from embodichain.utils.errors import ConfigError, nearest, unknown_name
-from embodichain.utils.files import is_run_folder, write_json
+from embodichain.utils.files import is_run_folder
 from embodichain.utils.utility import load_json
 
 # Runs come from other people, and installed packages have functions that no config should be able to call.
@@ -35,35 +35,16 @@ _MAIN = {"__main__", "__mp_main__"}  # names of a script, in its own process and
 # --- Trusted folders ---
 
 
-def _list_of_folders() -> Path:
+def list_of_folders() -> Path:
+    """Return the file that names the trusted folders."""
     base = os.environ.get("XDG_CONFIG_HOME", "")
     return Path(base if os.path.isabs(base) else os.path.expanduser("~/.config"), "embodichain", "trusted.json")
 
 
 def trusted_folders() -> list[Path]:
     """Return the trusted folders, in the order in which they were trusted."""
-    path = _list_of_folders()
+    path = list_of_folders()
     return [Path(folder) for folder in load_json(path)["folders"]] if path.is_absolute() and path.exists() else []
-
-
-def trust(folder: Path) -> Path:
-    """Remember a folder, without links in its path; return it. A ConfigError if it is none, or contains the home."""
-    if not folder.is_dir():
-        raise ConfigError(f"{folder}: is no folder")
-    folder = folder.resolve()
-    if _is_too_wide(folder):
-        raise ConfigError(f"{folder}: is too wide, every download would be trusted: name the folder of the package")
-    _write(dict.fromkeys([*trusted_folders(), folder]))
-    return folder
-
-
-def distrust(folder: Path) -> Path:
-    """Forget a folder, which need not exist any more; return it. A ConfigError if it is not trusted."""
-    folders, folder = trusted_folders(), folder.resolve()
-    if folder not in folders:
-        raise ConfigError(f"{folder}: is not trusted. Trusted: {', '.join(map(str, folders)) or 'nothing'}")
-    _write(each for each in folders if each != folder)
-    return folder
 
 
 def trust_command(folder: Path) -> str:
@@ -71,12 +52,6 @@ def trust_command(folder: Path) -> str:
     here = Path.cwd().resolve()
     inside = folder != here and folder.is_relative_to(here)
     return f"embodichain trust {shlex.quote(str(folder.relative_to(here) if inside else folder))}"
-
-
-def _write(folders: Iterable[Path]) -> None:
-    path = _list_of_folders()
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_json(path, {"folders": [str(folder) for folder in folders]}, indent=2, private=True)
 
 
 def _are_trusted(files: Sequence[Path], folders: Sequence[Path]) -> bool:
@@ -92,7 +67,8 @@ def _covers(folder: Path, path: Path) -> bool:
     return _NEVER.isdisjoint(path.relative_to(folder).parts) and not any(map(is_run_folder, between))
 
 
-def _is_too_wide(folder: Path) -> bool:
+def is_too_wide(folder: Path) -> bool:
+    """Return whether a folder is a root, or contains the home."""
     return folder == Path(folder.anchor) or Path(os.path.expanduser("~")).resolve().is_relative_to(folder)
 
 
@@ -196,7 +172,7 @@ def _how_to_allow(modules: Mapping[str, Sequence[Path]]) -> str:
     """Return what to type to allow modules with their files: once, or in each command."""
     tops = [files[0].resolve() for files in modules.values() if files]
     folders = dict.fromkeys(top if top.is_dir() else top.parent for top in tops)
-    advised = [folder for folder in folders if _covers(Path(folder.anchor), folder / "x") and not _is_too_wide(folder)]
+    advised = [folder for folder in folders if _covers(Path(folder.anchor), folder / "x") and not is_too_wide(folder)]
     once = [f"trust its folder once by '{trust_command(folder)}', " for folder in advised]
     variable = f"EMBODICHAIN_ALLOW_IMPORT={shlex.quote(','.join(modules))}"
     return f"{''.join(once)}pass {_allowing(modules)}, or set {variable}"

@@ -16,11 +16,11 @@ from typing_extensions import override
 from embodichain.ext.lerobot.dataset import LeRobotWriter, check_parquet
 from embodichain.lab.gym.envs.managers.base import Functor, TermEnv
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg
+from embodichain.lab.sim.rows import row_numbers
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.files import SavePath
 from embodichain.utils.observations import column_names, flat_input
-from embodichain.utils.rows import row_numbers
 
 _ROBOT = ("fpath", "robot_type", "ur_type", "urdf_cfg")
 _BLOCKS = ("actions", "commands", "observations", "rewards", "terminations", "extensions", "sim_steps_per_control")

@@ -25,9 +25,9 @@ from embodichain.ext.vla.gaussian_vla import (
     GaussianVLACfg,
     vla_observation,
 )
+from embodichain.lab.gym.utils.instructions import VOCABULARY
 from embodichain.utils import configclass
 from embodichain.utils.configclass import field
-from embodichain.utils.instructions import VOCABULARY
 from embodichain.utils.validation import from_dict
 
 _SHARPNESS = 4.0  # initial scale of the soft maxima: a uniform softmax has nearly no gradient

@@ -25,8 +25,8 @@ from embodichain.ext.lerobot.dataset import LeRobotWriter
 from embodichain.ext.lerobot.demonstrations import read_demonstrations
 from embodichain.ext.vla.lerobot.folder import LeRobotFolder
 from embodichain.ext.vla.loading import read_model_path
+from embodichain.lab.gym.utils.instructions import decode_instruction
 from embodichain.utils import ConfigError
-from embodichain.utils.instructions import decode_instruction
 from embodichain.utils.state import read_safetensors, write_safetensors
 from embodichain.utils.utility import load_json
 from tests.ext.vla.lerobot.conftest import FIXTURE, change_json

@@ -13,8 +13,8 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.models import TinyVLA
 from embodichain.ext.vla.tiny_vla import _soft_maxima
+from embodichain.lab.gym.utils.instructions import encode_instructions
 from embodichain.utils import ConfigError
-from embodichain.utils.instructions import encode_instructions
 
 SIZES: dict[str, Any] = {
     "cameras": ["front", "wrist"],

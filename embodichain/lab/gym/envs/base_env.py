@@ -17,13 +17,13 @@ from embodichain.lab.gym.envs.hooks import TaskHooks, checked_task_state
 from embodichain.lab.sim import SimulationManager
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.objects import Robot
+from embodichain.lab.sim.rows import changing_rows
 from embodichain.utils import logger
 from embodichain.utils.configclass import replace
 from embodichain.utils.device import check_memory
 from embodichain.utils.observations import flatten_dict_observation, nested_observation
 from embodichain.utils.profiling import section
 from embodichain.utils.random import CounterRandom
-from embodichain.utils.rows import changing_rows
 from embodichain.utils.state import attributes, is_all_saved, load_attributes
 
 StepResult = tuple[TensorDict, Tensor, Tensor, Tensor, dict[str, Any]]
@@ -223,7 +223,7 @@ class BaseEnv(TaskHooks):
 
         Yields:
             ``env_ids``: [n] int64; or, where the host would wait for the device to learn n, all N as
-            :class:`~embodichain.utils.rows.ChosenRows`, and the other rows are put back. It may be empty.
+            :class:`~embodichain.lab.sim.rows.ChosenRows`, and the other rows are put back. It may be empty.
         """
         rows = changing_rows(self._owners, mask) if self.sim.backend.is_asynchronous else nullcontext()
         with self.sim.backend.choose(mask) as env_ids, rows:

@@ -19,8 +19,8 @@ from typing_extensions import override
 
 from embodichain.lab.sim.backend.base import Backend, Columns, Index
 from embodichain.lab.sim.backend.warp_model import CONSTANTS, Capacity, FixedGeoms, Graphs, WarpModel, probe
+from embodichain.lab.sim.rows import ChosenRows
 from embodichain.utils import ConfigError
-from embodichain.utils.rows import ChosenRows
 
 # The whole integration state; qacc_warmstart is where the solver's next search starts.
 _STATE = (

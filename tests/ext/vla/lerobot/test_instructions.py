@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from embodichain.ext.vla.lerobot.folder import InstructionTokenizer
-from embodichain.utils.instructions import encode_instructions
+from embodichain.lab.gym.utils.instructions import encode_instructions
 
 
 class Letters:

@@ -19,9 +19,9 @@ from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.backend import choice as choice_module
 from embodichain.lab.sim.backend.warp_model import Capacity
 from embodichain.lab.sim.cfg import RigidObjectCfg
+from embodichain.lab.sim.rows import row_numbers
 from embodichain.lab.sim.shapes import MeshCfg
 from embodichain.utils import ConfigError
-from embodichain.utils.rows import row_numbers
 from embodichain.utils.state import freeze, thaw
 from tests.lab.scenes import TETRAHEDRON, actions_for
 from tests.lab.warp_scenes import CART, DRAWER, ENGINES, PICK, PUSH, env_on, needs_warp

@@ -15,9 +15,9 @@ from typing_extensions import override
 from embodichain.lab.gym.envs.managers.base import CommandTerm, Manager, TermEnv
 from embodichain.lab.gym.envs.managers.cfg import CommandCfg, Range1, Share
 from embodichain.lab.gym.envs.managers.checks import build_terms
+from embodichain.lab.sim.rows import changing_rows
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
-from embodichain.utils.rows import changing_rows
 
 __all__ = ["UniformVelocityCommand"]
 

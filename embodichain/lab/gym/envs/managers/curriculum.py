@@ -15,8 +15,8 @@ from typing_extensions import override
 from embodichain.lab.gym.envs.managers.base import Functor, Manager, Term, TermEnv
 from embodichain.lab.gym.envs.managers.cfg import BASE_VELOCITY, CommandName, CurriculumCfg, FunctorCfg, PositiveShare
 from embodichain.lab.gym.envs.managers.checks import build_terms, wrong_return
+from embodichain.lab.sim.rows import chosen_rows
 from embodichain.utils import ConfigError
-from embodichain.utils.rows import chosen_rows
 
 __all__ = ["command_range", "terrain_levels"]
 

@@ -26,8 +26,8 @@ from embodichain.lab.gym.envs.managers.randomization.physics import draw, draw_n
 from embodichain.lab.sim.cfg import EmissionLightCfg, VisualMaterialCfg
 from embodichain.lab.sim.math import matrix_from_euler, matrix_from_quat, pose_from_pos_matrix
 from embodichain.lab.sim.model.terrain import ambient_of
+from embodichain.lab.sim.rows import row_numbers
 from embodichain.utils import logger
-from embodichain.utils.rows import row_numbers
 
 __all__ = [
     "randomize_camera_extrinsics",

@@ -20,11 +20,11 @@ from embodichain.lab.gym.envs.managers.actions import EefPositionTerm
 from embodichain.lab.gym.envs.tasks.rl.defaults import default_cfg
 from embodichain.lab.gym.envs.tasks.rl.pick_cube import expert_arm, finger_problems, is_gripped
 from embodichain.lab.gym.registry import register_env
+from embodichain.lab.gym.utils.instructions import encode_instructions
 from embodichain.lab.sim.cfg import RigidBodyAttributesCfg, RigidObjectCfg
 from embodichain.lab.sim.objects import cached_per_state
 from embodichain.lab.sim.shapes import CubeCfg
 from embodichain.utils.device import constant
-from embodichain.utils.instructions import encode_instructions
 
 Colour = Literal["red", "green", "blue"]
 _COLOURS: dict[Colour, tuple[float, float, float, float]] = {
@@ -46,8 +46,8 @@ class ColoredCubesEnv(EmbodiedEnv):
     places, and where exactly, is drawn for each episode.
 
     The observation is a robot's: ``image/<camera>`` [N, H, W, 3] uint8, ``state`` [N, J + 3] (positions of the
-    arm's joints, rad, and of its tool, m), ``instruction`` [N, L] int64 (tokens of ``embodichain.utils.instructions``),
-    and the base entries ``robot/*``. Where the cubes are is not in it.
+    arm's joints, rad, and of its tool, m), ``instruction`` [N, L] int64 (tokens of
+    ``embodichain.lab.gym.utils.instructions``), and the base entries ``robot/*``. Where the cubes are is not in it.
 
     Attributes:
         named: the cube that the instruction names, [N] int64.

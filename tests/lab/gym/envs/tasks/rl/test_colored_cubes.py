@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from embodichain.lab.gym.envs.tasks.rl import ManipulateCubesEnv, PushColoredCubeEnv
+from embodichain.lab.gym.utils.instructions import decode_instruction
 from embodichain.utils import ConfigError
-from embodichain.utils.instructions import decode_instruction
 from embodichain.utils.utility import load_json
 from tests.lab.scenes import env_of
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from embodichain.lab.gym.utils.instructions import VOCABULARY, decode_instruction, encode_instructions
 from embodichain.utils import ConfigError
-from embodichain.utils.instructions import VOCABULARY, decode_instruction, encode_instructions
 
 
 def test_instruction_is_its_words_numbers_and_padding() -> None:

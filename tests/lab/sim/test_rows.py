@@ -12,7 +12,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from embodichain.utils.rows import ChosenRows, Snapshot, changing_rows, row_numbers
+from embodichain.lab.sim.rows import ChosenRows, Snapshot, changing_rows, row_numbers
 
 MASK = torch.tensor([True, False, True])
 

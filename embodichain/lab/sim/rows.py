@@ -38,7 +38,7 @@ class ChosenRows(Tensor):
     def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise RuntimeError(
             "which environments env_ids means is known on the device alone. Write `env_ids = row_numbers(env_ids)` "
-            "first (from embodichain.utils.rows), which waits for the device: see 'Rows' in docs/extending.md"
+            "first (from embodichain.lab.sim.rows), which waits for the device: see 'Rows' in docs/extending.md"
         )
 
     def __repr__(self) -> str:  # type: ignore[override]
