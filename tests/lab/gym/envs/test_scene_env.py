@@ -263,6 +263,7 @@ def test_other_processes_have_other_columns(env: EmbodiedEnv) -> None:
     assert terrain_of(env).columns.tolist() == [(3 + i) % 2 for i in range(8)]
 
 
+@pytest.mark.e2e
 @needs_warp
 def test_warp_walks_the_same_ground(tmp_path: Path) -> None:
     sim_cfg = {"sim_cfg": {"sim_device": "warp:cpu", "physics_dt": 0.01}}

@@ -16,8 +16,6 @@ from embodichain.lab.gym.envs.managers.record import recorders_in
 from embodichain.utils import ConfigError
 from tests.lab.scenes import BOX, cart_cfg
 
-pytestmark = pytest.mark.e2e
-
 
 class Note(Functor):
     """Writes down a draw for the environments it is called for."""
