@@ -11,35 +11,6 @@ from pydantic_core import PydanticCustomError
 
 from embodichain.utils import configclass
 
-__all__ = [
-    "GROUND_UID",
-    "ActionTermCfg",
-    "CommandCfg",
-    "CommandName",
-    "CurriculumCfg",
-    "DatasetCfg",
-    "EventCfg",
-    "FunctorCfg",
-    "Interval",
-    "JointIds",
-    "JointName",
-    "JointRange",
-    "ObservationCfg",
-    "PerLink",
-    "PositiveRange",
-    "PositiveShare",
-    "Range",
-    "Range1",
-    "Range2",
-    "Range3",
-    "RewardCfg",
-    "SceneEntityCfg",
-    "SensorName",
-    "Share",
-    "TerminationCfg",
-    "Vec3",
-]
-
 GROUND_UID = "default_plane"
 """Name of the ground for terms that take it as an entity."""
 ALL_SENSORS = "all_sensors"
