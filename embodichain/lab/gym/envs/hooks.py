@@ -56,8 +56,16 @@ class TaskHooks(gym.Env[Any, Any]):
     _has_success = True
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Warn of methods of a new class that are nearly named like a hook: nothing would call them."""
         super().__init_subclass__(**kwargs)
-        _warn_of_misspelt_hooks(cls)
+        hooks = [name for name, value in vars(TaskHooks).items() if isinstance(value, FunctionType)]
+        for name, value in vars(cls).items():
+            is_new = isinstance(value, FunctionType) and not any(hasattr(base, name) for base in cls.__bases__)
+            if is_new and (meant := closest(name, hooks, MISSPELT)):
+                logger.log_warning(
+                    f"{cls.__qualname__}.{name}: no hook has this name, so only your own code can call it. "
+                    f"Did you mean '{meant}'?"
+                )
 
     def compute_task_state(self, **kwargs: Any) -> TaskState:
         """Return whether the task is achieved [N] bool, whether it has failed [N] bool, and metrics [N] by name.
@@ -154,16 +162,3 @@ class TaskHooks(gym.Env[Any, Any]):
     def _elapsed_steps(self) -> Tensor:
         """The name of ``elapsed_steps`` in tasks written for EmbodiChain."""
         return self.elapsed_steps
-
-
-def _warn_of_misspelt_hooks(task: type) -> None:
-    """Warn of methods of a new class that are nearly named like a hook: nothing would call them."""
-    hooks = [name for name, value in vars(TaskHooks).items() if isinstance(value, FunctionType)]
-    for name, value in vars(task).items():
-        if not isinstance(value, FunctionType) or any(hasattr(base, name) for base in task.__bases__):
-            continue
-        if meant := closest(name, hooks, MISSPELT):
-            logger.log_warning(
-                f"{task.__qualname__}.{name}: no hook has this name, so only your own code can call it. "
-                f"Did you mean '{meant}'?"
-            )

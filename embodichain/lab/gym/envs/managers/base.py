@@ -25,8 +25,6 @@ from embodichain.utils.files import OutputFolder
 from embodichain.utils.random import CounterRandom
 from embodichain.utils.state import attributes, declared_state, load_attributes
 
-__all__ = ["ActionTerm", "CommandMap", "CommandTerm", "Functor", "Manager", "Term", "TermEnv"]
-
 Cfg = TypeVar("Cfg", bound=FunctorCfg)
 
 

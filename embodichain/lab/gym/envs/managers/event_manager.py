@@ -46,7 +46,6 @@ class EventManager(Manager):
 
     def __init__(self, cfgs: Mapping[str, EventCfg], env: TermEnv) -> None:
         super().__init__(env, [])
-        self._terms: list[Term[EventCfg]] = []
         self._by_mode: dict[str, list[Term[EventCfg]]] = {"startup": [], "reset": [], "interval": []}
         self._steps = 0
         self._begun: list[str] = []
@@ -111,7 +110,6 @@ class EventManager(Manager):
                 term(self._env, self._env.all_env_ids)
 
     def _take(self, terms: Sequence[Term[EventCfg]]) -> None:
-        self._terms += terms
         self._add(terms)
         for term in terms:
             self._by_mode[term.cfg.mode].append(term)
@@ -127,7 +125,7 @@ class EventManager(Manager):
 
     def _addable(self, cfg: EventCfg, name: str) -> EventCfg:
         """Return an event's config with its function, which may be named."""
-        if any(term.name == name for term in self._terms):
+        if any(term.name == name for terms in self._by_mode.values() for term in terms):
             raise ConfigError(f"events.{name}: the environment has an event of that name already")
         func = cfg.func
         if isinstance(func, str):

@@ -167,11 +167,7 @@ def height_scan(
 
 
 def _turned(points: Tensor, ahead: Tensor) -> Tensor:
-    """Return points [P, 2] turned by headings, [N, P, 2].
-
-    Args:
-        ahead: [N, 2] the robot's x axis seen from above; where that is a point, so is the grid, below the base.
-    """
+    """Return points [P, 2] turned to x axes seen from above, [N, 2]: [N, P, 2]; where an axis is a point, so are they."""
     cos, sin = torch.nn.functional.normalize(ahead, dim=-1)[:, :, None].unbind(1)
     px, py = points.unbind(-1)
     return torch.stack((cos * px - sin * py, sin * px + cos * py), dim=-1)

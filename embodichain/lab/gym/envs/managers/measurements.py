@@ -15,8 +15,6 @@ from torch import Tensor
 
 from embodichain.lab.gym.envs.managers.base import TermEnv
 
-__all__ = ["Measurement", "Recipe", "deployed_as", "measured", "recipe_of"]
-
 Func = TypeVar("Func", bound=Callable[..., Any])
 
 

@@ -45,14 +45,6 @@ def test_share_of_the_draws_is_to_stand(share: float, lowest: int, highest: int)
     assert lowest <= standing <= highest  # 100 +- 3 * sqrt(400 * 0.25 * 0.75) = 26
 
 
-def test_scale_of_the_ranges_is_a_factor_of_the_next_draws() -> None:
-    env, term = told(100, standing_share=0.0)
-    whole = term.command
-    term.range_scale = torch.tensor(0.5)
-    env.reset(seed=1)
-    torch.testing.assert_close(term.command, 0.5 * whole)
-
-
 def rates(headings: list[float], yaws: list[float], **params: Any) -> Tensor:
     """Return the commanded yaw rates for headings to turn to, at present yaw angles."""
     env, term = told(len(yaws), standing_share=0.0, heading=[-math.pi, math.pi], **params)

@@ -100,10 +100,6 @@ class Note(Functor):
             self.found.append(manager.functors[0].level[env_ids].tolist())
 
 
-def mean_step(env: EmbodiedEnv, env_ids: Tensor) -> Tensor:
-    return env.elapsed_steps.float().mean()
-
-
 def wrong_level(env: EmbodiedEnv, env_ids: Tensor) -> Tensor:
     return torch.zeros(3)
 
@@ -135,14 +131,6 @@ def test_metric_is_there_from_the_first_step_on() -> None:
     found = [rested(env)[4]["metrics"]["curriculum/level"].tolist() for _ in range(4)]
     # The episodes end with the third step, whose metrics are from before.
     assert found == [[0.0, 0.0]] * 3 + [[1.0, 1.0]]
-
-
-def test_number_is_a_metric_of_every_environment() -> None:
-    env = leveled(mean_step)
-    env.reset(seed=1)
-    for _ in range(3):
-        rested(env)
-    assert rested(env)[4]["metrics"]["curriculum/level"].tolist() == [3.0, 3.0]
 
 
 def test_events_of_the_next_episode_come_after_the_curriculum() -> None:

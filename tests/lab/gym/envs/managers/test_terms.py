@@ -65,14 +65,6 @@ def test_action_that_would_move_something_else(returned: Any, kind: str, message
     assert str(caught.value) == WHAT + message
 
 
-@pytest.mark.parametrize("returned", [lambda a: {"qpos": a[:1]}, lambda a: {"qpos": a, "qvel": 0 * a}])
-def test_one_pose_for_all_and_further_results_are_taken(returned: Any) -> None:
-    env, _ = stepped("actions", acting(returned))
-    for _ in range(20):
-        env.step(torch.full((2, 1), 0.5))
-    assert env.robot.get_qpos()[:, 0].min() > 0.1
-
-
 def fails(*given: Any) -> Any:
     return torch.zeros(3) + torch.zeros(2)
 
@@ -155,19 +147,6 @@ def test_command_of_another_shape_is_an_error(drawn: Any, found: str) -> None:
     wrong = type("Wrong", (Aim,), {"draw": lambda self, env_ids: drawn})
     with pytest.raises(ConfigError, match=rf"^Wrong\.draw must return .*\[2, 2\].* not {found}\nenv\.commands\.mine$"):
         stepped("commands", wrong)
-
-
-class SizeOfItsOwn(Aim):
-    """Its length is known when it is made."""
-
-    def __init__(self, cfg: Any, env: Any) -> None:
-        self.size = 2  # type: ignore[misc]
-        super().__init__(cfg, env)
-
-
-def test_length_of_a_command_may_be_an_instances_own() -> None:
-    env, _ = stepped("commands", SizeOfItsOwn)
-    assert env.command_manager.get_command("mine").shape == (2, 2)
 
 
 @pytest.mark.parametrize(

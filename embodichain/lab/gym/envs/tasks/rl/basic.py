@@ -12,14 +12,20 @@ from pydantic import PositiveFloat
 from tensordict import TensorDict
 from torch import Tensor
 
+from embodichain.lab.gym.config.env_config import ConfigFile
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.state_values import range_to_target
-from embodichain.lab.gym.envs.tasks.rl.defaults import default_cfg
 from embodichain.lab.gym.registry import register_env
 from embodichain.lab.sim.cfg import MarkerCfg
 from embodichain.lab.sim.math import quat_from_matrix, rotation_vector
 from embodichain.lab.sim.objects import cached_per_state
 from embodichain.lab.sim.shapes import CubeCfg, CylinderCfg
+from embodichain.utils.doors import TASK_CONFIGS
+
+
+def default_cfg(name: str) -> ConfigFile:
+    """Return the shipped environment config of a task's folder; it is read when called."""
+    return ConfigFile(TASK_CONFIGS / name / "gym_config.json")
 
 
 @register_env("CartPoleRL", max_episode_steps=500, override=True, default_cfg=default_cfg("basic/cart_pole"))

@@ -17,7 +17,7 @@ from typing_extensions import override
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.actions import EefPositionTerm
-from embodichain.lab.gym.envs.tasks.rl.defaults import default_cfg
+from embodichain.lab.gym.envs.tasks.rl.basic import default_cfg
 from embodichain.lab.gym.envs.tasks.rl.pick_cube import expert_arm, finger_problems, is_gripped
 from embodichain.lab.gym.registry import register_env
 from embodichain.lab.gym.utils.instructions import encode_instructions

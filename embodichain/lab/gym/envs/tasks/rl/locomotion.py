@@ -12,7 +12,7 @@ from typing_extensions import override
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.cfg import BASE_VELOCITY
 from embodichain.lab.gym.envs.managers.locomotion_rewards import is_terminated
-from embodichain.lab.gym.envs.tasks.rl.defaults import default_cfg
+from embodichain.lab.gym.envs.tasks.rl.basic import default_cfg
 from embodichain.lab.gym.registry import register_env
 from embodichain.lab.sim.objects import cached_per_state
 from embodichain.utils import logger

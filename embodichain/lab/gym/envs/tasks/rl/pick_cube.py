@@ -16,7 +16,7 @@ from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.actions import DeltaQposTerm
 from embodichain.lab.gym.envs.managers.base import ActionTerm
-from embodichain.lab.gym.envs.tasks.rl.defaults import default_cfg
+from embodichain.lab.gym.envs.tasks.rl.basic import default_cfg
 from embodichain.lab.gym.registry import register_env
 from embodichain.lab.sim.math import matrix_from_euler
 from embodichain.lab.sim.objects import cached_per_state

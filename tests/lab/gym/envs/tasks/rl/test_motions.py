@@ -12,7 +12,7 @@ import torch
 from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import OpenDrawerEnv, PushCubeEnv, ReachEnv, build_env
-from embodichain.lab.gym.envs.tasks.rl.defaults import default_cfg
+from embodichain.lab.gym.envs.tasks.rl.basic import default_cfg
 from embodichain.lab.sim.math import matrix_from_euler
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
