@@ -167,7 +167,7 @@ def height_scan(
 
 
 def _turned(points: Tensor, ahead: Tensor) -> Tensor:
-    """Return points [P, 2] turned to x axes seen from above, [N, 2]: [N, P, 2]; where an axis is a point, so are they."""
+    """Return points [P, 2] turned to x axes seen from above [N, 2]: [N, P, 2]; points where an axis is one."""
     cos, sin = torch.nn.functional.normalize(ahead, dim=-1)[:, :, None].unbind(1)
     px, py = points.unbind(-1)
     return torch.stack((cos * px - sin * py, sin * px + cos * py), dim=-1)
