@@ -55,10 +55,6 @@ class AsyncCollector(BaseCollector):
         device: device of the policy and the rollouts.
         on_step_callback: function called after every step, in the thread that made it.
         max_staleness: the bound above, at least 0.
-
-    Raises:
-        ConfigError: the environment's observation lacks an entry that the policy reads.
-        ValueError: ``max_staleness`` is negative.
     """
 
     def __init__(
@@ -71,8 +67,6 @@ class AsyncCollector(BaseCollector):
         *,
         max_staleness: int = 1,
     ) -> None:
-        if max_staleness < 0:
-            raise ValueError(f"max_staleness: must be at least 0, got {max_staleness}")
         envs = list(env) if isinstance(env, Sequence) else [env]
         self.buffer = buffer
         self.max_staleness = max_staleness
@@ -164,7 +158,6 @@ class AsyncCollector(BaseCollector):
         Raises:
             BaseException: exception that ended a thread, with its traceback.
             BufferClosedError: ``stop`` was called meanwhile.
-            ValueError: ``num_steps`` differs from before, or ``rollout`` is not of batch size [N, T+1].
         """
         if not self.is_running:
             self.publisher.publish()
@@ -176,9 +169,6 @@ class AsyncCollector(BaseCollector):
         self._describe(taken)
         if rollout is None:
             return taken
-        if rollout.batch_size != taken.batch_size:
-            needed = list(taken.batch_size)
-            raise ValueError(f"rollout has batch size {list(rollout.batch_size)}, needed is [N, T+1] = {needed}")
         return rollout.update(taken)
 
     def allocate(self, num_steps: int) -> TensorDict:
@@ -186,11 +176,7 @@ class AsyncCollector(BaseCollector):
         return self._env_sets[0].allocate(num_steps, self.keeps_final_obs)
 
     def reset(self) -> None:
-        """Begin new episodes in all environments.
-
-        Raises:
-            RuntimeError: the collector runs in the background; there, set ``reset_every_rollout``.
-        """
+        """Begin new episodes in all environments."""
         if self.is_running:
             raise RuntimeError(
                 "the environments cannot be reset while they are stepped in the background: stop() first"

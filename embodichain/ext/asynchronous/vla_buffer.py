@@ -25,14 +25,9 @@ class VLABuffer:
 
     Args:
         buffer_size: capacity in rollouts, at least 1.
-
-    Raises:
-        ValueError: ``buffer_size`` is less than 1.
     """
 
     def __init__(self, buffer_size: int) -> None:
-        if buffer_size < 1:
-            raise ValueError(f"buffer_size: must be at least 1, got {buffer_size}")
         self.buffer_size = buffer_size
         self._rollouts: deque[TensorDict] = deque()
         self._changed = threading.Condition()
@@ -48,7 +43,6 @@ class VLABuffer:
             timeout: seconds to wait at most; None: until there is room.
 
         Raises:
-            ValueError: its batch size is not [N, T+1].
             TimeoutError: there was no room in time; the rollout was not added.
             BufferClosedError: the buffer is closed; the rollout was not added.
         """

@@ -62,9 +62,6 @@ class Patient:
 
     Args:
         cfg_kwargs: settings of the algorithm; probes override some.
-
-    Raises:
-        ConfigError: a setting is unknown, missing or not allowed, or the algorithm does not learn from rollouts.
     """
 
     def __init__(self, algo_class: type[BaseAlgorithm], cfg_kwargs: Mapping[str, Any]) -> None:

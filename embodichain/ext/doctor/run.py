@@ -80,10 +80,6 @@ def check_algorithm(
 
     Returns:
         A result for each check, in the order of ``CHECKS``.
-
-    Raises:
-        ConfigError: the name is unknown, a setting is unknown, missing or not allowed, or the algorithm learns from
-            something else than rollouts.
     """
     return list(run_checks(name_or_class, cfg_kwargs))
 

@@ -36,12 +36,7 @@ _EXAMPLES = 2  # observations that a policy is traced with
 
 
 def write_onnx(module: DeployedPolicy, spec: Spec, path: Path) -> None:
-    """Write an ONNX file.
-
-    Raises:
-        ConfigError: the extra ``export`` is not installed.
-        CommandFailedError: torch cannot trace the policy.
-    """
+    """Write an ONNX file."""
     missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(f"--format onnx: not installed: {', '.join(missing)}. Install: {install_extra('export')}")
@@ -91,11 +86,7 @@ def _exported(module: DeployedPolicy) -> torch.export.ExportedProgram:
 
 @contextmanager
 def _tracing(module: DeployedPolicy) -> Iterator[None]:
-    """Let torch trace a policy inside the block.
-
-    Raises:
-        CommandFailedError: torch cannot trace it.
-    """
+    """Let torch trace a policy inside the block."""
     try:
         # A failing exporter prints its graph.
         with _quiet(), _unchecked_distributions(), redirect_stderr(io.StringIO()):

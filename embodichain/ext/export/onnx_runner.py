@@ -106,21 +106,14 @@ class PolicyRunner:
 
     Args:
         path: path of the ONNX file.
-        action_delay_steps: control steps that :meth:`act` holds back each command, to test a delay; before
-            the first one, the command is that of the action 0. A robot has its own delay: leave it at 0 there.
     """
 
-    def __init__(self, path: str | Path, action_delay_steps: int = 0) -> None:
+    def __init__(self, path: str | Path) -> None:
         import onnxruntime  # noqa: PLC0415 (the observations alone do without)
 
         self.session = onnxruntime.InferenceSession(str(Path(path)), providers=["CPUExecutionProvider"])
         self.spec = json.loads(self.session.get_modelmeta().custom_metadata_map["embodichain"])
-        if action_delay_steps < 0:
-            raise ValueError(f"action_delay_steps must be at least 0, got {action_delay_steps}")
-        if action_delay_steps and (self.spec["chunk_length"] > 1 or "command" not in self.spec["outputs"]):
-            raise ValueError("action_delay_steps needs a policy of single actions with commands")
         self.builder = ObservationBuilder(self.spec)
-        self._delay = action_delay_steps
         self.reset()
 
     def reset(self, rows: np.ndarray | None = None) -> None:
@@ -130,10 +123,6 @@ class PolicyRunner:
             self.state: np.ndarray | None = None
         else:
             self.state[rows] = 0.0
-        if rows is None:
-            self._held: list[np.ndarray] = []  # commands on their way, oldest first
-        for command in self._held:
-            command[rows] = self._command_of_zero()
 
     def __call__(self, obs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return ``action`` and ``command`` for an observation, or for N of them."""
@@ -152,8 +141,6 @@ class PolicyRunner:
         given, is_single = _rows(measurements, self.spec["measurements"] | by_name, "measurements")
         out = self._step(self.builder(given))
         self.builder.last_action = out["action"]
-        if self._delay:
-            out["command"] = self._delayed(out["command"])
         return _unbatched(out, is_single)
 
     def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -172,18 +159,6 @@ class PolicyRunner:
         out = self.run(inputs)
         self.state = out.pop("next_state", None)
         return out
-
-    def _delayed(self, command: np.ndarray) -> np.ndarray:
-        if not self._held:
-            self._held = [np.tile(self._command_of_zero(), (len(command), 1)) for _ in range(self._delay)]
-        self._held.append(command)
-        return self._held.pop(0)
-
-    def _command_of_zero(self) -> np.ndarray:
-        """Return the command of the action 0, [C]."""
-        offset, low, high = ([part[key] for part in self.spec["command"]] for key in ("offset", "low", "high"))
-        low, high = ([np.nan if limit is None else limit for limit in limits] for limits in (low, high))
-        return np.fmin(np.fmax(offset, low), high).astype(np.float32)  # without NaN
 
 
 def _rows(

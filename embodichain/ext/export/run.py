@@ -46,8 +46,6 @@ def export_run(
         ``measurements`` and ``outputs``, and the ``files`` written.
 
     Raises:
-        ConfigError: there is no such run, it cannot be built here, the file has another ending, or would replace one
-            that is not an earlier export's.
         ParityError: the file's actions differ on ``observations`` of ``envs`` environments; it is deleted.
     """
     saved = find_run(target)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
-import re
-import sys
 from collections.abc import Sequence
 from dataclasses import field
 from typing import Annotated, Any, Literal, Self
@@ -19,7 +16,7 @@ from pydantic import Field, PositiveInt
 from embodichain.lab.gym.registry import find_env_spec
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import MayChange, replace
-from embodichain.utils.doors import install_command
+from embodichain.utils.errors import nearest
 from embodichain.utils.module_utils import folders_on_path, import_allowed_modules, import_folders
 
 RENDER_MODE = "rgb_array"
@@ -103,7 +100,6 @@ class EnvPoolCfg(ForeignEnvCfg):
 
 
 PREFIX = "gymnasium:"
-_NEAR = 3  # names that a message has
 
 
 def is_unprefixed(env_id: str) -> bool:
@@ -116,18 +112,15 @@ def check_gymnasium_id(env_id: str, allowed_imports: Sequence[str]) -> EnvSpec:
 
     Args:
         allowed_imports: prefixes of the packages that it may name.
-
-    Raises:
-        ConfigError: one line: the package is not allowed or not installed, or there is no such environment.
     """
     module, _ = _parts(env_id)
     if module:
-        _import(module, allowed_imports)
+        import_allowed_modules([module], allowed_imports, "id")
     return find_spec(env_id)
 
 
 def find_spec(env_id: str) -> EnvSpec:
-    """Return what Gymnasium has registered for the id of a checked config; raises as :func:`check_gymnasium_id`."""
+    """Return what Gymnasium has registered for the id of a checked config."""
     module, name = _parts(env_id)
     if module:
         with folders_on_path([os.getcwd()]):
@@ -138,7 +131,8 @@ def find_spec(env_id: str) -> EnvSpec:
         )
     spec = gym.registry.get(name)
     if spec is None:
-        raise ConfigError(_unknown(name, module))
+        hint = "" if module else f" If a package registers it, write '{PREFIX}<package>:{name}'"
+        raise ConfigError(f"id: Gymnasium has no environment '{name}'.{nearest(name, gym.registry)}{hint}")
     return spec
 
 
@@ -153,34 +147,7 @@ def entry_folders(env_id: str, spec: EnvSpec) -> list[str]:
     return import_folders([_parts(env_id)[0], module])
 
 
-def with_python(message: str) -> str:
-    """Return a message in which ``pip install`` installs for this Python."""
-    return re.sub(r"(?<!-m )\bpip install", lambda _: install_command(), message)
-
-
-def _import(module: str, allowed_imports: Sequence[str]) -> None:
-    try:
-        import_allowed_modules([module], allowed_imports, "id")
-    except ConfigError as error:
-        if not isinstance(error.__cause__, ModuleNotFoundError):
-            raise
-        package = str(error.__cause__.name).partition(".")[0].replace("_", "-")
-        raise ConfigError(f"{error}; to install it: {with_python('pip install')} {package}") from error
-
-
 def _parts(env_id: str) -> tuple[str, str]:
     """Return the package that an id names, or "", and the name of the environment."""
     module, _, name = env_id.removeprefix(PREFIX).rpartition(":")
     return module, name
-
-
-def _unknown(name: str, module: str) -> str:
-    names = [known for known in gym.registry if find_env_spec(known) is None]
-    near = difflib.get_close_matches(name, names, n=_NEAR, cutoff=0.6)
-    hint = f" Near: {', '.join(near)}." if near else ""
-    package = (
-        f"'{module}' registers none of that name"
-        if module
-        else f"if a package registers it, write '{PREFIX}<package>:{name}' and install it for {sys.executable}"
-    )
-    return f"id: Gymnasium has no environment '{name}'.{hint} {package[0].upper()}{package[1:]}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import traceback
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -20,12 +19,12 @@ from gymnasium.vector.async_vector_env import AsyncState
 from tensordict import TensorDict
 from typing_extensions import override
 
-from embodichain.ext.gymnasium.cfg import RENDER_MODE, GymnasiumEnvCfg, entry_folders, find_spec, with_python
-from embodichain.ext.gymnasium.foreign_env import ForeignEnv, RawStep, check_num_envs, rendered
+from embodichain.ext.gymnasium.cfg import RENDER_MODE, GymnasiumEnvCfg, entry_folders, find_spec
+from embodichain.ext.gymnasium.foreign_env import ForeignEnv, RawStep, rendered
 from embodichain.ext.gymnasium.spaces import columns_of, has_images, numbers_of
 from embodichain.lab.sim.backend.choice import draw_without_shadows, is_model
 from embodichain.utils import ConfigError
-from embodichain.utils.errors import CommandFailedError
+from embodichain.utils.errors import CommandFailedError, placed
 from embodichain.utils.module_utils import folders_on_path
 from embodichain.utils.system import starting_workers, stop_signals, worker_start_method
 
@@ -38,22 +37,12 @@ _NORMALIZERS = {
     "NormalizeObservation": "policy.normalize_obs normalises observations",
     "NormalizeReward": "algorithm.cfg.normalize_returns normalises rewards",
 }
-# Constructors raise these for wrong arguments or missing packages.
-_CONSTRUCTOR_ERRORS = (
-    *(gym.error.Error, AssertionError, AttributeError, EOFError, ImportError, LookupError, OSError, TypeError),
-    ValueError,
-)
 
 
 class GymnasiumEnv(ForeignEnv):
-    """N environments of Gymnasium's registry, one after the other or each in a process of its own.
-
-    Raises:
-        ConfigError: they cannot be built, normalise by themselves, or have spaces that are not supported.
-    """
+    """N environments of Gymnasium's registry, one after the other or each in a process of its own."""
 
     def __init__(self, cfg: GymnasiumEnvCfg) -> None:
-        check_num_envs(cfg)
         # Processes of their own have their own generators.
         self._generators = ForeignGenerators() if cfg.vectorization == "sync" else None
         with self._generators or nullcontext():
@@ -64,7 +53,7 @@ class GymnasiumEnv(ForeignEnv):
             self._envs.close()
             raise
         self.step_dt = self._envs.get_attr("control_period")[0]
-        self.render_fps = _positive(self._envs.metadata.get("render_fps")) or self.render_fps
+        self.render_fps = self._envs.metadata.get("render_fps") or self.render_fps
 
     @override
     def close(self) -> None:
@@ -128,9 +117,6 @@ class _Member(gym.Wrapper[Any, Any, Any, Any]):
 
     Args:
         owner: process that makes the vector environment.
-
-    Raises:
-        ConfigError: a wrapper of Gymnasium's normalises. An evaluation would build its own, with other statistics.
     """
 
     def __init__(self, env: gym.Env[Any, Any], owner: int) -> None:
@@ -156,7 +142,7 @@ class _Member(gym.Wrapper[Any, Any, Any, Any]):
     def control_period(self) -> float | None:
         """The time between two actions, s: ``dt``, as MuJoCo's environments and others have it; None: not known."""
         try:
-            return _positive(self.unwrapped.dt)  # type: ignore[attr-defined]
+            return float(self.unwrapped.dt)  # type: ignore[attr-defined]
         except Exception:  # noqa: BLE001 (a property of foreign code, which may not work before a reset)
             return None
 
@@ -189,32 +175,10 @@ def _make(cfg: GymnasiumEnvCfg) -> VectorEnv:
         settings["context"] = worker_start_method([__name__])
     if cfg.max_episode_steps is not None:
         kwargs["max_episode_steps"] = cfg.max_episode_steps
-    with _building(cfg), folders_on_path(entry_folders(cfg.id, spec)), starting_workers():
+    with placed(f"{cfg.id}: "), folders_on_path(entry_folders(cfg.id, spec)), starting_workers():
         return gym.make_vec(
             spec, cfg.num_envs, cfg.vectorization, settings, [partial(_Member, owner=os.getpid())], **kwargs
         )
-
-
-@contextmanager
-def _building(cfg: GymnasiumEnvCfg) -> Iterator[None]:
-    """Turn the errors of a constructor with wrong arguments or missing packages into a ConfigError of one line."""
-    try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(f"{cfg.id}: {error}") from error
-    except _CONSTRUCTOR_ERRORS as error:
-        with_kwargs: Any = f" with the kwargs {cfg.kwargs}" if cfg.kwargs else ""
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        reason = with_python(" ".join(str(error).split())) or f"{last.filename}, line {last.lineno}"
-        if isinstance(error, TypeError) and "render_mode" in cfg.kwargs:
-            reason += "; images need an environment whose constructor takes render_mode"
-        raise ConfigError(f"{cfg.id}: cannot be built{with_kwargs}: {type(error).__name__}: {reason}") from error
-
-
-def _positive(value: Any) -> float | None:
-    """Return a finite number above 0 as it is, else None."""
-    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    return float(value) if is_number and 0.0 < value < np.inf else None
 
 
 class ForeignGenerators:

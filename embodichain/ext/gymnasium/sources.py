@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,7 +19,7 @@ from embodichain.ext.gymnasium.foreign_env import ForeignEnv, file_data
 from embodichain.ext.gymnasium.gymnasium_env import GymnasiumEnv
 from embodichain.lab.gym.env_sources import EnvSource, ParsedTask
 from embodichain.utils import ConfigError
-from embodichain.utils.errors import collected, unknown_key
+from embodichain.utils.errors import collected, nearest, unknown_key
 from embodichain.utils.validation import parse
 
 
@@ -42,11 +41,7 @@ class _ForeignSource(EnvSource):
         return ParsedTask(cfg, cfg.max_episode_steps or limit, problems, file_data(cfg))
 
     def registered_limit(self, env_id: str, allowed_imports: Sequence[str]) -> int | None:
-        """Return the registered time limit of an id's environment, steps; None if there is none.
-
-        Raises:
-            ConfigError: one line: there is no such environment, or its package is missing or not allowed.
-        """
+        """Return the registered time limit of an id's environment, steps; None if there is none."""
         raise NotImplementedError
 
 
@@ -91,9 +86,7 @@ class EnvPoolSource(_ForeignSource):
         envpool, name = import_envpool(), env_id.removeprefix(self.prefix)
         known = envpool.list_all_envs()
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=3)
-            hint = f" Near: {', '.join(near)}." if near else ""
-            raise ConfigError(f"id: EnvPool has no environment '{name}'.{hint} envpool.list_all_envs() has all")
+            raise ConfigError(f"id: EnvPool has no environment '{name}'.{nearest(name, known)}")
         limit: int = envpool.make_spec(name).config.max_episode_steps
         return limit if limit < _NO_LIMIT else None
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -39,16 +38,10 @@ class ObservationAdapter:
     Attributes:
         space: the structured space of one environment.
         flat_space: of ``flatten_dict_observation``, [O].
-
-    Raises:
-        ConfigError: a part of the space is neither a Box nor a Dict, has more than three dimensions, or is an image
-            with its channels first; or the place of one is that of another, or within it.
     """
 
     def __init__(self, space: spaces.Space[Any]) -> None:
-        leaves = _leaves(space, ())
-        _check_places(leaves)
-        self._leaves = dict(leaves)
+        self._leaves = dict(_leaves(space, ()))
         self.space = _nested({name: _our_box(leaf.space) for name, leaf in self._leaves.items()})
         size = sum(part.stop - part.start for part in entry_columns(self.space).values())
         self.flat_space = spaces.Box(-np.inf, np.inf, (size,), np.float32)
@@ -79,23 +72,9 @@ def _leaves(space: spaces.Space[Any], keys: tuple[str, ...]) -> list[tuple[str, 
     if len(space.shape) > IMAGE_DIMS:
         raise ConfigError(f"{place} is a Box of shape {list(space.shape)}; {_SUPPORTED}")
     if _is_image(space) and space.shape[0] <= _FEW_CHANNELS < min(space.shape[1:]):
-        raise ConfigError(
-            f"{place} is an image of shape {list(space.shape)}, with its channels first; {_SUPPORTED}: "
-            "numpy.moveaxis(image, 0, -1) is one, in a gymnasium.wrappers.TransformObservation"
-        )
+        raise ConfigError(f"{place} is an image of shape {list(space.shape)}, with its channels first; {_SUPPORTED}")
     name = "/".join(keys) or ("image" if _is_image(space) else "observation")
     return [(name, _Leaf(keys, space))]
-
-
-def _check_places(leaves: list[tuple[str, _Leaf]]) -> None:
-    """Raise a ConfigError if two entries, whose keys may contain slashes, have one place among nested Dicts."""
-    for (name, leaf), (other, other_leaf) in combinations(leaves, 2):
-        if name == other or other.startswith(f"{name}/") or name.startswith(f"{other}/"):
-            first, second = ("".join(f"[{key!r}]" for key in each.keys) for each in (leaf, other_leaf))
-            raise ConfigError(
-                f"its observations {first} and {second} collide as '{name}' and '{other}': a slash in a key separates "
-                "as nested Dicts do"
-            )
 
 
 def _kind(space: spaces.Space[Any]) -> str:
@@ -143,17 +122,12 @@ class ActionAdapter:
 
     Attributes:
         space: of one environment, [A] float32.
-
-    Raises:
-        ConfigError: the space is not a Box of floating-point numbers, or has none.
     """
 
     def __init__(self, space: spaces.Space[Any]) -> None:
         if not isinstance(space, spaces.Box) or not np.issubdtype(space.dtype, np.floating):
             what = f"a Box of {space.dtype}" if isinstance(space, spaces.Box) else _kind(space)
             raise ConfigError(f"its action is {what}; supported are Box spaces of floating-point numbers")
-        if not np.prod(space.shape):
-            raise ConfigError(f"its action is a Box of shape {list(space.shape)}, without a number to be learned")
         self._own = space
         self.space = spaces.Box(
             space.low.astype(np.float32).reshape(-1), space.high.astype(np.float32).reshape(-1), dtype=np.float32

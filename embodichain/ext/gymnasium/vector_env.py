@@ -66,16 +66,10 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
 
         Returns:
             ``(observations, infos)``, of all environments.
-
-        Raises:
-            ValueError: the mask has another shape or type.
         """
         super().reset(seed=seed)
         options = dict(options or {})
-        which = np.asarray(options.pop("reset_mask", np.ones(self.num_envs, dtype=np.bool_)))
-        if which.shape != (self.num_envs,) or which.dtype != np.bool_:
-            got = f"{which.dtype} {list(which.shape)}"
-            raise ValueError(f"options['reset_mask']: must be bool [{self.num_envs}], got {got}")
+        which = np.asarray(options.pop("reset_mask", np.ones(self.num_envs)), dtype=np.bool_)
         if not which.all():
             options["reset_ids"] = np.flatnonzero(which)
         obs, info = self.env.reset(seed=seed, options=options)
@@ -87,9 +81,6 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
 
         Returns:
             ``(observations, rewards [N], terminations [N], truncations [N], infos)``.
-
-        Raises:
-            ValueError: the actions have another shape.
         """
         obs, reward, terminated, truncated, info = self.env.step(to_action(actions, self.env))
         terminations, truncations = to_array(terminated), to_array(truncated)

@@ -250,8 +250,6 @@ def read_lerobot(root: str | Path) -> Iterator[LeRobotEpisode]:
             if path not in opened:
                 opened = {path: _read_table(path)}  # the next episodes are in the same file or in later ones
             yield _episode(root, info, row, opened[path], videos)
-    except (LookupError, OSError, TypeError, ValueError) as error:
-        raise ConfigError(f"{root}: is no whole LeRobot dataset: {type(error).__name__}: {error}") from error
     finally:
         for reader in videos.values():
             reader.close()
@@ -260,10 +258,7 @@ def read_lerobot(root: str | Path) -> Iterator[LeRobotEpisode]:
 def read_info(root: Path) -> dict[str, Any]:
     """Return a dataset's ``meta/info.json``; a ConfigError if there is none, or of another version."""
     check_parquet()
-    try:
-        info: dict[str, Any] = json.loads(read_text(root / "meta" / "info.json"))
-    except OSError as error:
-        raise ConfigError(f"{root}: is no LeRobot dataset: {error}") from error
+    info: dict[str, Any] = json.loads(read_text(root / "meta" / "info.json"))
     if info.get("codebase_version") != "v3.0":
         version = info.get("codebase_version")
         raise ConfigError(f"{root}: LeRobot datasets of version v3.0 are read, this one is of {version!r}")

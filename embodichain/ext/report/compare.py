@@ -41,9 +41,6 @@ def compare_runs(arguments: Sequence[str], metric: str) -> tuple[dict[str, Any],
 
     Returns:
         The result as plain data (``metric``, ``groups``, ``comparisons``, ``notes``), and the runs compared, by group.
-
-    Raises:
-        ConfigError: a folder is not a run's, or has no such metric.
     """
     groups, legend = _read_groups(arguments)
     groups, without = _with_metric(groups, metric)
@@ -152,8 +149,8 @@ def group_runs(runs: Sequence[RunData]) -> tuple[Groups, list[str]]:
     """Group runs of one task that differ only in seed, name and recording.
 
     Returns:
-        The groups by name: the experiment's name if unique, else with the differing settings, or with a letter if these
-        are long; and a line that explains each letter.
+        The groups by name: the experiment's name if unique, else with the differing settings, or with a number if these
+        are long; and a line that explains each number.
     """
     alike: Groups = {}
     for run in runs:
@@ -166,7 +163,7 @@ def group_runs(runs: Sequence[RunData]) -> tuple[Groups, list[str]]:
     full = [f"{name} ({text})" if text else name for name, text in zip(names, texts, strict=True)]
     if max(map(len, full)) <= _LONGEST_NAME and len(set(full)) == len(full):
         return dict(zip(full, groups, strict=True)), []
-    short = [f"{name} {_letter(i)}" for i, name in enumerate(names)]
+    short = [f"{name} {i}" for i, name in enumerate(names, 1)]
     legend = [f"{name}: {text}" for name, text in zip(short, texts, strict=True) if text]
     return dict(zip(short, groups, strict=True)), legend
 
@@ -190,22 +187,13 @@ def _ending(key: str, keys: Sequence[str]) -> str:
     return next((end for end in ends if sum(f".{other}".endswith(f".{end}") for other in keys) == 1), key)
 
 
-def _letter(index: int) -> str:
-    """Return A to Z, then A1 to Z1 and so on."""
-    return chr(ord("A") + index % 26) + (str(index // 26) if index >= 26 else "")
-
-
 def task_of(run: RunData) -> str:
     """Return the name of a run's task."""
     return str(run.config.get("gym_config", {}).get("id", "?"))
 
 
 def final_score(run: RunData, metric: str) -> float:
-    """Return the last value of a metric in a run.
-
-    Raises:
-        ConfigError: the metric was never logged; the message lists the logged ones.
-    """
+    """Return the last value of a metric in a run."""
     _, values = run.series(metric)
     if not len(values):
         raise ConfigError(f"{run.folder}: {never_logged(metric, run.rows[-1])}")

@@ -23,8 +23,8 @@ from embodichain.commands.arguments import (
 )
 from embodichain.lab.gym.envs.managers.cfg import RewardCfg
 from embodichain.tools.evaluate import play_episodes
-from embodichain.utils import ConfigError, logger
-from embodichain.utils.errors import reason_of, unknown_name
+from embodichain.utils import ConfigError
+from embodichain.utils.errors import unknown_name
 from embodichain.utils.files import write_atomically
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
 
@@ -51,8 +51,6 @@ def analyse_reward(
         allowed_imports: prefixes of modules that the run's config may name.
 
     Raises:
-        ConfigError: there is no such run, it cannot be built here, its environment does not know success, or it has no
-            such term.
         BrokenPolicyError: a parameter of the policy is not finite.
     """
     saved = find_run(target)
@@ -84,12 +82,9 @@ def _episodes(
             return dict(file)
     torch.manual_seed(_SEED)
     columns = play_episodes(saved, episodes, envs, _SEED, device, allowed_imports, deterministic=False).columns()
-    try:
-        path.parent.mkdir(exist_ok=True)
-        arrays: dict[str, Any] = columns
-        write_atomically(path, lambda file: np.savez_compressed(file, **arrays))
-    except OSError as error:
-        logger.log_warning(f"{path}: the episodes could not be saved: {reason_of(error)}")
+    path.parent.mkdir(exist_ok=True)
+    arrays: dict[str, Any] = columns
+    write_atomically(path, lambda file: np.savez_compressed(file, **arrays))
     return columns
 
 

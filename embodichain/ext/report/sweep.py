@@ -5,21 +5,19 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import math
 import os
 import secrets
 import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from embodichain.agents.rl.config.arguments import add_training_device, all_overrides
-from embodichain.agents.rl.run_config import RunConfig, load_run_config
+from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.run_data import read_run
 from embodichain.commands.arguments import CONFIG_HELP, add_json, output_folder, print_result, whole_number
 from embodichain.ext.report.compare import final_score, interquartile_mean
@@ -30,58 +28,41 @@ from embodichain.utils.module_utils import add_allow_import, allowed_imports
 from embodichain.utils.system import child_variables
 
 _MOST_TRIALS = 20  # unless said otherwise, or all settings are lists
-_OWN = {
-    "trainer.seed": "--seeds says how many seeds a trial has",
-    "trainer.exp_name": "--out names the study's folder",
-}
-"""Settings that a sweep gives each training, and their replacements."""
+_OWN = ("trainer.seed", "trainer.exp_name")  # each training of a sweep has its own
 
 
 class TrialFailedError(RuntimeError):
     """A training of a trial did not finish."""
 
 
-@dataclass(frozen=True)
 class Parameter:
-    """A setting to search.
+    """A setting to search: ``path=low:high``, ``path=low:high:log`` (logarithmic), or ``path=a,b,c``.
 
     Attributes:
-        choices: its values as JSON; empty: the interval from ``low`` to ``high``.
-        low, high: ends of the interval; both int: whole numbers.
-        log: whether to draw on a logarithmic scale.
+        choices: its values as JSON; empty: the interval of the other forms, of whole numbers if both ends are.
     """
 
-    path: str
-    choices: tuple[str, ...] = ()
-    low: float = 0.0
-    high: float = 0.0
-    log: bool = False
+    def __init__(self, text: str) -> None:
+        self.path, _, values = text.partition("=")
+        low, *rest = values.split(":")
+        self.choices = () if rest else tuple(json.dumps(_read(value)) for value in low.split(","))
+        self._is_log = rest[1:] == ["log"]
+        if not (self.path and low) or rest[1 + self._is_log :]:
+            raise ConfigError(f"--param '{text}': must be of the form path=low:high, path=low:high:log or path=a,b,c")
+        self._ends = [json.loads(end) for end in (low, rest[0])] if rest else []
+
+    @property
+    def first(self) -> str:
+        """One of the values, as JSON."""
+        return self.choices[0] if self.choices else json.dumps(self._ends[0])
 
     def suggest(self, trial: Any) -> str:
         """Return a value for an Optuna trial, as JSON."""
         if self.choices:
             return str(trial.suggest_categorical(self.path, self.choices))
-        is_whole = isinstance(self.low, int) and isinstance(self.high, int)
+        is_whole = all(isinstance(end, int) for end in self._ends)
         suggest = trial.suggest_int if is_whole else trial.suggest_float
-        return json.dumps(suggest(self.path, self.low, self.high, log=self.log))
-
-
-def read_parameter(text: str) -> Parameter:
-    """Read ``path=low:high``, ``path=low:high:log`` or ``path=a,b,c``; a ConfigError for another form."""
-    path, _, values = text.partition("=")
-    low, *rest = values.split(":")
-    if path and low and not rest:
-        return Parameter(path, tuple(json.dumps(_read(value)) for value in values.split(",")))
-    try:
-        ends = [json.loads(end) for end in (low, rest[0])]
-        is_right = path and rest[1:] in ([], ["log"]) and all(map(math.isfinite, ends)) and ends[0] < ends[1]
-    except (IndexError, TypeError, ValueError):
-        is_right = False
-    if not is_right or (rest[1:] and ends[0] <= 0):
-        raise ConfigError(
-            f"--param '{text}': must be of the form path=low:high, path=low:high:log (above 0) or path=a,b,c"
-        )
-    return Parameter(path, low=ends[0], high=ends[1], log=bool(rest[1:]))
+        return json.dumps(suggest(self.path, *self._ends, log=self._is_log))
 
 
 def _read(text: str) -> Any:
@@ -108,27 +89,24 @@ def sweep(
     Args:
         config: path of the training config; ``overrides`` hold in all trainings.
         parameters: the settings that are searched, as texts: ``path=low:high`` and the like.
-        out: folder of the study, which is continued if it is there; None: ``sweeps/<exp_name>``.
+        out: folder of the database, in which the same search is continued; None: ``sweeps/<exp_name>``.
         allowed_imports: prefixes of modules that the config may name.
         trials: number to run, ``jobs`` at a time, each of ``seeds`` trainings; None: 20, or all combinations where all
             settings are lists.
         metric: metric to maximise, by its last value in a training.
-
-    Raises:
-        ConfigError: the config or a parameter is wrong, the folder has another search, trainings do not log the metric,
-            or the extra ``sweep`` is not installed.
     """
-    searched = {parameter.path: parameter for parameter in map(read_parameter, parameters)}
+    searched = {parameter.path: parameter for parameter in map(Parameter, parameters)}
     for path in (*searched, *(text.partition("=")[0] for text in overrides)):
         if path in _OWN:
-            raise ConfigError(f"{path}: each training of a sweep has its own; {_OWN[path]}")
+            raise ConfigError(f"{path}: each training of a sweep has its own: use --seeds and --out")
     run = load_run_config(config, overrides, allowed_imports)
-    first = {path: p.choices[0] if p.choices else json.dumps(p.low) for path, p in searched.items()}
-    load_run_config(config, [*overrides, *_as_overrides(first)], allowed_imports)
+    first = _as_overrides({path: parameter.first for path, parameter in searched.items()})
+    load_run_config(config, [*overrides, *first], allowed_imports)
     name = run.trainer.exp_name
     folder = out or Path("sweeps") / name
-    study = _open_study(folder, name, list(searched.values()))
-    _check_same(study, folder, {"--param": sorted(parameters), "--metric": metric, "--seeds": seeds} | _digest(run))
+    asked = json.dumps([sorted(parameters), metric, seeds, run.resolved], sort_keys=True)
+    digest = hashlib.blake2b(asked.encode(), digest_size=4).hexdigest()
+    study = _open_study(folder, f"{name}_{digest}", list(searched.values()))
 
     def train(trial: Any) -> float:
         chosen = _as_overrides({path: parameter.suggest(trial) for path, parameter in searched.items()})
@@ -161,12 +139,7 @@ def sweep(
 
 
 def score(arguments: Sequence[str], log: Path, run_name: str, metric: str) -> float:
-    """Train in a separate process, which ends with this one; return the last value of the metric.
-
-    Raises:
-        TrialFailedError: the trial fails; with its last line.
-        ConfigError: the training did not log the metric.
-    """
+    """Train in a separate process, which ends with this one; return the last value of the metric."""
     command = [sys.executable, "-m", "embodichain.agents.rl.train", *arguments]
     with (
         log.open("w", encoding="utf-8") as output,
@@ -193,27 +166,6 @@ def _open_study(folder: Path, name: str, searched: Sequence[Parameter]) -> Any:
     else:
         study.sampler = optuna.samplers.TPESampler(seed=len(study.trials) + 1)
     return study
-
-
-def _digest(run: RunConfig) -> dict[str, str]:
-    """Return a digest of the learning problem, without the device."""
-    settings: dict[str, Any] = json.loads(json.dumps(run.resolved))
-    for block in (settings["trainer"], settings["algorithm"].get("cfg", {})):
-        block.pop("device", None)
-    text = json.dumps(settings, sort_keys=True)
-    return {"config with the digest": hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}
-
-
-def _check_same(study: Any, folder: Path, asked: dict[str, Any]) -> None:
-    """Raise ConfigError if a study has values of another search than it is asked for."""
-    if all(trial.value is None for trial in study.trials):
-        study.set_user_attr("search", asked)
-    for part, value in asked.items():
-        if (stored := study.user_attrs["search"][part]) != value:
-            raise ConfigError(
-                f"{folder}: has the trials of another search: {part} {stored}, here {value}. Choose another folder "
-                "with --out, or delete this one"
-            )
 
 
 def _plain(params: Mapping[str, Any]) -> dict[str, Any]:

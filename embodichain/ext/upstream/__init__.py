@@ -9,9 +9,5 @@ from embodichain.ext.upstream.training import convert_training
 
 
 def convert(data: dict[str, Any], kind: Literal["training", "environment"]) -> dict[str, Any]:
-    """Return a config's plain data, which are changed, in our layout; a door names this function.
-
-    Raises:
-        ConfigError: a line for each unreadable key.
-    """
+    """Return a config's plain data, which are changed, in our layout; a door names this function."""
     return convert_training(data) if kind == "training" else convert_environment(data)

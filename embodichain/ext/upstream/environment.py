@@ -100,12 +100,7 @@ def refuse_other_products(data: Mapping[str, Any]) -> None:
 
 
 def convert_environment(data: dict[str, Any]) -> dict[str, Any]:
-    """Return an environment config's plain data, which are changed, in our layout; warnings name moved keys.
-
-    Raises:
-        ConfigError: a line for each unreadable key; or, in one line, the config uses a part of EmbodiChain that this
-            package does not have.
-    """
+    """Return an environment config's plain data, which are changed, in our layout; warnings name moved keys."""
     refuse_other_products(data)
     translation = Translation(data)
     for path, reason in _UNUSED.items():

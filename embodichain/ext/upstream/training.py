@@ -24,12 +24,7 @@ _THEIR_ALGORITHMS = ("ppo", "grpo")
 
 
 def convert_training(data: dict[str, Any]) -> dict[str, Any]:
-    """Return a training config's plain data, which are changed, in the present layout; warnings name moved keys.
-
-    Raises:
-        ConfigError: a line for each unreadable key, such as one in both layouts; or, in one line, the config uses a
-            part of EmbodiChain that this package does not have.
-    """
+    """Return a training config's plain data, which are changed, in the present layout; warnings name moved keys."""
     refuse_other_products(data)
     translation = Translation(data)
     _read_older(translation)

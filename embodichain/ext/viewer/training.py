@@ -186,11 +186,7 @@ def refusal(headers: Mapping[str, str]) -> str | None:
 
 @contextmanager
 def _own_pages_only() -> Iterator[None]:
-    """Let a server that is started in the block refuse other pages; viser has no setting for it.
-
-    Raises:
-        RuntimeError: this version of viser starts its server in another way.
-    """
+    """Let a server that is started in the block refuse other pages; viser has no setting for it."""
     from websockets.asyncio import server  # noqa: PLC0415 (comes with the optional extra)
 
     serve, is_used, was_refused = server.serve, threading.Event(), threading.Event()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,8 @@ from torch import nn
 
 from embodichain.utils import ConfigError
 from embodichain.utils.doors import install_extra
-from embodichain.utils.files import read_text
+from embodichain.utils.errors import placed
+from embodichain.utils.utility import load_config_file
 
 
 def is_inside(folder: Path, path: Path) -> bool:
@@ -23,11 +23,7 @@ def is_inside(folder: Path, path: Path) -> bool:
 
 
 def find_file(folder: Path, name: str, place: str) -> Path:
-    """Return the path of a file next to others.
-
-    Raises:
-        ConfigError: the file is missing, or its name or a link leads out of the folder.
-    """
+    """Return the path of a file next to others."""
     path = folder / name
     if ".." in Path(name).parts or not is_inside(folder, path):
         raise ConfigError(f"{place}: {folder}: '{name}' must be the name of a file in this folder")
@@ -37,20 +33,9 @@ def find_file(folder: Path, name: str, place: str) -> Path:
 
 
 def read_object(path: Path, place: str) -> dict[str, Any]:
-    """Return a file's JSON object.
-
-    Raises:
-        ConfigError: the file cannot be read, or is no object.
-    """
-    try:
-        content = json.loads(read_text(path))
-    except OSError as error:
-        raise ConfigError(f"{place}: {path}: cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{place}: {path}: is not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise ConfigError(f"{place}: {path}: must be an object, got {type(content).__name__}")
-    return content
+    """Return a file's JSON object."""
+    with placed(f"{place}: "):
+        return load_config_file(path)
 
 
 def download(repo: str, revision: str | None, patterns: Sequence[str], place: str) -> Path:
@@ -59,9 +44,6 @@ def download(repo: str, revision: str | None, patterns: Sequence[str], place: st
     Args:
         revision: a commit, tag or branch; None: the main branch.
         place: place in the config, for messages.
-
-    Raises:
-        ConfigError: huggingface_hub is not installed, or the repository is neither reachable nor in the cache.
     """
     name = repo if revision is None else f"{repo}@{revision}"
     if importlib.util.find_spec("huggingface_hub") is None:
@@ -70,13 +52,7 @@ def download(repo: str, revision: str | None, patterns: Sequence[str], place: st
         )
     import huggingface_hub  # noqa: PLC0415 (optional extra)
 
-    try:
-        return Path(huggingface_hub.snapshot_download(repo, revision=revision, allow_patterns=list(patterns)))
-    # Its errors are OSErrors (no connection, offline mode, HTTP) and ValueErrors (no such name).
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"{place}: '{name}' cannot be downloaded and is not in the hub's cache here: {str(error).splitlines()[0]}"
-        ) from error
+    return Path(huggingface_hub.snapshot_download(repo, revision=revision, allow_patterns=list(patterns)))
 
 
 def load_weights(
@@ -87,14 +63,8 @@ def load_weights(
     Args:
         source: origin of the weights, for messages.
         initial: beginnings of the names that the state dict may lack; they stay as they are.
-
-    Raises:
-        ConfigError: another name is missing, is not the model's, or has another shape.
     """
-    try:
-        missing, unknown = model.load_state_dict(weights, strict=False)
-    except RuntimeError as error:
-        raise ConfigError(f"{source}: weights do not fit the model: {' '.join(str(error).split())[:400]}") from error
+    missing, unknown = model.load_state_dict(weights, strict=False)
     problems = [f"no '{name}'" for name in missing if not name.startswith(tuple(initial))]
     problems += [f"'{name}' is not the model's" for name in unknown]
     if problems:

@@ -74,11 +74,7 @@ class GaussianVLA(nn.Module):
 
     @classmethod
     def config_for(cls, observation_space: spaces.Dict, action_dim: int) -> dict[str, Any]:
-        """Return the part of the config that follows from one environment's spaces.
-
-        Raises:
-            ConfigError: the observation lacks an entry, or its images differ in size.
-        """
+        """Return the part of the config that follows from one environment's spaces."""
         entries = entry_spaces(observation_space)
         images = {name.removeprefix(IMAGE): space.shape for name, space in entries.items() if name.startswith(IMAGE)}
         missing = [name for name in (STATE, INSTRUCTION) if name not in entries] + ["image/<camera>"] * (not images)
@@ -134,9 +130,6 @@ def vla_observation(
     Args:
         obs: a dictionary or TensorDict of tensors or arrays; ``image/front`` may be an entry of that name, or ``front``
             inside ``image``.
-
-    Raises:
-        ConfigError: an entry is missing.
     """
     return {key: torch.as_tensor(_find(obs, key), device=device) for key in keys}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import io
 import json
-import pickle
 import re
 import sys
 from collections.abc import Mapping
@@ -26,7 +25,6 @@ from embodichain.ext.vla.lerobot.folder import (
 )
 from embodichain.ext.vla.smolvla import SmolVLA
 from embodichain.utils import ConfigError
-from embodichain.utils.errors import unknown_name
 from embodichain.utils.files import read_bytes
 from embodichain.utils.state import read_safetensors, write_safetensors
 
@@ -75,9 +73,6 @@ def load_vla_model(
     Returns:
         A module with ``chunk_length``, ``observation_keys``, ``forward(obs)``, ``get_value(obs)`` and
         ``evaluate_actions(obs, actions)``.
-
-    Raises:
-        ConfigError: the class or the weights are missing, cannot be read, or do not fit.
     """
     cls = find_vla_class(model_class)
     stored = None if model_path is None else read_model_path(model_path)
@@ -88,11 +83,7 @@ def load_vla_model(
 
 
 def check_lerobot_class(cls: type[nn.Module], folder: LeRobotFolder) -> None:
-    """Check that a class is the one of a LeRobot folder.
-
-    Raises:
-        ConfigError: the model is another one.
-    """
+    """Check that a class is the one of a LeRobot folder."""
     if cls is not SmolVLA:
         raise ConfigError(
             f"policy.vla_config.model_class: {folder.path} has LeRobot's SmolVLA: must be {OUR_MODELS}.SmolVLA, got "
@@ -105,21 +96,14 @@ def build_vla_model(
 ) -> nn.Module:
     """Build a class with a config over the saved one, and load the saved weights; see ``load_vla_model``."""
     config = {**(stored.config if stored else {}), **model_config}
-    try:
-        model = cls(**config)
-    except TypeError as error:
-        raise ConfigError(f"policy.vla_config.model_config: {error}") from error
+    model = cls(**config)
     if stored is not None:
         load_weights(model, stored.weights, stored.source)
     return model.to(device)
 
 
 def find_vla_class(name: str) -> type[nn.Module]:
-    """Return the class that a dotted path names.
-
-    Raises:
-        ConfigError: the module is not imported, or has no such class with the needed methods.
-    """
+    """Return the class that a dotted path names."""
     place = "policy.vla_config.model_class"
     module, _, attribute = name.rpartition(".")
     if module not in sys.modules:
@@ -129,10 +113,7 @@ def find_vla_class(name: str) -> type[nn.Module]:
         )
     found = getattr(sys.modules[module], attribute, None)
     if not (inspect.isclass(found) and issubclass(found, nn.Module)):
-        own = {n: getattr(sys.modules[module], n) for n in getattr(sys.modules[module], "__all__", ())}
-        classes = {n: value for n, value in {**vars(sys.modules[module]), **own}.items() if inspect.isclass(value)}
-        known = [n for n, value in classes.items() if hasattr(value, _METHODS[2])]
-        raise ConfigError(f"{place}: {unknown_name(f'model in {module}', attribute, known)}")
+        raise ConfigError(f"{place}: there is no model '{attribute}' in {module}")
     lacking = [method for method in _METHODS if not callable(getattr(found, method, None))]
     if lacking:
         raise ConfigError(f"{place}: {name} has no {', '.join(lacking)}")
@@ -155,9 +136,6 @@ def read_model_path(model_path: str | Path, place: str = MODEL_PATH) -> StoredMo
 
     Args:
         place: the key in the user's config, for messages.
-
-    Raises:
-        ConfigError: the model is missing or cannot be read.
     """
     path = Path(model_path)
     if path.is_dir():
@@ -191,10 +169,7 @@ def _read_folder(folder: Path, place: str) -> StoredModel | LeRobotFolder:
 
 def _read_torch(path: Path, place: str) -> dict[str, torch.Tensor]:
     """Return the state dict of a file, or of the policy's model in a training's checkpoint."""
-    try:
-        content = torch.load(io.BytesIO(read_bytes(path)), map_location="cpu", weights_only=True)
-    except (OSError, pickle.UnpicklingError, RuntimeError, EOFError) as error:
-        raise ConfigError(f"{place}: {path}: cannot be read as weights: {str(error).splitlines()[0]}") from error
+    content = torch.load(io.BytesIO(read_bytes(path)), map_location="cpu", weights_only=True)
     if isinstance(content, dict) and isinstance(content.get("policy"), dict):
         content = {k.removeprefix("model."): v for k, v in content["policy"].items() if k.startswith("model.")}
     if not (isinstance(content, dict) and content and all(isinstance(v, torch.Tensor) for v in content.values())):

@@ -217,11 +217,7 @@ def stored_chunk_length(vla: VLAConfig) -> int:
 def build_vla_policy(
     cfg: VLAPolicyCfg, given: PolicySpaces, device: torch.device | str, networks: Mapping[str, nn.Module]
 ) -> VLAPolicy:
-    """Build a ``vla`` policy; see ``build_policy``.
-
-    Raises:
-        ConfigError: the model is missing, or does not fit the spaces.
-    """
+    """Build a ``vla`` policy; see ``build_policy``."""
     path = cfg.vla_config.model_path
     return build_stored_policy(cfg, None if path is None else read_model_path(path), given, device)
 
@@ -229,11 +225,7 @@ def build_vla_policy(
 def build_stored_policy(
     cfg: VLAPolicyCfg, stored: StoredModel | LeRobotFolder | None, given: PolicySpaces, device: torch.device | str
 ) -> VLAPolicy:
-    """Build a ``vla`` policy with a saved model, whatever ``model_path`` says; None: with random weights.
-
-    Raises:
-        ConfigError: the model does not fit the block or the spaces.
-    """
+    """Build a ``vla`` policy with a saved model, whatever ``model_path`` says; None: with random weights."""
     vla = cfg.vla_config
     space = given.structured("policy.vla_config")
     cls = find_vla_class(vla.model_class)
@@ -270,11 +262,7 @@ def _whole_config(
 
 
 def _around(model: nn.Module, config: Mapping[str, Any], vla: VLAConfig, space: spaces.Dict) -> VLAPolicy:
-    """Return the policy around a model, with adapters if they are asked for.
-
-    Raises:
-        ConfigError: the observation lacks an entry that the model reads, or adapters do not fit the model.
-    """
+    """Return the policy around a model, with adapters if they are asked for."""
     policy = VLAPolicy(model if vla.lora is None else add_lora(model, vla.lora), config)
     if isinstance(model, SmolVLA):
         model.check_training()
@@ -308,19 +296,15 @@ def add_lora(model: nn.Module, cfg: LoRACfg) -> nn.Module:
     """Add adapters to a model; only they and the ``trained_modules`` are trainable. Initially its output is unchanged.
 
     Its ``disable_adapter()`` is a context without the adapters.
-
-    Raises:
-        ConfigError: peft is not installed, or the model lacks a module.
     """
     targets = cfg.target_modules or list(getattr(model, "lora_targets", ()))
     trained = list(getattr(model, "lora_trained", ())) if cfg.trained_modules is None else cfg.trained_modules
     if not targets:
         raise ConfigError(f"{_LORA}.target_modules: required, since {type(model).__name__} names none itself")
-    paths = [name for name, _ in model.named_modules()]
-    for key, names in (("target_modules", targets), ("trained_modules", trained)):
-        for name in names:
-            if not any(path == name or path.endswith(f".{name}") for path in paths):
-                raise ConfigError(f"{_LORA}.{key}: {type(model).__name__} has no module whose path ends in '{name}'")
+    paths = [f".{name}" for name, _ in model.named_modules()]
+    for name in (*targets, *trained):
+        if not any(path.endswith(f".{name}") for path in paths):
+            raise ConfigError(f"{_LORA}: {type(model).__name__} has no module whose path ends in '{name}'")
     if importlib.util.find_spec("peft") is None:
         raise ConfigError(f"{_LORA}: needs peft: {install_extra('vla')}")
     import peft  # noqa: PLC0415 (optional extra)

@@ -68,9 +68,6 @@ class SmolVLA(GaussianVLA):
 
     Args:
         **config: see ``SmolVLACfg``.
-
-    Raises:
-        ConfigError: keys or values are wrong, or transformers is not installed.
     """
 
     lora_targets = ("q_proj", "k_proj", "v_proj", "o_proj")
@@ -186,11 +183,7 @@ class SmolVLA(GaussianVLA):
             self.action_std.copy_(std)
 
     def check_training(self) -> None:
-        """Check the trained modules, adapters included.
-
-        Raises:
-            ConfigError: features of images are stored, but will change.
-        """
+        """Check the trained modules, adapters included."""
         parts = (self.vlm.vision_model, self.vlm.connector)
         if self.cfg.cache_vision and any(p.requires_grad for part in parts for p in part.parameters()):
             raise ConfigError(

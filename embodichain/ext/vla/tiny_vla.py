@@ -113,9 +113,6 @@ class TinyVLA(GaussianVLA):
 
     Args:
         **config: see ``TinyVLACfg``.
-
-    Raises:
-        ConfigError: keys or values are wrong.
     """
 
     lora_targets = ("qkv", "out", "mlp.0", "mlp.2")

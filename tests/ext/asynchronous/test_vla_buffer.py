@@ -139,8 +139,3 @@ def test_each_rollout_is_consumed_once_and_capacity_is_never_exceeded_and_counts
 def test_flattened_rollout_is_refused() -> None:
     with pytest.raises(ValueError, match=r"batch size \[N, T\+1\], got \[6\]"):
         VLABuffer(1).add_rollout(rollout().reshape(-1))
-
-
-def test_buffer_for_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least 1, got 0"):
-        VLABuffer(0)

@@ -16,11 +16,9 @@ import torch
 
 from embodichain.agents.rl.checkpoint.saved_run import find_run
 from embodichain.agents.rl.models import policy_input
-from embodichain.agents.rl.task_env import with_scene
 from embodichain.agents.rl.train import main
 from embodichain.ext.export.formats import load_runner
 from embodichain.ext.export.run import export_run, without_sensor_models
-from embodichain.lab.gym.env_sources import TaskCfg
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.locomotion_observations import last_action
 from embodichain.lab.gym.envs.managers.measurements import Recipe, deployed_as, recipe_of
@@ -71,17 +69,10 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_thousand_closed_loop_steps_are_those_of_the_environment(exported: Path) -> None:
-    delay = 1  # control steps
-
-    def change(task: TaskCfg) -> TaskCfg:
-        cfg = with_scene(without_sensor_models(task), "test")
-        cfg.actions["joints"].params["delay"] = (delay, delay)
-        return cfg
-
-    runner = runner_of(exported, delay)
+    runner = runner_of(exported)
     own: list[dict[str, np.ndarray]] = []
     deployed: list[dict[str, np.ndarray]] = []
-    with open_run(find_run(str(exported)), 1, change=change) as opened:
+    with open_run(find_run(str(exported)), 1, change=without_sensor_models) as opened:
         env, policy = opened.env, opened.policy
         assert isinstance(env, EmbodiedEnv)
         obs, _ = env.reset(seed=3)
@@ -103,9 +94,8 @@ def test_thousand_closed_loop_steps_are_those_of_the_environment(exported: Path)
         assert np.abs(one - other).max() < bound * np.abs(other).max(), name
 
 
-def runner_of(run: Path, action_delay_steps: int = 0) -> Any:
-    module = load_runner(run / "export/policy_runner.py")
-    return module.PolicyRunner(run / "export/policy.onnx", action_delay_steps=action_delay_steps)
+def runner_of(run: Path) -> Any:
+    return load_runner(run / "export/policy_runner.py").PolicyRunner(run / "export/policy.onnx")
 
 
 def copy_state(env: EmbodiedEnv, robot: PlainRobot) -> None:
@@ -152,18 +142,8 @@ def test_specification_says_how_each_input_follows_from_measurements(exported: P
     assert spec["action_terms"]["joints"]["params"]["delay"] == [1, 2]
 
 
-def test_commands_are_held_back_and_begin_at_the_initial_positions(exported: Path) -> None:
-    prompt, late = runner_of(exported), runner_of(exported, 2)
-    initial = [drive["initial_position"] for drive in late.spec["drives"]]
-    commands = [[runner.act(STANDING)["command"] for _ in range(4)] for runner in (prompt, late)]
-    for command, expected in zip(commands[1], [initial, initial, *commands[0][:2]], strict=True):
-        assert command == pytest.approx(np.array(expected))
-    late.reset()
-    assert late.act(STANDING)["command"] == pytest.approx(np.array(initial))
-
-
 def test_rows_begin_episodes_of_their_own(exported: Path) -> None:
-    pair, first, second = (runner_of(exported, 1) for _ in range(3))
+    pair, first, second = (runner_of(exported) for _ in range(3))
     turned = {name: 2 * np.array(value) for name, value in STANDING.items()}
     both = {name: np.stack((value, turned[name])) for name, value in STANDING.items()}
     for step in range(5):
@@ -221,8 +201,6 @@ def test_page_drives_a_robot(exported: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_missing_and_misshapen_measurements_are_named(exported: Path) -> None:
     runner = runner_of(exported)
-    with pytest.raises(ValueError, match="action_delay_steps must be at least 0, got -1"):
-        runner_of(exported, -1)
     with pytest.raises(ValueError, match="'joint_vel' is missing in the measurements; needed: "):
         runner.act({name: value for name, value in STANDING.items() if name != "joint_vel"})
     with pytest.raises(ValueError, match=r"'joint_pos' must have the shape \[12\], got \[11\]"):

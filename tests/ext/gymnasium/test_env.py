@@ -17,7 +17,6 @@ from tensordict import TensorDict
 from embodichain.agents.rl.collector import SyncCollector
 from embodichain.agents.rl.models import build_policy
 from embodichain.agents.rl.trainer.evaluation import Evaluator
-from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.ext.gymnasium.cfg import GymnasiumEnvCfg
 from embodichain.ext.gymnasium.gymnasium_env import GymnasiumEnv
 from embodichain.utils import ConfigError
@@ -101,19 +100,6 @@ def test_rollouts_have_each_step_of_the_script_once() -> None:
         assert final[0].tolist() == [0, 0, 3, 0, 0, 103]
         assert final[3].tolist() == [3001, 3101, 3201, 3301, 3401, 3501]
         assert final[1:3].abs().sum() == 0
-
-
-def test_it_is_what_the_learner_wants() -> None:
-    with scripted() as env:
-        assert isinstance(env, VecEnv)
-        assert env.device == torch.device("cpu")
-        assert env.action_space.shape == (NUM_ENVS, 2)
-        assert env.single_action_space == gym.spaces.Box(np.array([-1, 0]), np.array([1, 5]), dtype=np.float32)
-
-
-def test_step_before_the_first_reset_is_refused() -> None:
-    with scripted() as env, pytest.raises(RuntimeError, match=r"call reset\(\) before step\(\)"):
-        env.step(torch.zeros(NUM_ENVS, 2))
 
 
 def test_actions_are_clipped_and_not_written_to() -> None:
@@ -224,14 +210,9 @@ class _Unseeded(_Silent):
 def test_a_group_whose_episodes_begin_differently_is_refused() -> None:
     with registered("Unseeded-v0", _Unseeded):
         env = make("Unseeded-v0", 4, kwargs={"key": ""}, group_size=2)
-        with pytest.raises(ConfigError) as caught:
+        with pytest.raises(ConfigError, match=r"returned 0.2 in environment 1 and 0.1 in environment 0, number 0"):
             env.reset(seed=1)
         env.close()
-    assert str(caught.value) == (
-        "algorithm.cfg.group_size: the episodes of a group must begin equal, and reset(seed=...) of "
-        "gymnasium:Unseeded-v0 returned 0.2 in environment 1 and 0.1 in environment 0, number 0 of its 'observation': "
-        "its reset must draw from the seed alone"
-    )
 
 
 @pytest.mark.parametrize(
@@ -243,11 +224,6 @@ def test_wrappers_with_running_statistics_are_refused(wrapper: str, key: str) ->
 
     with registered("Wrapped-v0", wrapped), pytest.raises(ConfigError, match=f"its wrapper {wrapper} has .*{key}"):
         make("Wrapped-v0")
-
-
-def test_more_environments_than_the_memory_holds_are_one_line() -> None:
-    with pytest.raises(ConfigError, match=r"num_envs: 1,000,000,000,000 environments take 5,000,000\.0 GB"):
-        make("Pendulum-v1", 10**12)
 
 
 @pytest.mark.parametrize(("key", "says"), [("is_success", True), ("success", True), ("else", False)])
@@ -263,56 +239,34 @@ def test_success_is_what_the_info_says(key: str, says: bool) -> None:
         env.close()
 
 
-class _Saying(gym.Env[Any, Any]):
-    """Says ``value`` of success."""
-
-    observation_space = action_space = gym.spaces.Box(-1, 1, (1,))
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        return np.zeros(1, np.float32), {}
+class _Saying(_Silent):
+    """Says ``key`` of success in each step."""
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        return np.zeros(1, np.float32), 1.0, False, False, {"success": self.value}
+        return np.zeros(1, np.float32), 1.0, False, False, {"success": self.key}
 
 
-@pytest.mark.parametrize(
-    ("value", "success"), [(None, None), (np.array([True]), True), (np.array([[0.0]]), False), (np.bool_(True), True)]
-)
+@pytest.mark.parametrize(("value", "success"), [(None, None), (np.array([[0.0]]), False), (np.bool_(True), True)])
 def test_success_may_be_none_or_an_array_of_one(value: Any, success: bool | None) -> None:
     with registered("Saying-v0", _Saying):
-        env = make("Saying-v0", kwargs={"value": value})
+        env = make("Saying-v0", kwargs={"key": value})
         env.reset(seed=1)
         info = env.step(torch.zeros(2, 1))[4]
         assert env.knows_success() is (success is not None)
         assert info["success"].tolist() == [bool(success)] * 2
 
 
-class _Faulty(gym.Env[Any, Any]):
-    """Returns what is no observation or no reward."""
-
-    observation_space = gym.spaces.Dict({"goal": gym.spaces.Dict({"place": gym.spaces.Box(-1, 1, (2,))})})
-    action_space = gym.spaces.Box(-1, 1, (1,))
-
-    def __init__(self, at_reset: Any = (0, 0), at_step: Any = (0, 0), reward: Any = 1.0) -> None:
-        self.at_reset, self.at_step, self.reward = at_reset, at_step, reward
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        return self._obs(self.at_reset), {}
+class _Paying(_Silent):
+    """Its reward is ``key``."""
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        return self._obs(self.at_step), self.reward, False, False, {}
-
-    def _obs(self, place: Any) -> Any:
-        return {"goal": {} if place is None else {"place": np.array(place, np.float32)}}
+        return np.zeros(1, np.float32), self.key, False, False, {}
 
 
 @pytest.mark.parametrize("reward", [2, np.float32(2.0), np.array([2.0])])
 def test_a_reward_is_any_one_number(reward: Any) -> None:
-    with registered("Faulty-v0", _Faulty):
-        env = make("Faulty-v0", kwargs={"reward": reward})
+    with registered("Paying-v0", _Paying):
+        env = make("Paying-v0", kwargs={"key": reward})
         env.reset(seed=1)
         assert env.step(torch.zeros(2, 1))[1].tolist() == [2.0, 2.0]
         env.close()
@@ -372,20 +326,8 @@ def test_an_environments_own_error_stays_itself() -> None:
 
 
 def test_spaces_that_are_not_supported_are_named_with_the_environment() -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match=r"^gymnasium:CartPole-v1: its action is a Discrete space"):
         make("CartPole-v1")
-    assert str(caught.value) == (
-        "gymnasium:CartPole-v1: its action is a Discrete space; supported are Box spaces of floating-point numbers"
-    )
-
-
-def test_an_action_without_numbers_is_named() -> None:
-    class Idle(_Faulty):
-        action_space = gym.spaces.Box(-1, 1, (0,))
-
-    with registered("Idle-v0", Idle), pytest.raises(ConfigError) as caught:
-        make("Idle-v0")
-    assert str(caught.value).endswith("its action is a Box of shape [0], without a number to be learned")
 
 
 def test_processes_of_their_own_make_the_same_steps() -> None:
@@ -408,7 +350,7 @@ def assert_equal_steps(ours: tuple[Any, ...], theirs: tuple[Any, ...]) -> None:
     assert torch.equal(ours[4]["elapsed_steps"], theirs[4]["elapsed_steps"])
 
 
-class _Unready(_Faulty):
+class _Unready(_Silent):
     """Does not know the time between two actions before an episode has begun."""
 
     @property
@@ -419,6 +361,6 @@ class _Unready(_Faulty):
 @pytest.mark.parametrize("vectorization", ["sync", "async"])
 def test_a_time_between_actions_that_fails_is_not_known(vectorization: str) -> None:
     with registered("Unready-v0", _Unready):
-        env = make("Unready-v0", vectorization=vectorization)
+        env = make("Unready-v0", kwargs={"key": ""}, vectorization=vectorization)
         assert env.step_dt is None
         env.close()

@@ -103,11 +103,5 @@ def test_a_task_of_envpool_is_trained_evaluated_and_resumed(capsys: pytest.Captu
 
 @pytest.mark.usefixtures("_envpool")
 def test_an_unknown_name_has_its_near_ones() -> None:
-    with pytest.raises(ConfigError, match=r"EnvPool has no environment 'HopperHop-v0'\. Near: HopperHop-v1"):
+    with pytest.raises(ConfigError, match=r"EnvPool has no environment 'HopperHop-v0'\. Did you mean 'HopperHop-v1'"):
         load_run_config(config({"id": "envpool:HopperHop-v0"}))
-
-
-@pytest.mark.usefixtures("_envpool")
-def test_wrong_arguments_of_a_pool_are_one_line() -> None:
-    with pytest.raises(ConfigError, match=r"^envpool:Pendulum-v1: cannot be built with .*'gravity': 1"):
-        make("Pendulum-v1", 1, kwargs={"gravity": 1})

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,6 @@ from embodichain.agents.rl.checkpoint.file import load_checkpoint
 from embodichain.agents.rl.collector import SyncCollector
 from embodichain.agents.rl.models import build_policy
 from embodichain.agents.rl.run_config import load_checkpoint_config, load_run_config
-from embodichain.agents.rl.task_env import with_scene
 from embodichain.agents.rl.train import main, train_from_config
 from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.cli import main as command
@@ -95,11 +92,6 @@ def test_wrong_values_are_a_line_each(gym_config: dict[str, Any], line: str) -> 
     assert errors([], gym_config=PENDULUM | gym_config) == [f"trainer.gym_config.{line}"]
 
 
-def test_unknown_environments_are_one_line() -> None:
-    (line,) = errors([], gym_config={"id": "gymnasium:Pendulum-v9", "max_episode_steps": 3})
-    assert line.startswith("trainer.gym_config.id: Gymnasium has no environment 'Pendulum-v9'. Near: Pendulum-v1")
-
-
 def test_a_gymnasium_environment_without_the_prefix_is_named_with_it() -> None:
     lines = errors([], gym_config={"id": "Pendulum-v1"})
     assert lines[0] == "trainer.gym_config.id: 'Pendulum-v1' is another library's: write 'gymnasium:Pendulum-v1'"
@@ -126,25 +118,6 @@ def test_demonstrations_are_refused() -> None:
     lines = [line for line in errors([sac, "policy.name=soft_actor_critic"]) if "algorithm.cfg.demonstrations" in line]
     assert len(lines) == 1
     assert "needs an environment with a scene" in lines[0]
-
-
-def test_tools_that_need_a_scene_say_so() -> None:
-    run = load_run_config(write_config(Path(), config()))
-    with pytest.raises(ConfigError) as caught:
-        with_scene(run.env, "view")
-    assert str(caught.value) == (
-        "view: needs an environment with a scene of EmbodiChain's, and 'gymnasium:Pendulum-v1' is another library's"
-    )
-
-
-def test_wrong_arguments_of_the_constructor_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--config", write_config(Path(), config(PENDULUM | {"kwargs": {"gravity": 1}}))]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(
-        "error: gymnasium:Pendulum-v1: cannot be built with the kwargs {'gravity': 1}: TypeError: "
-        "PendulumEnv.__init__() got an unexpected keyword argument 'gravity'"
-    )
-    assert not Path("outputs").exists()
 
 
 # --- training ---
@@ -204,31 +177,6 @@ def test_a_policy_that_normalises_sees_float64(is_normalised: bool) -> None:
         # Times 0 to 3 after the first: variance 1.25, and 1 / sqrt(1.25) = 0.894 from one to the next.
         shown: torch.Tensor = policy.get_submodule("normalizer")(rollout["obs"][0]).squeeze(1)
         assert shown.diff().tolist() == pytest.approx([0.894] * 3, abs=1e-3)
-
-
-class _Mortal(gym.Env[Any, Any]):
-    """Ends its process in its third step."""
-
-    observation_space = action_space = gym.spaces.Box(-1, 1, (1,))
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        self.t = 0
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.t += 1
-        if self.t == 3:
-            os._exit(3)
-        return np.zeros(1, np.float32), 1.0, False, False, {}
-
-
-def test_a_training_whose_environments_process_ends_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
-    with registered("Mortal-v0", _Mortal, max_episode_steps=9):
-        task = {"id": "gymnasium:Mortal-v0", "vectorization": "async"}
-        assert main(["--config", write_config(Path(), config(task, trainer__enable_eval=False))]) == 1
-    last = capfd.readouterr().err.splitlines()[-1]
-    # Both have ended; either may be seen first.
-    assert re.fullmatch("error: gymnasium:Mortal-v0: the process of environment [01] has ended with exit code 3", last)
 
 
 @pytest.mark.parametrize("vectorization", ["sync", "async"])
@@ -347,20 +295,6 @@ def test_what_an_environment_renders_may_be_its_observation() -> None:
     with registered("Rendered-v0", _Rendered, max_episode_steps=5):
         train_from_config(write_config(Path(), config(env, policy=block)))
         assert command(["eval", "latest", "--episodes", "2"]) == 0
-
-
-def test_channels_before_height_and_width_are_one_line() -> None:
-    network = {"type": "cnn", "keys": ["image"], "network_cfg": {"channels": [4], "kernel_sizes": [4], "strides": [2]}}
-    policy = {"name": "actor_critic", "actor": network, "critic": network}
-
-    class ChannelsFirst(_Pixels):
-        def __init__(self) -> None:
-            self.observation_space = gym.spaces.Box(0, 255, (3, 16, 16), np.uint8)
-
-    with registered("ChannelsFirst-v0", ChannelsFirst, max_episode_steps=5):
-        path = write_config(Path(), config({"id": "gymnasium:ChannelsFirst-v0"}, policy=policy))
-        with pytest.raises(ConfigError, match=r"is an image of shape \[3, 16, 16\], with its channels first"):
-            train_from_config(path)
 
 
 def test_an_image_that_no_network_reads_is_said(caplog: pytest.LogCaptureFixture) -> None:

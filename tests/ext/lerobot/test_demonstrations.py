@@ -272,17 +272,6 @@ def test_dataset_that_cannot_be_used_is_told_in_one_line(tmp_path: Path, changes
     assert message in text
 
 
-def test_damaged_dataset_is_told_in_one_line(tmp_path: Path) -> None:
-    record(tmp_path / "data")
-    file = tmp_path / "data/data/chunk-000/file-000.parquet"
-    parquet.write_table(parquet.read_table(file).slice(0, 1), file)
-    text = error_of(lambda: read(tmp_path / "data"))
-    assert text.endswith("ValueError: episode 0 has 1 rows, and its description says 2")
-    for file in (tmp_path / "data/meta/episodes").glob("*/*.parquet"):
-        file.unlink()
-    assert error_of(lambda: read(tmp_path / "data")).endswith(f"{tmp_path}/data: has no episodes")
-
-
 def test_whole_observation_is_recorded_only_if_asked_for(tmp_path: Path) -> None:
     record(tmp_path / "data", environment_state=False)
     info = json.loads((tmp_path / "data/meta/info.json").read_text())

@@ -136,12 +136,12 @@ def test_single_runs_have_no_interval_in_their_difference_either(capsys: pytest.
     assert "95 % interval " not in out.split("tiny (gamma 0.9) - ")[1]
 
 
-def test_groups_that_differ_in_much_have_letters_and_a_legend(capsys: pytest.CaptureFixture[str]) -> None:
+def test_groups_that_differ_in_much_have_numbers_and_a_legend(capsys: pytest.CaptureFixture[str]) -> None:
     schedule = {"lr_schedule": "linear", "learning_rate": 0.0003, "entropy_coef": 0.01, "gamma": 0.99}
     write_run(Path("other_1"), [0.0, 0.5], seed=1, algorithm=schedule)
     result = json.loads(compare(capsys, "good_1", "other_1", "--json"))
-    assert [group["group"] for group in result["groups"]] == ["tiny A", "tiny B"]
-    legend = [note for note in result["notes"] if note.startswith("tiny B: ")]
+    assert [group["group"] for group in result["groups"]] == ["tiny 1", "tiny 2"]
+    legend = [note for note in result["notes"] if note.startswith("tiny 2: ")]
     assert "gamma 0.99, lr_schedule linear, learning_rate 0.0003" in legend[0]
 
 

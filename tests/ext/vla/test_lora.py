@@ -47,15 +47,9 @@ def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
         add_lora(tiny(), LoRACfg())
 
 
-@pytest.mark.parametrize(
-    ("cfg", "message"),
-    [
-        (LoRACfg(target_modules=["qvk"]), r"lora\.target_modules: TinyVLA has no module whose path ends in 'qvk'"),
-        (LoRACfg(trained_modules=["head"]), r"lora\.trained_modules: TinyVLA has no module"),
-    ],
-)
-def test_modules_that_are_not_there_are_named(cfg: LoRACfg, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+@pytest.mark.parametrize("cfg", [LoRACfg(target_modules=["head"]), LoRACfg(trained_modules=["head"])])
+def test_modules_that_are_not_there_are_named(cfg: LoRACfg) -> None:
+    with pytest.raises(ConfigError, match="TinyVLA has no module whose path ends in 'head'"):
         add_lora(tiny(), cfg)
 
 

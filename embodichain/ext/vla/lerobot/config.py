@@ -118,11 +118,7 @@ class LeRobotCfg:
 
 
 def read_config(content: Mapping[str, Any], place: str) -> LeRobotCfg:
-    """Return the typed part of a ``config.json``.
-
-    Raises:
-        ConfigError: the policy is no SmolVLA, or one that is computed in another way than ours.
-    """
+    """Return the typed part of a ``config.json``."""
     if content["type"] != "smolvla":
         raise ConfigError(f"{place}: a LeRobot policy of type '{content['type']}'; only 'smolvla' is read")
     known = LeRobotCfg.__dataclass_fields__
@@ -174,9 +170,6 @@ def find_entries(cfg: LeRobotCfg, given: Mapping[str, str | None]) -> dict[str, 
     Args:
         given: entries by feature, as the user wrote; None: the image is left out, which a clone of the policy has not
             any more. A feature ``observation.images.x`` that is not in it is the entry ``image/x``.
-
-    Raises:
-        ConfigError: a feature with an entry is unknown, an entry is no image, or none is left.
     """
     for name, entry in given.items():
         if name not in cfg.images and entry is not None:
@@ -203,9 +196,6 @@ def check_entries(
         entries: result of ``find_entries``.
         observed: the environment's observation by entry.
         place: the config's key and the policy's folder, for the message.
-
-    Raises:
-        ConfigError: both sides and the mismatch.
     """
     shapes = {name: list(space.shape or ()) for name, space in observed.items()}
     problems = [f"{name} needs an image '{entry}'" for name, entry in entries.items() if not _is_image(shapes, entry)]

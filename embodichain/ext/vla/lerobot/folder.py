@@ -59,11 +59,7 @@ class LeRobotFolder:
     place: str
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """Read the weights, by LeRobot's names.
-
-        Raises:
-            ConfigError: the files are missing or cannot be read.
-        """
+        """Read the weights, by LeRobot's names."""
         return read_safetensors(find_file(self.path, WEIGHTS, self.place))
 
 
@@ -78,9 +74,6 @@ def read_lerobot_folder(path: Path, config: Mapping[str, Any], place: str) -> Le
     Args:
         config: its ``config.json``.
         place: place in the user's config, for messages.
-
-    Raises:
-        ConfigError: a file is missing or wrong; one line that names it and where it was looked for.
     """
     cfg = read_config(config, f"{place}: {path / 'config.json'}")
     find_file(path, WEIGHTS, place)
@@ -95,9 +88,6 @@ def for_robot(folder: LeRobotFolder, state_dim: int, action_dim: int) -> LeRobot
 
     Its weights do not depend on either: states and actions are filled up to a fixed size. The statistics are then
     identities, of the kinds that its processors ask for, until demonstrations are imitated.
-
-    Raises:
-        ConfigError: states or actions are larger than that size.
     """
     cfg, processors = folder.cfg, folder.processors
     sizes = cfg.input_features[STATE].shape, cfg.output_features[ACTION].shape
@@ -149,9 +139,6 @@ def build_lerobot_model(
 
     Returns:
         The model, and the arguments that it was built with.
-
-    Raises:
-        ConfigError: the changes are not allowed, or the weights do not fit.
     """
     for key in changes:
         if key not in OVERRIDES:
@@ -236,11 +223,7 @@ class InstructionTokenizer:
         self._known: dict[tuple[int, ...], list[int]] = {}  # few: a task has few instructions
 
     def __call__(self, instruction: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the tokens of instructions [B, L], [B, K], and a mask that is False at padding.
-
-        Raises:
-            RuntimeError: torch traces the policy; its file would always read the traced instructions.
-        """
+        """Return the tokens of instructions [B, L], [B, K], and a mask that is False at padding."""
         if torch._C._is_tracing() or torch.compiler.is_exporting():
             raise RuntimeError("its tokenizer is no part of the network; --format lerobot exports it")
         distinct, rows = instruction.unique(dim=0, return_inverse=True)

@@ -162,7 +162,6 @@ def export_lerobot(
         As ``export_run``.
 
     Raises:
-        ConfigError: there is no such run, or its policy did not begin from a SmolVLA of LeRobot.
         ParityError: the folder's actions differ on ``observations`` of ``envs`` environments; it is deleted.
     """
     saved = find_run(target)
