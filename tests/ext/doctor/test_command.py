@@ -33,7 +33,7 @@ class Sick(PPO):
 """
 
 
-def test_sick_algorithm_of_a_users_module_gives_1_and_names_the_cause(
+def test_sick_algorithm_gives_1_and_names_the_cause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "doctor_patient.py").write_text(SICK.format(name="sick_ppo"), encoding="utf-8")
@@ -52,16 +52,6 @@ def test_sick_algorithm_of_a_users_module_gives_1_and_names_the_cause(
         "cause": "a tensor or an int is returned where float(...) of it should be",
         "seconds": 0.0,
     }
-
-
-def test_module_allowed_by_the_environment_is_imported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "doctor_visitor.py").write_text(SICK.format(name="sick_visitor"), encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("EMBODICHAIN_ALLOW_IMPORT", "something,doctor_visitor")
-    assert doctor("--algo", "sick_visitor", "--import", "doctor_visitor") == 1
-    assert "1 failed" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

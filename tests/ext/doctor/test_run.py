@@ -91,7 +91,7 @@ def test_sound_copy_of_ppo_passes_all_but_the_checks_of_groups() -> None:
 @pytest.mark.learning
 @pytest.mark.filterwarnings("ignore:std\\(\\)")  # torch's own, of a single sample
 @pytest.mark.parametrize(("mistake", "check", "words"), MISTAKES, ids=[row[0] for row in MISTAKES])
-def test_planted_mistake_fails_the_check_that_names_it_and_no_other(mistake: str, check: str, words: str) -> None:
+def test_planted_mistake_fails_its_check_alone(mistake: str, check: str, words: str) -> None:
     (failure,) = (result for result in check_algorithm(with_bugs(mistake)) if result.status == "failed")
     assert failure.name == check
     assert words in failure.cause
@@ -113,18 +113,13 @@ def test_sound_groups_pass_all_but_the_checks_of_a_critic() -> None:
     assert statuses["skipped"] == VALUE_CHECKS | {"entropy_bonus_widens"}
 
 
-def test_two_mistakes_fail_two_checks() -> None:
-    statuses = by_status(check_algorithm(with_bugs("entropy sign", "truncation as termination")))
-    assert statuses["failed"] == {"entropy_bonus_widens", "value_at_truncation"}
-
-
 def test_check_that_another_one_explains_is_skipped_and_says_so() -> None:
     results = {result.name: result for result in check_algorithm(with_bugs("no optimizer step"))}
     assert results["advantage_sign"].status == "skipped"
     assert results["advantage_sign"].cause == "says nothing while parameters_change does not pass"
 
 
-def test_results_are_the_same_each_time_and_the_callers_random_numbers_go_on() -> None:
+def test_results_repeat_and_leave_the_global_generator() -> None:
     torch.manual_seed(3)
     expected = torch.rand(2)
     torch.manual_seed(3)
@@ -185,16 +180,3 @@ def test_unknown_name_and_wrong_settings_are_the_users_mistakes() -> None:
     with pytest.raises(ConfigError, match="SAC learns from replay; the checks are of updates from rollouts"):
         check_algorithm("sac")
     assert check_algorithm(Strict, {"alpha": 1.0})
-
-
-class Broken(PlainPolicyGradient):
-    """Raises."""
-
-    def update(self, rollout: TensorDict) -> dict[str, float]:
-        raise KeyError("log_prob")
-
-
-def test_error_of_the_algorithm_comes_through_with_the_name_of_the_check() -> None:
-    with pytest.raises(KeyError, match="log_prob") as info:
-        check_algorithm(Broken)
-    assert "losses_are_finite" in info.value.__notes__[0]

@@ -121,7 +121,7 @@ STANDING: dict[str, Any] = {
 }
 
 
-def test_specification_says_how_each_input_follows_from_measurements(exported: Path) -> None:
+def test_specification_has_the_recipes_of_inputs(exported: Path) -> None:
     spec = json.loads((exported / "export/policy.json").read_text(encoding="utf-8"))
     inputs = {name: entry["from"] for name, entry in spec["inputs"].items()}
     initial = [drive["initial_position"] for drive in spec["drives"]]
@@ -207,9 +207,7 @@ def test_missing_and_misshapen_measurements_are_named(exported: Path) -> None:
         runner.act(STANDING | {"joint_pos": [0.0] * 11})
 
 
-def test_input_that_does_not_follow_from_measurements_as_described_is_found(
-    exported: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_recipe_of_an_input_is_found(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = deployed_as(lambda env: Recipe([{"last_action": True}, {"subtract": [0.5] * 12}]))
     monkeypatch.setattr(last_action, "recipe", vars(wrong(lambda env: None))["recipe"])
     with pytest.raises(ParityError, match=r"step 0 of 2: 'last_action' computed from raw measurements differs .* 0\.5"):

@@ -36,7 +36,7 @@ def exported(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     return run_folder / "export" / "policy.onnx"
 
 
-def test_runner_balances_the_pole_as_the_policy_does_and_doing_nothing_does_not(exported: Path) -> None:
+def test_runner_balances_the_pole(exported: Path) -> None:
     runner = load_runner(exported.with_name("policy_runner.py")).PolicyRunner(exported)
     num_envs = 8
     successes = {}
@@ -84,7 +84,7 @@ def test_one_observation_is_enough_and_mistakes_are_named(exported: Path) -> Non
         runner({**obs, "robot/qpos": [0.0, 0.0, 0.0]})
 
 
-def test_runner_as_the_page_has_it_needs_nothing_but_numpy_and_onnx_runtime(exported: Path) -> None:
+def test_runner_needs_numpy_and_onnx_runtime_alone(exported: Path) -> None:
     code = f"""
 import sys
 qpos, qvel, qf = [0, .01], [.1, -.005], [0, 0]
@@ -116,9 +116,7 @@ def test_another_ending_than_the_formats_is_refused(
     assert not Path(name).exists()
 
 
-def test_files_of_an_earlier_export_are_replaced_and_others_never(
-    run_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_files_of_an_earlier_export_alone_are_replaced(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["export", "latest", "--out", "my.onnx", "--observations", "8"]
     assert main(command) == main(command) == 0
     written = re.findall(r"written    (\S+)", capsys.readouterr().out)[-3:]

@@ -38,7 +38,7 @@ def test_last_action_is_zero_where_an_episode_begins() -> None:
     assert build(given)["a"].tolist() == [[3], [0]]
 
 
-def test_gait_clock_turns_with_the_steps_and_stands_still_with_the_command() -> None:
+def test_gait_clock_turns_with_the_steps() -> None:
     clock = {"command": "go", "cycles_per_step": 0.25, "standing_below": 0.1}
     build = builder(phase=[{"gait_clock": clock}])
     given = {"go": np.array([[0.5, 0.0], [0.05, 0.05]])}

@@ -54,9 +54,7 @@ def test_evaluation_says_nothing_of_success(capsys: pytest.CaptureFixture[str]) 
 
 
 @needs_gl
-def test_a_run_is_played_into_a_video_of_the_environments_own_size(
-    run_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_run_is_played_into_a_video_of_its_own_size(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["play", "latest", "--episodes", "2"]) == 0
     out = capsys.readouterr().out
     assert "length    6\n" in out
@@ -68,7 +66,7 @@ def test_a_run_is_played_into_a_video_of_the_environments_own_size(
 
 
 @needs_gl
-def test_a_config_is_played_by_an_agent_and_the_size_is_the_environments(capsys: pytest.CaptureFixture[str]) -> None:
+def test_config_is_played_by_an_agent(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["play", "train_config.json", "--agent", "random", "--episodes", "1"]) == 0
     assert Path("play.mp4").exists()
     assert main(["play", "train_config.json", "--agent", "random", "--size", "32", "32"]) == 2
@@ -76,7 +74,7 @@ def test_a_config_is_played_by_an_agent_and_the_size_is_the_environments(capsys:
 
 
 @needs_gl
-def test_evaluations_of_a_training_record_a_video_where_the_environment_renders(run_folder: Path) -> None:
+def test_evaluations_record_a_video(run_folder: Path) -> None:
     kwargs = json.dumps(REACHER["kwargs"] | {"render_mode": "rgb_array"})  # type: ignore[operator]
     assert main(["resume", str(run_folder), f"trainer.gym_config.kwargs={kwargs}", "trainer.iterations=3"]) == 0
     assert [path.name for path in (run_folder / "videos").iterdir()] == ["render_step_24.mp4"]

@@ -120,7 +120,7 @@ def test_the_constructor_gets_kwargs_and_the_time_limit() -> None:
     env.close()
 
 
-def test_an_episodes_seed_depends_on_its_environment_and_number_alone() -> None:
+def test_episode_seed_depends_on_environment_and_number() -> None:
     def seeds(num_envs: int, first_env_id: int, seed: int) -> list[list[int]]:
         with scripted(num_envs=num_envs, first_env_id=first_env_id) as env:
             env.reset(seed=seed)
@@ -138,7 +138,7 @@ def test_an_episodes_seed_depends_on_its_environment_and_number_alone() -> None:
     assert all(0 <= seed < 2**31 for own in four for seed in own)
 
 
-def test_members_of_a_group_begin_equal_episodes_when_all_are_reset() -> None:
+def test_members_of_a_group_begin_equal_episodes() -> None:
     env = make("Pendulum-v1", 4, group_size=2, max_episode_steps=2)
     env.reset(seed=5)
     for _ in range(3):
@@ -161,7 +161,7 @@ def episodes_begun(num_envs: int, share: tuple[int, int] = (0, 1)) -> list[int]:
         return [by_number[i] for i in range(4)]
 
 
-def test_an_evaluation_has_the_same_episodes_for_any_number_of_environments_and_processes() -> None:
+def test_evaluation_episodes_are_the_same_for_any_num_envs() -> None:
     four = episodes_begun(4)
     assert len(set(four)) == 4
     assert episodes_begun(2) == episodes_begun(1) == four
@@ -276,9 +276,7 @@ def test_a_reward_is_any_one_number(reward: Any) -> None:
     ("env_id", "period", "fps"),
     [("Pendulum-v1", 0.05, 30.0), ("Hopper-v5", 0.008, 125.0), ("MountainCarContinuous-v0", None, 30.0)],
 )
-def test_the_time_between_actions_is_the_environments_own_and_not_its_videos(
-    env_id: str, period: float | None, fps: float
-) -> None:
+def test_time_between_actions_is_not_that_of_videos(env_id: str, period: float | None, fps: float) -> None:
     env = make(env_id)
     assert env.step_dt == (None if period is None else pytest.approx(period))
     assert env.render_fps == fps
@@ -325,7 +323,7 @@ def test_an_environments_own_error_stays_itself() -> None:
         env.close()
 
 
-def test_spaces_that_are_not_supported_are_named_with_the_environment() -> None:
+def test_unsupported_spaces_are_named() -> None:
     with pytest.raises(ConfigError, match=r"^gymnasium:CartPole-v1: its action is a Discrete space"):
         make("CartPole-v1")
 

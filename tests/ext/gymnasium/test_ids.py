@@ -52,9 +52,7 @@ def test_a_package_is_imported_if_that_is_allowed(tmp_path: Path, monkeypatch: p
         check_gymnasium_id("gymnasium:my_gym_package:Mine-v1", ["my_gym_package"])
 
 
-def test_no_file_of_the_working_directory_runs_for_a_missing_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_file_runs_for_a_missing_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder])
     Path("no_such_physics.py").write_text("raise SystemExit('it ran')", encoding="utf-8")

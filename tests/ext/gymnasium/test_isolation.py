@@ -24,7 +24,7 @@ def seed(number: int) -> None:
 
 
 @pytest.mark.parametrize("seeds", [False, True])
-def test_foreign_code_neither_repeats_nor_shifts_the_learners_draws(seeds: bool) -> None:
+def test_foreign_code_leaves_the_learners_draws(seeds: bool) -> None:
     seed(1)
     expected = [draws() for _ in range(5)]
     generators = ForeignGenerators()
@@ -41,7 +41,7 @@ def test_foreign_code_neither_repeats_nor_shifts_the_learners_draws(seeds: bool)
     assert len({value for row in got for value in row}) == 20
 
 
-def test_foreign_draws_go_on_from_block_to_block_and_can_be_seeded() -> None:
+def test_foreign_draws_continue_and_can_be_seeded() -> None:
     generators = ForeignGenerators()
 
     def foreign() -> list[list[float]]:
@@ -76,7 +76,7 @@ class _Seeding(gym.Env[Any, Any]):
         return np.array(draws()), 0.0, False, False, {}
 
 
-def test_an_environment_that_seeds_globally_leaves_the_exploration_alone() -> None:
+def test_global_seeding_leaves_the_exploration_alone() -> None:
     with registered("Seeding-v0", _Seeding, max_episode_steps=2):
         env = GymnasiumEnv(GymnasiumEnvCfg("gymnasium:Seeding-v0", num_envs=2))
         seed(1)

@@ -27,7 +27,7 @@ def test_a_box_is_one_entry() -> None:
     assert observe.space == spaces.Dict({"observation": spaces.Box(-np.inf, np.inf, (2,), np.float64)})
 
 
-def test_an_image_stays_uint8_and_is_no_part_of_the_flat_observation() -> None:
+def test_image_stays_uint8_outside_the_flat_observation() -> None:
     observe = ObservationAdapter(IMAGE)
     obs = observe(np.full((2, 4, 5, 3), 7, np.uint8))
     assert obs["image"].dtype == torch.uint8
@@ -58,7 +58,7 @@ def test_entries_of_nested_dicts_are_named_by_their_path() -> None:
     assert obs["state", "pose", "x"].tolist() == [[1.0, 2.0]]
 
 
-def test_three_dimensions_that_are_no_image_are_part_of_the_flat_observation() -> None:
+def test_three_dimensions_of_numbers_are_flattened() -> None:
     grid, mask = spaces.Box(-9, 9, (4, 4, 2), np.float32), spaces.Box(0, 1, (5, 5, 1), np.int8)
     observe = ObservationAdapter(spaces.Dict({"v": NUMBERS, "grid": grid, "mask": mask}))
     assert observe.flat_space.shape == (2 + 32 + 25,)
@@ -67,13 +67,6 @@ def test_three_dimensions_that_are_no_image_are_part_of_the_flat_observation() -
     assert flatten_dict_observation(obs)[1].tolist() == [*range(32, 64), *[1] * 25, 0, 0]
     assert entry_spaces(observe.space)["grid"] == spaces.Box(-np.inf, np.inf, (32,), np.float32)
     assert list(entry_spaces(ObservationAdapter(grid).space)) == ["observation"]
-
-
-def test_observations_are_copies() -> None:
-    array = np.zeros((2, 2), np.float32)
-    obs = ObservationAdapter(spaces.Box(-1, 1, (2,), np.float32))(array)
-    array[:] = 1.0
-    assert obs["observation"].sum() == 0
 
 
 SUPPORTED = "supported are Box and Dict spaces, of numbers and of images [height, width, channels]"
@@ -97,7 +90,7 @@ def test_other_observations_are_refused(space: spaces.Space[Any], message: str) 
     assert str(caught.value) == message
 
 
-def test_actions_are_clipped_to_the_bounds_in_the_environments_own_type_and_shape() -> None:
+def test_actions_are_clipped_in_the_environments_own_type() -> None:
     act = ActionAdapter(spaces.Box(np.array([[-0.1], [0.0]]), np.array([[0.1], [np.inf]]), dtype=np.float64))
     assert act.space.shape == (2,)
     assert act.space.dtype == np.float32

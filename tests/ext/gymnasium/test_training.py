@@ -27,6 +27,7 @@ from tests.agents.rl.fakes import NETWORK, tiny_config, write_config
 from tests.ext.gymnasium.scripted import registered, scripted
 
 PENDULUM: dict[str, Any] = {"id": "gymnasium:Pendulum-v1", "kwargs": {"g": 9.0}, "max_episode_steps": 6}
+CNN = {"type": "cnn", "keys": ["image"], "network_cfg": {"channels": [4], "kernel_sizes": [4], "strides": [2]}}
 HOPPER = {"id": "gymnasium:Hopper-v5", "max_episode_steps": 6}
 
 
@@ -66,15 +67,6 @@ def test_actions_are_scaled_to_a_gymnasium_environments_bounds(changes: dict[str
     assert ours.resolved["policy"]["scale_actions"] is False
 
 
-def test_only_evaluations_record_and_all_environments_get_the_kwargs() -> None:
-    # An environment may need its render_mode for what it observes.
-    run = load_run_config(write_config(Path(), config({**PENDULUM, "kwargs": {"render_mode": "rgb_array"}})))
-    assert isinstance(run.env, GymnasiumEnvCfg)
-    assert isinstance(run.eval_env, GymnasiumEnvCfg)
-    assert run.env.kwargs == run.eval_env.kwargs == {"render_mode": "rgb_array"}
-    assert (run.env.records, run.eval_env.records) == (False, True)
-
-
 @pytest.mark.parametrize(
     ("gym_config", "line"),
     [
@@ -92,7 +84,7 @@ def test_wrong_values_are_a_line_each(gym_config: dict[str, Any], line: str) -> 
     assert errors([], gym_config=PENDULUM | gym_config) == [f"trainer.gym_config.{line}"]
 
 
-def test_a_gymnasium_environment_without_the_prefix_is_named_with_it() -> None:
+def test_id_without_the_prefix_is_named_with_it() -> None:
     lines = errors([], gym_config={"id": "Pendulum-v1"})
     assert lines[0] == "trainer.gym_config.id: 'Pendulum-v1' is another library's: write 'gymnasium:Pendulum-v1'"
 
@@ -111,13 +103,6 @@ def test_what_needs_a_scene_is_refused(override: str) -> None:
     lines = [line for line in errors([override]) if "needs an environment with a scene" in line]
     assert len(lines) == 1
     assert "'gymnasium:Pendulum-v1' is another library's" in lines[0]
-
-
-def test_demonstrations_are_refused() -> None:
-    sac = 'algorithm={"name": "sac", "cfg": {"demonstrations": "expert"}}'
-    lines = [line for line in errors([sac, "policy.name=soft_actor_critic"]) if "algorithm.cfg.demonstrations" in line]
-    assert len(lines) == 1
-    assert "needs an environment with a scene" in lines[0]
 
 
 # --- training ---
@@ -211,7 +196,7 @@ def test_grpo_learns_from_groups_of_equal_episodes() -> None:
     assert train_from_config(write_config(Path(), config(policy=policy, algorithm=grpo)))["env_steps"] == 32
 
 
-def test_a_scripts_own_trainer_writes_checkpoints_that_the_command_continues(tmp_path: Path) -> None:
+def test_command_continues_a_scripts_own_trainer(tmp_path: Path) -> None:
     env = GymnasiumEnv(GymnasiumEnvCfg(PENDULUM["id"], num_envs=2, max_episode_steps=6, seed=5))
     block = {"name": "actor_critic", "actor": NETWORK, "critic": NETWORK}
     policy = build_policy(block, env.flattened_observation_space, env.single_action_space, "cpu")
@@ -254,16 +239,12 @@ class _Pixels(_Camera):
         return super()._obs()["camera"][..., : self.channels]
 
 
-@pytest.mark.parametrize("is_normalised", [True, False])
 @pytest.mark.parametrize(
     ("algorithm", "policy"), [("ppo", "actor_critic"), ("grpo", "actor_only"), ("sac", "soft_actor_critic")]
 )
-def test_an_image_alone_is_learned_from(
-    algorithm: str, policy: str, is_normalised: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
-    network = {"type": "cnn", "keys": ["image"], "network_cfg": {"channels": [4], "kernel_sizes": [4], "strides": [2]}}
-    block = {"name": policy, "actor": network, "normalize_obs": is_normalised}
-    block |= {} if algorithm == "grpo" else {"critic": network}
+def test_an_image_alone_is_learned_from(algorithm: str, policy: str, capsys: pytest.CaptureFixture[str]) -> None:
+    block = {"name": policy, "actor": CNN, "normalize_obs": algorithm != "grpo"}
+    block |= {} if algorithm == "grpo" else {"critic": CNN}
     cfg = {"sac": {"batch_size": 4, "learning_starts": 4, "replay_capacity": 100}, "grpo": {"group_size": 2}}
     own = {"name": algorithm, "cfg": cfg.get(algorithm, {"batch_size": 8})}
     env = {"id": "gymnasium:Pixels-v0", "kwargs": {"channels": 1}}
@@ -289,8 +270,7 @@ class _Rendered(_Pixels):
 
 
 def test_what_an_environment_renders_may_be_its_observation() -> None:
-    network = {"type": "cnn", "keys": ["image"], "network_cfg": {"channels": [4], "kernel_sizes": [4], "strides": [2]}}
-    block = {"name": "actor_critic", "actor": network, "critic": network}
+    block = {"name": "actor_critic", "actor": CNN, "critic": CNN}
     env = {"id": "gymnasium:Rendered-v0", "kwargs": {"render_mode": "rgb_array"}}
     with registered("Rendered-v0", _Rendered, max_episode_steps=5):
         train_from_config(write_config(Path(), config(env, policy=block)))
@@ -318,7 +298,7 @@ class _NoNumber(gym.Env[Any, Any]):
 
 
 @pytest.mark.filterwarnings("ignore")  # Gymnasium's own, of the NaN
-def test_a_return_that_is_not_finite_is_null_in_files_and_said_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+def test_infinite_return_is_null_in_files(capsys: pytest.CaptureFixture[str]) -> None:
     with registered("NoNumber-v0", _NoNumber, max_episode_steps=5):
         assert command(["train", write_config(Path(), config({"id": "gymnasium:NoNumber-v0"}))]) == 0
         (run,) = Path("outputs").iterdir()
@@ -336,7 +316,7 @@ def test_a_return_that_is_not_finite_is_null_in_files_and_said_in_words(capsys: 
 
 
 def test_a_cnn_reads_an_environments_image_by_its_key() -> None:
-    network = {"type": "cnn", "keys": ["camera"], "network_cfg": {"channels": [4], "kernel_sizes": [4], "strides": [2]}}
+    network = CNN | {"keys": ["camera"]}
     policy = {"name": "actor_critic", "actor": network, "critic": network}
     with registered("Camera-v0", _Camera, max_episode_steps=5):
         path = write_config(Path(), config({"id": "gymnasium:Camera-v0"}, policy=policy))

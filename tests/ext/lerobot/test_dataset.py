@@ -157,12 +157,6 @@ def test_statistics_of_numbers() -> None:
     assert quantiles == {"q01": [1, 0], "q10": [1, 0], "q50": [3, 0], "q90": [5, 8], "q99": [5, 8]}
 
 
-def test_statistics_of_flags() -> None:
-    data = data_of([False, True, True, True], "bool")
-    assert (data["min"], data["max"], data["mean"], data["count"]) == ([0.0], [1.0], [0.75], [4])
-    assert (data["q10"], data["q50"]) == ([0.0], [1.0])
-
-
 def test_statistics_of_images() -> None:
     images = np.zeros((2, 1, 5, 3), dtype=np.uint8)  # ten pixels
     images[0, 0, :, 0] = 255  # half of them
@@ -197,16 +191,3 @@ def test_merged_quantiles_are_weighted_by_frames() -> None:
     merged = FeatureStatistics.of(np.array([1.0, 1.0, 1.0])).merged(FeatureStatistics.of(np.array([5.0])))
     assert merged.as_data()["q50"] == [2.0]  # (3 x 1 + 1 x 5) / 4
     assert merged.as_data()["q99"] == [2.0]
-
-
-def test_each_episode_has_its_own_statistics(tmp_path: Path) -> None:
-    writer = LeRobotWriter(tmp_path, 25, "cart", {"action": {"dtype": "float32", "shape": [2], "names": None}})
-    for start in (0.0, 10.0):
-        action = np.array([[start, 1.0], [start + 2.0, 1.0]], dtype=np.float32)
-        writer.add_episode({"action": action}, "balance", {})
-    second = parquet.read_table(tmp_path / "meta/episodes/chunk-000/file-001.parquet").to_pylist()[0]
-    found = {key: second[f"stats/action/{key}"] for key in ("min", "max", "mean", "std", "count", "q50")}
-    # 10 and 12; that half of the frames does not exceed 10
-    assert found == {"min": [10, 1], "max": [12, 1], "mean": [11, 1], "std": [1, 0], "count": [2], "q50": [10, 1]}
-    whole = json.loads((tmp_path / "meta/stats.json").read_text())["action"]
-    assert (whole["mean"], whole["count"], whole["q50"]) == ([6.0, 1.0], [4], [5.0, 1.0])  # q50: of 0 and 10

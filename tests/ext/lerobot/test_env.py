@@ -197,10 +197,3 @@ def test_docs_page_writes_the_folder_and_steps_it_without_a_hub(
     assert capsys.readouterr().out.split() == ["hub/env.py", "hub/requirements.txt", "hub/README.md"]
     exec(section.partition("```python\n")[2].partition("```")[0], {})
     assert re.match(r"\('push the \w+ cube', 'push the \w+ cube'\) \(2, 9\) \['front'\]", capsys.readouterr().out)
-
-
-def test_folder_is_beside_the_runs_where_none_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    files = export_lerobot_env(str(COLOURED / "train_config.json"), None)
-    assert files[0] == Path("outputs/lerobot-env/PushColoredCubeRL/env.py")
-    assert main(["export", "nowhere.json", "--format", "lerobot-env"]) == 2

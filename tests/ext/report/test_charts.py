@@ -39,7 +39,7 @@ def test_line_goes_through_its_points_and_names_break_nothing() -> None:
     assert "100%" in svg
 
 
-def test_what_is_not_finite_is_left_out_and_many_points_are_averaged() -> None:
+def test_infinite_points_are_left_out_and_many_averaged() -> None:
     assert len(points(svg_of([Series("a", range(4), [1, float("nan"), float("inf"), 2])]))) == 2
     wave = [float(i % 2) for i in range(6000)]  # 20 points into one: 0.5
     line = points(svg_of([Series("a", range(6000), wave)]))

@@ -32,7 +32,7 @@ def compare(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
     return capsys.readouterr().out
 
 
-def test_runs_are_grouped_by_their_settings_and_a_clear_winner_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_are_grouped_and_a_clear_winner_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     result = json.loads(compare(capsys, *folders("good", "poor"), "--json"))
     good, poor = result["groups"]
     assert (good["group"], poor["group"]) == ("tiny (gamma 0.9)", "tiny (gamma 0.5)")
@@ -42,12 +42,6 @@ def test_runs_are_grouped_by_their_settings_and_a_clear_winner_is_named(capsys: 
     (found,) = result["comparisons"]
     assert found["verdict"] == "tiny (gamma 0.9) is higher"
     assert result["notes"] == []
-
-
-def test_two_runs_each_are_too_few_and_the_text_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    out = compare(capsys, *folders("good", "poor", count=2))
-    assert "too few runs to say: 2, and at least 4 of each are needed" in out
-    assert "is higher" not in out
 
 
 def test_named_groups_and_notes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,7 +55,7 @@ def test_named_groups_and_notes(capsys: pytest.CaptureFixture[str]) -> None:
     assert "the runs have different rewards" in compare(capsys, "a=good_1", "b=poor_1")
 
 
-def test_parts_of_one_group_are_put_together_and_no_name_is_taken_twice(
+def test_parts_of_a_group_are_joined(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     result = json.loads(compare(capsys, "mine=good_1", "theirs=poor_1,poor_2", "mine=good_2", "--json"))
@@ -80,16 +74,6 @@ def test_page_has_a_band_for_each_group(capsys: pytest.CaptureFixture[str]) -> N
     assert "is higher" in page
 
 
-def test_figure_that_is_not_there_and_a_place_that_cannot_be_written(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", "good_1", "--metric", "eval/glory"]) == 2
-    assert "good_1: 'eval/glory' was never logged. There are: time/train_seconds, " in capsys.readouterr().err
-    assert main(["compare", "good_1", "--out", "no/page.html"]) == 1
-    assert "No such file or directory: 'no/page.html'" in capsys.readouterr().err
-    with pytest.raises(SystemExit, match="2"):
-        main(["compare", "good_1", "--out", "page.png"])
-    assert "argument --out: must end with one of .html, .htm, got 'page.png'" in capsys.readouterr().err
-
-
 def test_success_of_a_task_without_one_names_the_return_instead(capsys: pytest.CaptureFixture[str]) -> None:
     Path("good_1/metrics.jsonl").write_text('{"step": 1, "wall_time": 1, "eval/avg_reward": 1}\n')
     assert main(["compare", "good_1"]) == 2
@@ -99,7 +83,7 @@ def test_success_of_a_task_without_one_names_the_return_instead(capsys: pytest.C
     )
 
 
-def test_runs_that_have_logged_nothing_are_left_out_and_alone_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_without_an_iteration_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     Path("good_2/metrics.jsonl").write_text("")
     note = "note: left out, since no iteration has been logged there yet: good_2"
     out = compare(capsys, "good_1", "good_2")
@@ -117,7 +101,7 @@ def test_group_without_a_name_or_a_run_is_an_error(argument: str, capsys: pytest
     assert capsys.readouterr().err == message
 
 
-def test_runs_without_the_figure_are_left_out_and_single_runs_have_no_interval(
+def test_runs_without_the_metric_are_left_out(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     write_run(Path("stopped"), [None, None], seed=9)
@@ -125,15 +109,6 @@ def test_runs_without_the_figure_are_left_out_and_single_runs_have_no_interval(
     assert "note: left out, since 'eval/success_rate' was never logged there: stopped" in out
     assert "one run has no interval; train with other seeds, too" in out
     assert out.splitlines()[3].split()[-4:] == ["-", "0.82", "0.82", "0.82"]
-
-
-def test_single_runs_have_no_interval_in_their_difference_either(capsys: pytest.CaptureFixture[str]) -> None:
-    result = json.loads(compare(capsys, "good_1", "poor_1", "--json"))
-    assert [group["interval_95"] for group in result["groups"]] == [None, None]
-    assert result["comparisons"][0]["interval_95"] is None
-    out = compare(capsys, "good_1", "poor_1", "poor_2")
-    assert "+0.67: too few runs to say: 1, and at least 4 of each are needed" in out  # 0.82 less the mean of 0.1, 0.2
-    assert "95 % interval " not in out.split("tiny (gamma 0.9) - ")[1]
 
 
 def test_groups_that_differ_in_much_have_numbers_and_a_legend(capsys: pytest.CaptureFixture[str]) -> None:
@@ -145,17 +120,7 @@ def test_groups_that_differ_in_much_have_numbers_and_a_legend(capsys: pytest.Cap
     assert "gamma 0.99, lr_schedule linear, learning_rate 0.0003" in legend[0]
 
 
-def test_keys_of_one_name_in_several_blocks_are_told_apart_by_as_much_of_their_paths(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    write_run(
-        Path("other_1"), [0.0, 0.5], seed=1, algorithm={"gamma": 0.9, "clip_coef": 0.2, "a": {"w": 1}, "b": {"w": 1}}
-    )
-    out = compare(capsys, "good_1", "other_1")
-    assert "tiny (a.w 1, b.w 1)" in out
-
-
-def test_other_tasks_are_neither_told_apart_key_by_key_nor_compared(capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_of_other_tasks_are_not_compared(capsys: pytest.CaptureFixture[str]) -> None:
     write_run(Path("other_1"), [0.0, 0.5], seed=1, name="other")
     config = json.loads(Path("other_1/config.json").read_text(encoding="utf-8"))
     config["gym_config"] = {"id": "ReachRL", "robot": {"uid": "arm"}}

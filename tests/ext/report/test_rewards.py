@@ -87,7 +87,7 @@ def test_term_that_rises_while_success_does_not_is_flagged(
         assert found["near"].startswith("rose from")
 
 
-def test_rise_that_is_next_to_nothing_beside_the_other_terms_is_passed_over(tmp_path: Path) -> None:
+def test_small_rise_beside_other_terms_is_passed_over(tmp_path: Path) -> None:
     rows = [
         {"rewards/near": near, "rewards/smooth": -0.01 + 0.0001 * i, "charts/success_rate_avg_100": 0.2}
         for i, near in enumerate(RISING)

@@ -33,7 +33,7 @@ def test_bootstrap_resamples_each_task_by_itself() -> None:
     assert bootstrap_interval(groups, lambda drawn: drawn[0].mean(axis=1)) == (5.0, 5.0)
 
 
-def test_interval_of_a_mean_is_about_that_of_the_normal_distribution() -> None:
+def test_interval_of_a_mean_is_nearly_normal() -> None:
     scores = np.random.default_rng(0).normal(3.0, 1.0, 100)
     low, high = bootstrap_interval([{"a": scores}], lambda drawn: drawn[0].mean(axis=1))
     half = 1.96 * scores.std() / 10
@@ -56,12 +56,6 @@ def test_winner_is_named_only_where_the_data_allow_it() -> None:
     assert compared([0.1, 0.5, 0.6, 0.9], [0.2, 0.5, 0.5, 0.8]).verdict == "no difference can be told from chance"
     assert compared(high, high).verdict == "no difference can be told from chance"
     assert compared(high, low, "y").verdict == "not compared: they are not of the same tasks"
-
-
-def test_of_two_equal_methods_a_winner_is_seldom_named() -> None:
-    generator = np.random.default_rng(1)
-    names = [compared(list(generator.normal(size=8)), list(generator.normal(size=8))).verdict for _ in range(40)]
-    assert sum("higher" in name for name in names) <= 8  # the bootstrap of 8 runs is a little bold
 
 
 @pytest.mark.parametrize(("score", "counts"), [(0.1, (5, 6)), (0.95, (4, 7)), (1.0, (4, 5)), (-300.1, (5, 7))])

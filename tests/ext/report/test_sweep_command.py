@@ -17,7 +17,7 @@ import pytest
 
 from embodichain.cli import main
 from embodichain.ext.report import sweep
-from embodichain.ext.report.sweep import Parameter, TrialFailedError, score
+from embodichain.ext.report.sweep import Parameter, TrialFailedError
 from embodichain.utils import ConfigError
 from tests.agents.rl.fakes import tiny_config, write_config
 
@@ -186,26 +186,6 @@ def test_best_is_confirmed_by_a_quoted_command(
         "  embodichain train 'my folder/train_config.json' 'policy.actor.network_cfg.activation=\"elu\"' "
         "trainer.seed=101 --allow-import my_lab\n"
     ) in capsys.readouterr().out
-
-
-def test_search_in_which_all_trials_fail_says_so(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: Any) -> float:
-        raise TrialFailedError("exit code 1: out of luck")
-
-    monkeypatch.setattr(sweep, "score", fail)
-    argv = ["sweep", write_config(Path(), tiny_config()), "--param", f"{GAMMA}=0.5:0.9", "--trials", "2"]
-    assert main(argv) == 1
-    assert capsys.readouterr().out == "all 2 trials failed\nstudy    sweeps/tiny\n"
-
-
-def test_failed_training_is_named_by_its_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", str(script := tmp_path / "python"))
-    script.write_text("#!/bin/sh\necho warning\necho error: out of luck\nexit 2\n", encoding="utf-8")
-    script.chmod(0o755)
-    with pytest.raises(TrialFailedError, match="exit code 2: error: out of luck"):
-        score([], tmp_path / "trial.log", "x", "eval/success_rate")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -46,7 +46,7 @@ def problem_of(cfg: Any, env_id: str = "PushCubeRL") -> str:
     return str(caught.value)
 
 
-def test_blocks_may_stand_flat_or_under_env_and_the_rest_is_the_packaged_configs() -> None:
+def test_blocks_stand_flat_or_under_env() -> None:
     packaged = read({})
     assert list(packaged["env"]["rewards"]) == ["reach", "progress", "smooth", "success"]
     reward = {"goal": {"func": "success_reward", "weight": 3.0}}
@@ -55,7 +55,7 @@ def test_blocks_may_stand_flat_or_under_env_and_the_rest_is_the_packaged_configs
         assert data == packaged | {"num_envs": 4, "env": packaged["env"] | {"rewards": reward}}
 
 
-def test_block_takes_the_place_of_the_packaged_one_and_extensions_are_put_into_it() -> None:
+def test_block_replaces_the_packaged_one() -> None:
     data = read({"actions": MOVE, "extensions": {"own": 7}, "sim_steps_per_control": 2})
     assert data["env"]["actions"] == MOVE
     assert data["env"]["extensions"] == {"success_threshold": 0.05, "own": 7}
@@ -63,12 +63,12 @@ def test_block_takes_the_place_of_the_packaged_one_and_extensions_are_put_into_i
     assert read({"extensions": {"success_threshold": 0.2}})["env"]["extensions"] == {"success_threshold": 0.2}
 
 
-def test_own_time_limit_counts_before_the_packaged_one_wherever_it_stands() -> None:
+def test_own_time_limit_counts_before_the_packaged_one() -> None:
     for cfg in ({"max_episode_steps": 7}, {"env": {"max_episode_steps": 7}}, {"episode_length": 7}):
         assert config_to_cfg(read(cfg)).max_episode_steps == 7
 
 
-def test_oldest_form_is_translated_with_warnings_that_name_the_new_keys(capsys: pytest.CaptureFixture[str]) -> None:
+def test_oldest_form_is_translated_with_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     data = read({"obs_mode": "state", "episode_length": 60, "action_scale": 0.2, "success_threshold": 0.1})
     assert data["max_episode_steps"] == 60
     assert data["env"]["actions"] == {"delta_qpos": {"func": "DeltaQposTerm", "params": {"scale": 0.2}}}
@@ -80,7 +80,7 @@ def test_oldest_form_is_translated_with_warnings_that_name_the_new_keys(capsys: 
     ]
 
 
-def test_scale_goes_to_the_only_action_that_the_config_gives_itself() -> None:
+def test_scale_goes_to_the_only_action() -> None:
     own = {"mine": {"func": "DeltaQposTerm"}}
     assert read({"actions": own, "action_scale": 0.4})["env"]["actions"]["mine"]["params"] == {"scale": 0.4}
     two = MOVE | {"other": MOVE["move"]}

@@ -106,7 +106,7 @@ def test_what_has_no_effect_here_is_left_out(path: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize("role", ["actor", "critic"])
-def test_gains_of_our_orthogonal_weights_are_true_and_others_refused(role: str) -> None:
+def test_only_our_gains_of_orthogonal_weights_are_read(role: str) -> None:
     path = f"policy.{role}.network_cfg.orthogonal_init"
     assert read(at(path, [1.414, 1.414, _OUTPUT_GAINS[role]])) == (at(path, True), [])
     for gains in ([1.0, 1.0, _OUTPUT_GAINS[role]], [1.414, 1.414, 0.5], 1.0, []):
@@ -123,7 +123,7 @@ def test_one_normaliser_is_that_of_both_networks() -> None:
     assert read(config)[0]["policy"]["normalize_obs"] is True
 
 
-def test_number_of_minibatches_and_total_of_steps_count_more_than_sizes_beside_them() -> None:
+def test_numbers_of_minibatches_and_steps_count_before_sizes() -> None:
     config = at("algorithm.cfg.num_mini_batches", 4)
     config["algorithm"]["cfg"]["batch_size"] = 99
     config["trainer"] |= {"total_timesteps": 256, "iterations": 99}

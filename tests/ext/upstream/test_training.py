@@ -63,21 +63,10 @@ def modern(data: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> tuple[di
         ),
     ],
 )  # fmt: skip
-def test_older_layout_is_read_with_a_warning_that_names_the_new_key(
+def test_older_layout_is_read_with_a_warning(
     old: dict[str, Any], new: dict[str, Any], warnings: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert modern(old, capsys) == (new, warnings)
-
-
-def test_older_layouts_may_stand_together(capsys: pytest.CaptureFixture[str]) -> None:
-    old = {
-        "runtime": {"cuda": False, "rollout_steps": 4},
-        "policy": {"name": "actor_critic", "cfg": {"critic": {"hidden_sizes": [4]}}},
-    }
-    assert modern(old, capsys)[0] == {
-        "trainer": {"device": "cpu", "buffer_size": 4},
-        "policy": {"name": "actor_critic", "critic": {"network_cfg": {"hidden_sizes": [4]}}},
-    }
 
 
 def test_present_layout_stays_as_it_is_without_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,7 +122,7 @@ def inline(cfg: dict[str, Any], env_id: str = "PushCubeRL") -> dict[str, Any]:
     return tiny_config(trainer__gym_config=None, trainer__num_envs=None) | {"env": {"id": env_id, "cfg": cfg}}
 
 
-def test_environment_inside_the_training_config_is_read_and_overridden_as_that_of_a_file(tmp_path: Path) -> None:
+def test_inline_environment_is_read_and_overridden(tmp_path: Path) -> None:
     path = write_config(tmp_path, inline({"num_envs": 3, "extensions": {"success_threshold": 0.1}}))
     run = load_run_config(path, ["env.rewards.reach.weight=2", "trainer.gym_config.max_episode_steps=7"])
     assert (run.env_id, run.env.num_envs, run.env.max_episode_steps) == ("PushCubeRL", 3, 7)
@@ -143,8 +132,3 @@ def test_environment_inside_the_training_config_is_read_and_overridden_as_that_o
     assert load_run_config(path, ["trainer.num_envs=2"]).env.num_envs == 2
     assert load_run_config(path, [f"trainer.gym_config={CART_POLE_ENV}", "trainer.num_envs=2"]).env_id == "CartPoleRL"
     assert load_checkpoint_config(json.loads(json.dumps(run.resolved))) == run
-
-
-def test_malformed_environment_inside_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="env: must be an object with 'id' and 'cfg', an object, got 3"):
-        load_run_config(write_config(tmp_path, inline({}) | {"env": 3}))

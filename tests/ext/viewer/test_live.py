@@ -81,22 +81,7 @@ def start(monkeypatch: pytest.MonkeyPatch, stop: threading.Event) -> Iterator[St
 
 
 def test_sliders_are_named_and_move_the_action(env: EmbodiedEnv) -> None:
-    class Gui:
-        def __init__(self) -> None:
-            self.sliders: list[Any] = []
-            self.let_go: Any = None
-
-        def add_folder(self, name: str) -> Any:
-            return nullcontext()
-
-        def add_button(self, label: str) -> Any:
-            return SimpleNamespace(on_click=lambda function: setattr(self, "let_go", function))
-
-        def add_slider(self, label: str, low: float, high: float, step: float, value: float) -> Any:
-            self.sliders.append(SimpleNamespace(label=label, low=low, high=high, step=step, value=value))
-            return self.sliders[-1]
-
-    agent, gui = HandAgent(env), Gui()
+    agent, gui = HandAgent(env), _Gui()
     agent.place_sliders(gui)
     (slider,) = gui.sliders
     assert (slider.label, slider.low, slider.high, slider.value) == ("slider_to_cart", -1.0, 1.0, 0.0)
@@ -107,9 +92,7 @@ def test_sliders_are_named_and_move_the_action(env: EmbodiedEnv) -> None:
     assert agent.get_action(td)["action"].tolist() == [[0.0]]
 
 
-def test_chunks_are_played_action_by_action_and_dropped_at_an_episodes_end(
-    env: EmbodiedEnv, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_chunks_are_dropped_at_an_episodes_end(env: EmbodiedEnv, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("viser", reason="the extra viewer is not installed")
 
     class Chunks(ZeroAgent):
@@ -210,9 +193,13 @@ class _Gui:
     def __init__(self) -> None:
         self.sliders: list[SimpleNamespace] = []
         self.switches: list[SimpleNamespace] = []
+        self.let_go: Any = None
 
     def add_folder(self, label: str) -> Any:
         return nullcontext()
+
+    def add_button(self, label: str) -> Any:
+        return SimpleNamespace(on_click=lambda function: setattr(self, "let_go", function))
 
     def add_checkbox(self, label: str, initial_value: bool) -> SimpleNamespace:
         self.switches.append(SimpleNamespace(label=label, value=initial_value))

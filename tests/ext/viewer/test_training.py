@@ -35,16 +35,6 @@ def nothing() -> None:
 # --- the pause ---
 
 
-def test_nobody_waits_without_a_pause() -> None:
-    pause = Pause()
-
-    def fail() -> None:
-        raise AssertionError
-
-    pause.wait(fail)
-    assert pause.seconds == 0
-
-
 def test_pause_holds_until_it_is_ended() -> None:
     pause, seen = Pause(), []
 
@@ -59,19 +49,6 @@ def test_pause_holds_until_it_is_ended() -> None:
     assert not pause.is_on
     # Two looks, a tenth of a second apart.
     assert pause.seconds > 0.1
-
-
-def test_pause_is_ended_by_another_thread_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(viewer, "_POLL", 60.0)
-    pause = Pause()
-    pause.switch(is_on=True)
-    held = threading.Thread(target=pause.wait, args=(nothing,), daemon=True)
-    held.start()
-    held.join(0.05)
-    assert held.is_alive()
-    pause.switch(is_on=False)
-    held.join(10)
-    assert not held.is_alive()
 
 
 def test_signal_ends_a_training_that_is_paused() -> None:
@@ -217,20 +194,7 @@ def test_foreign_page_cannot_open_a_websocket_and_our_own_can(
         urllib.request.urlopen(request)
 
 
-def test_viser_that_does_not_let_itself_be_guarded_serves_nothing() -> None:
-    pytest.importorskip("viser")
-    with pytest.raises(RuntimeError, match="this version of viser does not let"), viewer._own_pages_only():
-        pass
-
-
-def test_second_viewer_takes_the_next_port(open_viewer: Open) -> None:
-    first, second = open_viewer(CountingScene()), open_viewer(CountingScene())
-    assert first.url != second.url
-
-
-def test_nothing_is_drawn_while_no_page_is_open_and_not_more_than_twenty_times_a_second(
-    open_viewer: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_images_are_made_for_open_pages_at_most_20_a_second(open_viewer: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     scene = CountingScene()
     shown = open_viewer(scene)
     set_clock(monkeypatch, 999.0, 999.0)

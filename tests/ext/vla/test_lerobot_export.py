@@ -64,7 +64,7 @@ def export(run: Path, out: Path) -> int:
 
 
 @needs_gl
-def test_trained_policy_is_written_as_a_folder_that_is_read_again(
+def test_trained_policy_is_written_and_read_again(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (line,) = (run / "metrics.jsonl").read_text().splitlines()

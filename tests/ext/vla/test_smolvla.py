@@ -16,7 +16,6 @@ from torch.nn import functional as F
 from embodichain.agents.rl.algo import BC, BCCfg
 from embodichain.agents.rl.buffer import Demonstrations
 from embodichain.agents.rl.models import SmolVLA, VLAPolicy, build_policy
-from embodichain.ext.vla.loading import load_vla_model, save_vla_model
 from embodichain.ext.vla.policy import LoRACfg, add_lora
 from embodichain.ext.vla.smolvla import fitted_pixels
 from embodichain.utils import ConfigError
@@ -87,7 +86,7 @@ def test_noise_is_carried_by_euler_steps(monkeypatch: pytest.MonkeyPatch) -> Non
     torch.testing.assert_close(best, torch.full((4, 3, 2), -0.5))
 
 
-def test_imitation_is_nought_for_the_straight_way_from_noise_to_action(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_imitation_loss_of_the_straight_way_is_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     net, obs = tiny(), observation()
     shown = torch.rand(4, 3, 2)
     # at x = t noise + (1 - t) action, noise - action is (x - action) / t
@@ -114,7 +113,7 @@ def test_times_of_imitation_have_their_distribution(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("entry", ["image/front", "state", "instruction"])
-def test_every_entry_of_the_observation_changes_actions_and_value(entry: str) -> None:
+def test_every_entry_changes_actions_and_value(entry: str) -> None:
     net, obs = tiny(), observation()
     changed = obs | {entry: observation(seed=1)[entry]}
     before, after = (net(o, deterministic=True) for o in (obs, changed))
@@ -163,21 +162,6 @@ def test_steps_computed_again_have_the_same_gradients() -> None:
     assert found[0].keys() == found[1].keys()
     for name, grad in found[0].items():
         torch.testing.assert_close(found[1][name], grad)
-
-
-def test_steps_computed_again_hold_fewer_numbers_for_the_gradients() -> None:
-    held = []
-    for checkpointed in (False, True):
-        net, obs, sizes = tiny(gradient_checkpointing=checkpointed), observation(), [0]
-
-        def note(x: torch.Tensor, sizes: list[int] = sizes) -> torch.Tensor:
-            sizes[0] += x.numel() * (not x.is_leaf)
-            return x
-
-        with torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
-            net.evaluate_actions(obs, torch.zeros(4, 3, 2), torch.zeros(4, 6))
-        held.append(sizes[0])
-    assert held[1] < 0.3 * held[0]
 
 
 def test_stored_features_replace_the_vision_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,14 +215,6 @@ def test_two_ways_to_do_it_are_both_learned() -> None:
     assert 40 < (ends > 0).sum() < 160
 
 
-def test_folder_gives_the_model_back(tmp_path: Any) -> None:
-    net, obs = tiny(), observation()
-    net.fit_inputs(torch.randn(10, 3))
-    save_vla_model(net, SIZES, tmp_path)
-    back = load_vla_model(tmp_path, CLASS)
-    assert torch.equal(back(obs, deterministic=True)[0], net(obs, deterministic=True)[0])
-
-
 def test_policy_stores_the_noise_and_judges_by_it() -> None:
     pytest.importorskip("transformers", reason="needs the extra vla")
     space = spaces.Dict(
@@ -258,18 +234,6 @@ def test_policy_stores_the_noise_and_judges_by_it() -> None:
     torch.testing.assert_close(policy.evaluate_actions(grid)["sample_log_prob"], grid["sample_log_prob"])
 
 
-def test_policy_with_adapters_learns_through_them_and_remembers_what_it_was() -> None:
-    pytest.importorskip("peft", reason="needs the extra vla")
-    policy = VLAPolicy(add_lora(tiny(), LoRACfg(rank=2)), SIZES)
-    td = policy.get_action(inputs())
-    policy.evaluate_actions(td)["sample_log_prob"].sum().backward()
-    grads = {name for name, p in policy.named_parameters() if p.grad is not None and p.grad.any()}
-    assert any("expert" in name and "lora_B" in name for name in grads)
-    assert all("lora_" in name or "modules_to_save" in name for name in grads)
-    reference = policy.reference()
-    torch.testing.assert_close(reference.evaluate_actions(td)["sample_log_prob"], td["sample_log_prob"])
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -285,7 +249,7 @@ def test_wrong_config_says_where(changes: dict[str, Any], message: str) -> None:
         tiny(**whole)
 
 
-def test_critic_reads_the_mean_of_image_and_word_features_without_padding() -> None:
+def test_critic_reads_mean_features_without_padding() -> None:
     net, obs = tiny(), observation()
     first = net.critic[0]
     assert isinstance(first, nn.Linear)

@@ -45,18 +45,7 @@ def observation(batch: int = 3, seed: int = 1) -> dict[str, torch.Tensor]:
     return {**images, "state": torch.randn(batch, 3, generator=draw), "instruction": words}
 
 
-def test_a_choice_has_a_chunk_of_actions_a_log_prob_for_each_number_and_a_value() -> None:
-    action, log_prob, value = model()(observation())
-    assert (action.shape, log_prob.shape, value.shape) == ((3, 4, 2), (3, 4, 2), (3,))
-    assert {x.dtype for x in (action, log_prob, value)} == {torch.float32}
-
-
-def test_default_size_is_between_one_and_three_million_parameters() -> None:
-    count = sum(p.numel() for p in TinyVLA(cameras=["a"], image_size=[64, 64], state_dim=9, action_dim=2).parameters())
-    assert 1_000_000 <= count <= 3_000_000
-
-
-def test_log_prob_is_that_of_normal_distributions_and_evaluation_repeats_it() -> None:
+def test_log_prob_is_normal_and_evaluation_repeats_it() -> None:
     net = model(init_log_std=-0.5)
     obs = observation()
     action, log_prob, value = net(obs)
@@ -80,20 +69,6 @@ def test_every_entry_of_the_observation_changes_the_action(entry: str) -> None:
     assert not torch.allclose(before, after, atol=1e-5)
 
 
-def test_order_of_the_words_matters() -> None:
-    net = model()
-    obs = observation()
-    turned = obs | {"instruction": obs["instruction"].flip(1)}
-    assert not torch.allclose(net(obs, deterministic=True)[0], net(turned, deterministic=True)[0], atol=1e-5)
-
-
-def test_a_row_does_not_depend_on_the_others() -> None:
-    net = model()
-    obs = observation()
-    alone = net({name: value[1:2] for name, value in obs.items()}, deterministic=True)
-    torch.testing.assert_close(alone[0], net(obs, deterministic=True)[0][1:2], atol=1e-5, rtol=1e-5)
-
-
 def test_dictionaries_arrays_and_tensordicts_convert_alike() -> None:
     net = model()
     obs = observation()
@@ -108,15 +83,6 @@ def test_dictionaries_arrays_and_tensordicts_convert_alike() -> None:
     expected = net(obs, deterministic=True)[0]
     for form in forms:
         assert torch.equal(net(form, deterministic=True)[0], expected)
-
-
-def test_missing_entry_is_named() -> None:
-    obs = observation()
-    del obs["image/wrist"]
-    with pytest.raises(
-        ConfigError, match=r"unknown entry of the observation 'image/wrist'\. Did you mean 'image/front'"
-    ):
-        model()(obs)
 
 
 def test_value_error_leaves_the_features_alone() -> None:
@@ -147,7 +113,7 @@ def test_gradient_checkpointing_changes_no_gradient() -> None:
         torch.testing.assert_close(one, two)
 
 
-def test_bf16_forward_is_near_and_its_log_probs_are_float32_and_repeatable() -> None:
+def test_bf16_is_near_and_its_log_probs_are_repeatable() -> None:
     obs = observation()
     exact, rough = model(), model(bf16=True)
     action, log_prob, value = rough(obs)
@@ -167,22 +133,13 @@ def test_soft_maximum_is_the_mean_place_under_the_softmax() -> None:
     torch.testing.assert_close(_soft_maxima(heat), torch.tensor([[1.0, -1.0, -0.5, 0.0]]))
 
 
-def test_deviation_is_kept_in_its_range() -> None:
-    net = model(log_std_range=[-1.0, 0.0])
-    with torch.no_grad():
-        net.log_std.fill_(-3.0)
-    assert torch.equal(net.std(), torch.full((4, 2), math.exp(-1.0)))
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"width": 15}, "width 15 is not a multiple of heads 2"),
         ({"image_size": [4, 16]}, "too small for 3 halvings"),
         ({"init_log_std": 3.0}, "must lie in log_std_range"),
-        ({"chunk_length": 0}, r"model_config\.chunk_length: .* greater than 0"),
         ({"chunk_lenght": 4}, r"model_config\.chunk_lenght: unknown key\. Did you mean 'chunk_length'"),
-        ({"cameras": []}, r"model_config\.cameras"),
     ],
 )
 def test_wrong_config_says_what_is_wrong(changes: dict[str, Any], message: str) -> None:
@@ -218,12 +175,6 @@ def test_observation_without_what_is_read_is_refused() -> None:
         ConfigError, match=r"reads state, instruction, image/<camera>, the observation has only robot/qpos"
     ):
         TinyVLA.config_for(spaces.Dict({"robot": spaces.Dict({"qpos": box(8)})}), 2)
-
-
-def test_images_of_different_sizes_are_refused() -> None:
-    images = spaces.Dict({"a": box(16, 16, 3), "b": box(32, 16, 3)})
-    with pytest.raises(ConfigError, match="must be of one size"):
-        TinyVLA.config_for(spaces.Dict({"image": images, "state": box(2), "instruction": box(8)}), 2)
 
 
 def test_it_learns_to_find_what_the_instruction_names() -> None:

@@ -127,14 +127,3 @@ def test_names_that_lead_elsewhere_copy_nothing(folder: Path, tmp_path: Path, na
     assert sorted(path for path in tmp_path.rglob("*") if out in path.parents) == sorted(files)
     assert {file.parent for file in files} == {out}
     assert {path: path.read_bytes() for path in outside.iterdir()} == before
-
-
-def test_linked_files_are_not_copied(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "secret.json").write_text("{}")
-    (folder / "vlm/added_tokens.json").symlink_to(tmp_path / "secret.json")
-    out = tmp_path / "out"
-    out.mkdir()
-    write_lerobot_folder(out, *build(folder), SHAPES)
-    assert sorted(path.name for path in (out / "vlm").iterdir()) == sorted(
-        path.name for path in (FIXTURE / "vlm").iterdir()
-    )
