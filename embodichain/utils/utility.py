@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ __all__ = ["CONFIG_SUFFIXES", "load_config_file", "load_json"]
 _YAML = (".yaml", ".yml")
 CONFIG_SUFFIXES = (".json", *_YAML)
 """Suffixes of config files."""
+_MOST_VALUES = 1_000_000  # of a file
 
 
 def load_json(path: str | Path) -> Any:
@@ -86,6 +87,21 @@ class _Loader(yaml.SafeLoader):
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
 
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._sizes: dict[int, int] = {}
+
+    def compose_sequence_node(self, anchor: Any) -> yaml.SequenceNode:
+        node: yaml.SequenceNode = super().compose_sequence_node(anchor)
+        self._measure(node, node.value)
+        return node
+
+    def _measure(self, node: yaml.Node, inner: Iterable[yaml.Node]) -> None:
+        """Refuse a few lines of aliases of aliases, which would fill the memory."""
+        self._sizes[id(node)] = size = 1 + sum(self._sizes.get(id(each), 1) for each in inner)
+        if size > _MOST_VALUES:
+            raise yaml.MarkedYAMLError(problem="too many values", problem_mark=node.start_mark)
+
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node: yaml.MappingNode = super().compose_mapping_node(anchor)
         seen: set[str] = set()
@@ -96,6 +112,7 @@ class _Loader(yaml.SafeLoader):
             if key.value in seen:
                 raise yaml.MarkedYAMLError(problem=f"key '{key.value}' is given twice", problem_mark=key.start_mark)
             seen.add(key.value)
+        self._measure(node, (value for _, value in node.value))
         return node
 
 
