@@ -17,7 +17,7 @@ from embodichain.agents.rl.algo.chunks import (
     chunk_rewards,
     count_rows,
 )
-from embodichain.agents.rl.algo.on_policy import compare, masked_mean
+from embodichain.agents.rl.algo.on_policy import compare
 from embodichain.agents.rl.models import ActorCritic
 from tests.agents.rl.algo.test_ppo import FixedPolicy
 from tests.agents.rl.fakes import linear_policy
@@ -85,28 +85,6 @@ def test_gae_across_an_episode_that_ends_within_a_chunk(is_truncated: bool) -> N
     assert advantages.tolist() == [[1 if is_truncated else -2, -2]]
 
 
-def test_gae_of_chunks_of_one_is_that_of_steps() -> None:
-    torch.manual_seed(0)
-    shape = (3, 7)
-    ends = torch.rand(2, *shape) < 0.2
-    plain = TensorDict(
-        {
-            "reward": torch.randn(shape),
-            "value": torch.randn(shape),
-            "final_value": torch.randn(shape),
-            "terminated": ends[0],
-            "truncated": ends[1],
-            "done": ends.any(0),
-        },
-        batch_size=shape,
-    )
-    chunks = plain.clone()
-    chunks["reward"] = plain["reward"].unsqueeze(-1)
-    chunks["executed"] = torch.ones(*shape, 1, dtype=torch.bool)
-    for ours, theirs in zip(compute_gae(chunks, 0.9, 0.8), compute_gae(plain, 0.9, 0.8), strict=True):
-        torch.testing.assert_close(ours, theirs)
-
-
 def test_returns_of_chunks_discount_by_the_steps_made() -> None:
     reward, done = torch.tensor([[1.0, 2.0, 4.0]]), flags([[0, 1, 0]])
     discount = torch.tensor([[0.25, 0.5, 0.25]])
@@ -121,15 +99,6 @@ def test_log_probabilities_at_each_level_by_hand() -> None:
     assert at_level(log_prob, executed, "action").tolist() == [[3, 7, 0]]
     assert at_level(log_prob, executed, "chunk").tolist() == [10]
     assert at_level(log_prob, None, "chunk") is log_prob
-
-
-def test_masked_mean_ignores_what_is_masked() -> None:
-    x = torch.tensor([1.0, 3.0, 100.0], requires_grad=True)
-    mean = masked_mean(x, flags([1, 1, 0]))
-    mean.backward()
-    assert mean.item() == 2
-    assert x.grad is not None
-    assert x.grad.tolist() == [0.5, 0.5, 0]
 
 
 def batch_by_hand() -> tuple[FixedPolicy, TensorDict]:
@@ -170,16 +139,6 @@ def test_rows_count_where_something_was_executed(level: LogProbLevel, mask: Any,
     assert rows.mask is not None
     assert count_rows(batch, level) == rows.mask.sum()
     assert not rows.mask[1].any()
-
-
-def test_rows_of_single_actions_are_the_batch_itself() -> None:
-    fields = {name: torch.randn(3) for name in ("sample_log_prob", "advantage", "entropy", "new")}
-    batch = TensorDict(fields, batch_size=[3])
-    rows = compare(batch, TensorDict({"log_prob": batch["new"], "entropy": batch["entropy"]}, batch_size=[3]), "chunk")
-    assert rows.log_prob is batch["new"]
-    assert rows.old_log_prob is batch["sample_log_prob"]
-    assert (rows.mask, rows.action_mask, rows.weight, rows.reference_log_prob) == (None, None, 1.0, None)
-    assert torch.equal(rows.action_log_ratio, batch["new"] - batch["sample_log_prob"])
 
 
 @pytest.mark.parametrize(
