@@ -37,6 +37,7 @@ def read(path: Path) -> dict[str, list[Any]]:
 
 def test_frames_have_states_before_and_rewards_after_actions(tmp_path: Path) -> None:
     env = make(tmp_path, instruction={"lang": "balance"}, robot_meta={"robot_type": "cart"})
+    assert env.config_data()["env"]["dataset"]["lerobot"]["func"] == "LeRobotRecorder"  # as a config names it
     env.reset(seed=1)
     states, rewards, actions = [], [], actions_for(env, 7)
     for action in actions:
