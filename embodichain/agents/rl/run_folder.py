@@ -218,7 +218,7 @@ def _write_all(writers: Sequence[tuple[str, Callable[[], object]]]) -> None:
     for name, write in writers:
         try:
             write()
-        except (OSError, ValueError) as error:  # a ValueError if the logs are damaged
+        except Exception as error:  # noqa: BLE001 (a full disk, damaged logs: the training is finished)
             logger.log_warning(f"{name} could not be written: {error}")
 
 
