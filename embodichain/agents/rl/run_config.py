@@ -35,7 +35,7 @@ from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.managers.scene_names import SceneNames
 from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids
 from embodichain.utils import ConfigError, logger
-from embodichain.utils.configclass import replace, to_dict
+from embodichain.utils.configclass import MISSING, replace, to_dict
 from embodichain.utils.device import resolve_device
 from embodichain.utils.errors import collected, placed, raise_problems
 from embodichain.utils.module_utils import import_allowed_modules
@@ -122,22 +122,22 @@ def _load(data: dict[str, Any], folder: Path, overrides: Sequence[str], allowed_
     if any(override.startswith("trainer.gym_config=") for override in own):
         record = None
     train, wrong = parse(TrainCfg, {key: value for key, value in data.items() if key != "$schema"}, "")
-    trainer = TrainerCfg() if train is None or "trainer" in wrong else train.trainer  # type: ignore[call-arg]
+    trainer = train.trainer if train is not None and _is_there(train.trainer) else TrainerCfg()  # type: ignore[call-arg]
     import_allowed_modules(trainer.import_modules, allowed_imports, "trainer.import_modules", folder)
     problems += trainer.problems()
     policy: PolicyBlock | None = None
     algorithm: Any = None
     algo_class: type[BaseAlgorithm] | None = None
-    if train is not None and "policy" not in wrong:
+    if train is not None and "policy" not in wrong and _is_there(train.policy):
         with collected(problems):
             policy = parse_policy_block(train.policy, allowed_imports)
-    if train is not None and not {"algorithm", "algorithm.name"} & wrong.keys():
+    if train is not None and _is_there(train.algorithm) and not {"algorithm", "algorithm.name"} & wrong.keys():
         with collected(problems, "algorithm.name: "):
             algo_class = get_algo_class(train.algorithm.name)
             algorithm, more = parse(algo_class.cfg_class, train.algorithm.cfg, "algorithm.cfg")
             wrong |= more
     env: ParsedEnv | ParsedTask | None = None
-    if record is not None or not {"trainer", "trainer.gym_config"} & wrong.keys():
+    if record is not None or (_is_there(trainer.gym_config) and not {"trainer", "trainer.gym_config"} & wrong.keys()):
         with collected(problems):
             env = _parse_env(record, trainer, folder, of_env, allowed_imports, problems)
     names = SceneNames() if env is None else env.names
@@ -164,6 +164,11 @@ def _load(data: dict[str, Any], folder: Path, overrides: Sequence[str], allowed_
         path = str(find_named_file(str(path), folder, "trainer.gym_config"))
     train.trainer = replace(trainer, gym_config=path, events=_as_written(events, trainer.events))
     return _assemble(train, policy, algorithm, env, events, loggers)
+
+
+def _is_there(value: Any) -> bool:
+    """Return whether a value was read: one that is wrong may be missing."""
+    return value is not MISSING
 
 
 def _assemble(
