@@ -105,9 +105,9 @@ def test_named_file_is_looked_for_in_four_places() -> None:
         find_named_file("absent.json", folder, "place")
 
 
-@pytest.mark.parametrize("name", ["", "a"])
+@pytest.mark.parametrize("name", ["", "some_folder"])
 def test_folder_in_place_of_a_file_that_a_config_names_is_said(name: str) -> None:
-    write("a/b/x.json")
+    write("some_folder/b/x.json")
     with pytest.raises(ConfigError) as caught:
-        find_named_file(name, Path("a"), "place")
+        find_named_file(name, Path("some_folder"), "place")
     assert str(caught.value) == f"place: must be a file, got the folder '{name}'"
