@@ -36,14 +36,10 @@ class VLABuffer:
         self._produced = self._consumed = self._dropped = 0
 
     def add_rollout(self, rollout: TensorDict, timeout: float | None = None) -> None:
-        """Append a rollout; wait for room if the buffer is full.
-
-        Args:
-            rollout: batch size [N, T+1], the buffer's from now on.
-            timeout: seconds to wait at most; None: until there is room.
+        """Append a rollout [N, T+1], the buffer's from now on; wait for room if the buffer is full.
 
         Raises:
-            TimeoutError: there was no room in time; the rollout was not added.
+            TimeoutError: there was no room within ``timeout`` seconds; the rollout was not added.
             BufferClosedError: the buffer is closed; the rollout was not added.
         """
         check_rollout(rollout)
@@ -58,13 +54,9 @@ class VLABuffer:
     def get(self, timeout: float | None = None) -> TensorDict:
         """Remove and return the oldest rollout; wait for one if the buffer is empty.
 
-        Args:
-            timeout: seconds to wait at most; None: until there is one.
-
         Raises:
-            TimeoutError: there was none in time.
-            BufferClosedError: the buffer is closed.
-            BaseException: exception that the buffer was closed with.
+            TimeoutError: there was none within ``timeout`` seconds.
+            BufferClosedError: the buffer is closed; instead, the exception that it was closed with.
         """
         with self._changed:
             self._wait(lambda: len(self._rollouts) > 0, timeout, "rollout")
@@ -89,11 +81,7 @@ class VLABuffer:
             return count
 
     def close(self, error: BaseException | None = None) -> None:
-        """Wake all waiting threads with an error, and refuse calls until :meth:`reopen`; rollouts stay in the buffer.
-
-        Args:
-            error: raised by :meth:`get` instead of ``BufferClosedError``.
-        """
+        """Wake all waiting threads with an error, and refuse calls until :meth:`reopen`; rollouts stay."""
         with self._changed:
             self._is_closed = True
             self._error = error or self._error

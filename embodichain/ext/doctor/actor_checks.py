@@ -34,7 +34,7 @@ _UPDATES = 20
 
 
 def advantage_sign(patient: Patient) -> None:
-    """Actions above 0 are rewarded: the mean rises (rung 4 of the ladder, see ``value_checks.py``)."""
+    """Actions above 0 are rewarded: the mean rises (rung 4 of the ladder, see ``update_checks.py``)."""
     policy = table_policy(1)
     states = torch.zeros(8 * GROUP_SIZE, dtype=torch.int64)
     (mean,) = _trained(patient, policy, lambda: bandit(policy, states, 1, lambda a: (a > 0).float()))

@@ -63,15 +63,8 @@ def give_advice(facts: dict[str, Any]) -> list[str]:
     threads = facts["environment"].get("OMP_NUM_THREADS")
     if threads is not None and threads.isdigit() and int(threads) < cores:
         advice.append(f"OMP_NUM_THREADS={threads} holds updates to {threads} of {cores} cores: unset it to use all")
-    if facts["environment"].get("OMP_WAIT_POLICY", "").upper() == "ACTIVE":
-        advice.append("OMP_WAIT_POLICY=ACTIVE lets torch's idle threads take the physics' cores: unset it")
     if facts["torch_cuda"] is None:
         advice.append("this PyTorch is built without CUDA: trainings run on the processor")
-    elif not facts["gpus"]:
-        advice.append(
-            "this PyTorch is built with CUDA, but there is no GPU: the small build does the same "
-            "(make setup TORCH_INDEX=https://download.pytorch.org/whl/cpu)"
-        )
     if facts["free_disk_gb"] < _SMALL_DISK:
         advice.append(f"{facts['free_disk_gb']} GB are free on this disk: checkpoints and videos may fill it")
     if facts["free_memory_gb"] is not None and facts["free_memory_gb"] < _SMALL_MEMORY:

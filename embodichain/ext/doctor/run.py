@@ -12,7 +12,7 @@ import torch
 from embodichain.agents.rl.algo import BaseAlgorithm
 from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.models import ActorCritic
-from embodichain.ext.doctor import actor_checks, update_checks, value_checks
+from embodichain.ext.doctor import actor_checks, update_checks
 from embodichain.ext.doctor.probes import CheckFailedError, CheckSkippedError, Patient
 from embodichain.utils.device import torch_threads
 
@@ -31,11 +31,11 @@ CHECKS: dict[Callable[[Patient], None], tuple[str, ...]] = {
     actor_checks.nothing_after_first_done: _FINITE,
     actor_checks.groups_are_apart: _FINITE,
     actor_checks.equal_group_returns_move_nothing: (*_FINITE, "groups_are_apart"),
-    value_checks.value_at_termination: _FINITE,
-    value_checks.value_of_observation: (*_FINITE, "value_at_termination"),
-    value_checks.value_discounts: (*_FINITE, "value_of_observation"),
-    value_checks.value_at_truncation: (*_FINITE, "value_discounts"),
-    value_checks.value_at_rollout_end: (*_FINITE, "value_discounts"),
+    update_checks.value_at_termination: _FINITE,
+    update_checks.value_of_observation: (*_FINITE, "value_at_termination"),
+    update_checks.value_discounts: (*_FINITE, "value_of_observation"),
+    update_checks.value_at_truncation: (*_FINITE, "value_discounts"),
+    update_checks.value_at_rollout_end: (*_FINITE, "value_discounts"),
     actor_checks.advantage_sign: (*_FINITE, "nothing_after_first_done", "groups_are_apart"),
     actor_checks.policy_of_observation: _ACTOR,
     actor_checks.advantage_of_transition: (*_ACTOR, "policy_of_observation"),
@@ -116,9 +116,6 @@ def _run(check: Callable[[Patient], None], patient: Patient) -> CheckResult:
             status, details = "failed", dict(zip(("expected", "got", "cause"), error.args, strict=True))
         except CheckSkippedError as error:
             status, details = "skipped", {"cause": str(error)}
-        except BaseException as error:
-            error.add_note(f"raised while embodichain's doctor ran the check '{check.__name__}'")
-            raise
     return CheckResult(check.__name__, status, seconds=time.perf_counter() - start, **details)
 
 

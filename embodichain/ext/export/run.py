@@ -12,8 +12,15 @@ import numpy as np
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
 from embodichain.agents.rl.task_env import TaskEnv, scene_cfg, scene_env
 from embodichain.commands.arguments import add_run, checked_path, output_file, whole_number
-from embodichain.ext.export.formats import RUNNER, check_inputs, check_parity, load_onnx, write_onnx
-from embodichain.ext.export.module import DeployedPolicy, actor_entries
+from embodichain.ext.export.formats import (
+    RUNNER,
+    DeployedPolicy,
+    actor_entries,
+    check_inputs,
+    check_parity,
+    load_onnx,
+    write_onnx,
+)
 from embodichain.lab.gym.env_sources import TaskCfg
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.actions import JointPositionTerm
@@ -145,7 +152,11 @@ def describe_policy(
         "env_steps": saved.content["global_step"],
         "control_period_s": env.step_dt,
         "inputs": inputs,
-        "measurements": {each.name: _describe_measurement(each) for each in measurements_of(recipes)},
+        "measurements": {
+            each.name: {"shape": list(each.read().shape[1:]), "dtype": "float32", "meaning": each.meaning}
+            | ({"components": each.components} if each.components else {})
+            for each in measurements_of(recipes)
+        },
         "outputs": module.outputs,
         "memory": module.memory,
         "chunk_length": opened.policy.chunk_length,
@@ -159,12 +170,6 @@ def describe_policy(
         "drives": _describe_drives(env) if isinstance(env, EmbodiedEnv) else [],
         "versions": describe_machine()["versions"],
     }
-
-
-def _describe_measurement(measurement: Measurement) -> dict[str, Any]:
-    names = {"components": measurement.components} if measurement.components else {}
-    shape = list(measurement.read().shape[1:])
-    return {"shape": shape, "dtype": "float32", "meaning": measurement.meaning, **names}
 
 
 def _describe_commands(term: str, found: CommandMap) -> list[dict[str, Any]]:

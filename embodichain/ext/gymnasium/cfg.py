@@ -102,11 +102,6 @@ class EnvPoolCfg(ForeignEnvCfg):
 PREFIX = "gymnasium:"
 
 
-def is_unprefixed(env_id: str) -> bool:
-    """Return whether an id is the name of a Gymnasium environment, which is not one of ours."""
-    return env_id in gym.registry and find_env_spec(env_id) is None
-
-
 def check_gymnasium_id(env_id: str, allowed_imports: Sequence[str]) -> EnvSpec:
     """Return what Gymnasium has registered for the id of a config, after importing the package that it names.
 

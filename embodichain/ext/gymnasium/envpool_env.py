@@ -63,8 +63,12 @@ class EnvPoolEnv(ForeignEnv):
     @override
     def _step(self, action: np.ndarray) -> RawStep:
         raw, reward, terminated, truncated, info = self._pool.step(action)
-        numbers = {name: values for name, values in info.items() if name not in _NO_METRICS and _are_numbers(values)}
-        return raw, reward, terminated, truncated, numbers
+        numbers = {
+            name: values
+            for name, values in info.items()
+            if name not in _NO_METRICS and isinstance(values, np.ndarray) and values.ndim == 1
+        }
+        return raw, reward, terminated, truncated, {k: v for k, v in numbers.items() if v.dtype.kind in "biuf"}
 
     @override
     def _render(self) -> Any:
@@ -79,7 +83,3 @@ def import_envpool() -> Any:
         raise ConfigError(
             f"id: EnvPool cannot be imported ({error}); to install it: {install_extra('envpool')}"
         ) from error
-
-
-def _are_numbers(values: Any) -> bool:
-    return isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "biuf"

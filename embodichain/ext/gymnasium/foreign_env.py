@@ -47,8 +47,6 @@ class ForeignEnv(ABC):
         observation_space, action_space: of one environment.
 
     Attributes:
-        cfg: the config.
-        random: the streams that the episodes' seeds are drawn from.
         elapsed_steps: [N] int64.
         step_dt: the time between two actions, s; None: not known.
         render_fps: images a second of its videos.
@@ -259,13 +257,10 @@ class ForeignEnv(ABC):
             first = rows[::size].repeat_interleave(size, 0)
             differs = (rows != first) & ~(rows.isnan() & first.isnan())
             if differs.any():
-                i, column = differs.nonzero()[0].tolist()
                 path = name if isinstance(name, str) else "/".join(name)
                 raise ConfigError(
-                    f"algorithm.cfg.group_size: the episodes of a group must begin equal, and reset(seed=...) of "
-                    f"{self.cfg.id} returned {rows[i, column]:g} in environment {i} and {first[i, column]:g} in "
-                    f"environment {i // size * size}, number {column} of its '{path}': its reset must draw from the "
-                    "seed alone"
+                    f"algorithm.cfg.group_size: the episodes of a group must begin equal, but reset(seed=...) of "
+                    f"{self.cfg.id} returned different '{path}': its reset must draw from the seed alone"
                 )
 
     def _info(self, numbers: dict[str, np.ndarray], terminated: Tensor) -> dict[str, Any]:

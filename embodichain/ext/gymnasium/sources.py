@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import gymnasium as gym
+
 from embodichain.ext.gymnasium.cfg import (
     PREFIX,
     RENDER_MODE,
@@ -12,12 +14,12 @@ from embodichain.ext.gymnasium.cfg import (
     ForeignEnvCfg,
     GymnasiumEnvCfg,
     check_gymnasium_id,
-    is_unprefixed,
 )
 from embodichain.ext.gymnasium.envpool_env import EnvPoolEnv, import_envpool
 from embodichain.ext.gymnasium.foreign_env import ForeignEnv, file_data
 from embodichain.ext.gymnasium.gymnasium_env import GymnasiumEnv
 from embodichain.lab.gym.env_sources import EnvSource, ParsedTask
+from embodichain.lab.gym.registry import find_env_spec
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import collected, nearest, unknown_key
 from embodichain.utils.validation import parse
@@ -62,7 +64,7 @@ class GymnasiumSource(_ForeignSource):
 
     def suggested_id(self, env_id: str) -> str | None:
         """Return the id of an environment that was named without the prefix."""
-        return f"{PREFIX}{env_id}" if is_unprefixed(env_id) else None
+        return f"{PREFIX}{env_id}" if env_id in gym.registry and find_env_spec(env_id) is None else None
 
     def problems_beside_updates(self, cfg: ForeignEnvCfg) -> list[str]:
         """Return the reason why environments of this process cannot step while another thread draws."""

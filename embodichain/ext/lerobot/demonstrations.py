@@ -138,31 +138,13 @@ class _Reader:
             raise ConfigError(
                 f"{self._path}: is of another robot: its joints are {joints}, this one's {task.joint_names}"
             )
-        if task.reads_obs:
-            self._check_columns(features[_OBS].get("names"), column_names(task.observation_space))
-        known = entry_spaces(task.observation_space)
-        for key, name in self._images.items():
-            shape, wanted = list(features[name]["shape"]), list(known[key].shape)
-            if shape != wanted:
-                raise ConfigError(f"{self._path}: {name}: its images are {shape}, this environment's {key} {wanted}")
-
-    def _check_columns(self, names: object, wanted: list[str]) -> None:
-        self._num_columns = len(wanted)
-        if not isinstance(names, list):
-            return
-        here = [(a, b) for a, b in zip(names, wanted, strict=False) if a != b]
-        if here or len(names) != len(wanted):
-            what = (
-                f"has '{here[0][0]}' where it has '{here[0][1]}'" if here else f"has {len(names)} of its {len(wanted)}"
-            )
-            raise ConfigError(f"{self._path}: {_OBS}: is no observation of this environment: {what} numbers")
 
     def _frames(self, episode: LeRobotEpisode, place: str) -> TensorDict:
         """Return the checked frames of an episode, [F]."""
         task = self._task
         numbers = {"action": (_ACTION, len(self._low))}
         if task.reads_obs:
-            numbers["obs"] = (_OBS, self._num_columns)
+            numbers["obs"] = (_OBS, len(column_names(task.observation_space)))
         if not task.imitates:
             numbers |= {"reward": (_REWARD, 1), "success": (_SUCCESS, 1)}
         if self.mark is not None:

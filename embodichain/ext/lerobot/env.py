@@ -87,8 +87,6 @@ class LeRobotVectorEnv(gym.vector.VectorEnv[dict[str, Any], np.ndarray, np.ndarr
             obs, _ = self.env.reset()
             return self._observation(obs), {}
         first = seed if isinstance(seed, int) else seed[0]
-        if not isinstance(seed, int) and (first is None or list(seed) != list(range(first, first + self.num_envs))):
-            raise ValueError(f"seeds must be {self.num_envs} whole numbers that follow one another, got {list(seed)}")
         obs, _ = self.env.reset(seed=self.env.cfg.seed, options={"enumerate_episodes": True, "share": (first, 1)})
         return self._observation(obs), {}
 

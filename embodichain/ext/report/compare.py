@@ -169,22 +169,15 @@ def group_runs(runs: Sequence[RunData]) -> tuple[Groups, list[str]]:
 
 
 def _differences(runs: Sequence[RunData]) -> list[str]:
-    """Return the settings of each run that differ within its task, by the shortest unique ends of their paths."""
+    """Return the settings of each run that differ within its task."""
     flat = [leaves_by_path(_settings(run)) for run in runs]
     texts = []
     for run, own in zip(runs, flat, strict=True):
         alike = [settings for other, settings in zip(runs, flat, strict=True) if task_of(other) == task_of(run)]
         every = dict.fromkeys(key for one in alike for key in one)
         keys = [key for key in every if len({str(one.get(key)) for one in alike}) > 1]
-        texts.append(", ".join(f"{_ending(key, keys)} {own[key]}" for key in keys if key in own))
+        texts.append(", ".join(f"{key.rpartition('.')[2]} {own[key]}" for key in keys if key in own))
     return texts
-
-
-def _ending(key: str, keys: Sequence[str]) -> str:
-    """Return the shortest end of a dotted path that is unique among ``keys``."""
-    parts = key.split(".")
-    ends = [".".join(parts[i:]) for i in reversed(range(len(parts)))]
-    return next((end for end in ends if sum(f".{other}".endswith(f".{end}") for other in keys) == 1), key)
 
 
 def task_of(run: RunData) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import base64
-import dataclasses
 import io
 import json
 import shlex
@@ -21,16 +20,11 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.checkpoint.saved_run import find_run_folder
-from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
-from embodichain.agents.rl.models.registry import get_policy_cfg_class
 from embodichain.agents.rl.run_data import RunData, read_run
 from embodichain.agents.rl.trainer.evaluation import wilson_interval
 from embodichain.commands.arguments import add_run
-from embodichain.utils import ConfigError
 from embodichain.utils.border import format_finite
-from embodichain.utils.configclass import MISSING
 from embodichain.utils.device import format_megabytes
 from embodichain.utils.files import write_atomically
 from embodichain.utils.module_utils import import_options
@@ -53,7 +47,6 @@ _LEARNING = (
     "learning_rate",
 )
 _FEW_LINES = 8  # lines of a chart of reward terms
-_NOT_SETTINGS = ("gym_config", "exp_name", "events", "import_modules")
 
 Pairs = Sequence[tuple[str, str]]
 
@@ -83,7 +76,7 @@ class Section:
 
 def render_page(title: str, about: str, sections: Sequence[Section]) -> str:
     """Return an HTML page, light or dark as the reader's system is."""
-    shown = [s for s in sections if s.tiles or s.charts or s.videos or s.rows or s.commands]
+    shown = [s for s in sections if s.tiles or s.charts or s.videos or s.rows or s.commands or s.details]
     environment = Environment(loader=PackageLoader("embodichain.ext.report", "."), autoescape=True, trim_blocks=True)
     return environment.get_template("page.html").render(title=title, about=about, sections=shown)
 
@@ -111,13 +104,7 @@ def make_page(run: RunData) -> str:
         Section("Videos", videos=_videos(run)),
         Section("The update", charts=_update(run)),
         Section("What to do next", commands=_commands(run)),
-        Section(
-            "Config",
-            "What differs from the defaults:",
-            headings=["setting", "value", "default"],
-            rows=differences_from_defaults(run.config),
-            details=json.dumps(run.config, indent=2, ensure_ascii=False),
-        ),
+        Section("Config", details=json.dumps(run.config, indent=2, ensure_ascii=False)),
         Section("Machine and versions", rows=_machine(run)),
     ]
     return render_page(run.name, about, sections)
@@ -228,13 +215,12 @@ def _evaluations(run: RunData) -> Section:
 def _videos(run: RunData) -> list[tuple[str, str]]:
     files = [path for path in (run.folder / "videos").glob("*.mp4") if path.is_file()]
     found = sorted(files, key=lambda path: path.stat().st_mtime)[-_MOST_VIDEOS:]
-    return [(path.name, _address(path)) for path in reversed(found)]
-
-
-def _address(path: Path) -> str:
-    if path.stat().st_size > _LARGEST_VIDEO:
-        return f"videos/{path.name}"
-    return "data:video/mp4;base64," + base64.b64encode(path.read_bytes()).decode()
+    addresses = []
+    for path in reversed(found):
+        is_large = path.stat().st_size > _LARGEST_VIDEO
+        content = "" if is_large else base64.b64encode(path.read_bytes()).decode()
+        addresses.append((path.name, f"videos/{path.name}" if is_large else f"data:video/mp4;base64,{content}"))
+    return addresses
 
 
 def _update(run: RunData) -> list[Chart]:
@@ -276,51 +262,6 @@ def _plain(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {inner}" for name, inner in value.items())
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def differences_from_defaults(config: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Return path, value and default, as JSON, of the settings that differ from their default.
-
-    These are settings of ``trainer``, ``policy`` and ``algorithm.cfg``. The default is empty if there is none, or if
-    the algorithm or policy is not registered here.
-    """
-    rows = _block("trainer", config["trainer"], TrainerCfg, _NOT_SETTINGS)
-    policy, algorithm = config["policy"], config["algorithm"]
-    rows += _block("policy", policy, _find(get_policy_cfg_class, policy.get("name", "")), ("name", "actor", "critic"))
-    for network in ("actor", "critic"):
-        if policy.get(network):
-            rows.append((f"policy.{network}", json.dumps(policy[network]), ""))
-    algo = _find(get_algo_class, algorithm.get("name", ""))
-    return rows + _block("algorithm.cfg", algorithm.get("cfg") or {}, algo and algo.cfg_class, ("device",))
-
-
-def _find(find: Any, name: str) -> Any:
-    try:
-        return find(name)
-    except ConfigError:  # of a module that is not imported here
-        return None
-
-
-def _block(place: str, values: dict[str, Any], cfg_class: Any, left_out: tuple[str, ...]) -> list[tuple[str, str, str]]:
-    defaults = _defaults(cfg_class) if cfg_class is not None else {}
-    rows = []
-    for key, value in values.items():
-        text, default = json.dumps(value), json.dumps(defaults[key]) if key in defaults else ""
-        if key not in left_out and text != default:
-            rows.append((f"{place}.{key}", text, default))
-    return rows
-
-
-def _defaults(cfg_class: Any) -> dict[str, Any]:
-    """Return a config class's defaults as plain data."""
-    defaults = {}
-    for one in dataclasses.fields(cfg_class):
-        value = one.default_factory() if callable(one.default_factory) else one.default
-        if value is MISSING or value is dataclasses.MISSING:
-            continue
-        plain = getattr(value, "to_dict", lambda value=value: value)()
-        defaults[one.name] = json.loads(json.dumps(plain))
-    return defaults
 
 
 # Okabe and Ito, "Color Universal Design", 2008: distinguishable with colour blindness.

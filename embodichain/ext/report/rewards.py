@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
-from embodichain.agents.rl.run_data import RunData, read_run
 from embodichain.commands.arguments import (
     add_device,
     add_json,
@@ -32,11 +31,6 @@ _SEED = 5_000_003
 OTHER = "(other)"
 """The rest of the return, added by the task's own code."""
 _PREFIX = "rewards/"
-_RISE = 1.0  # stds of the detrended metric
-_SHARE = 0.02  # of the sizes of all terms: smaller rises are ignored
-_SUCCESS_RISE = 0.05
-_SOLVED = 0.95
-_FEWEST = 8  # iterations
 Columns = Mapping[str, np.ndarray]
 
 
@@ -68,7 +62,6 @@ def analyse_reward(
         "return_of_failure": scored.of_failure,
         "correlation_of_return_with_success": scored.correlation,
         "correlation_before": rescore(columns, {}).correlation,
-        "misleading": misleading_terms(read_run(saved.folder)),
     }
 
 
@@ -194,47 +187,8 @@ def rescore(columns: Columns, factors: Mapping[str, float]) -> Rescored:
     return Rescored(new, mean(is_success), mean(~is_success), correlation(total, columns["success"]))
 
 
-def misleading_terms(run: RunData) -> dict[str, str]:
-    """Return the terms that rose during a training while success did not, each with a description.
-
-    First and last quarter are compared, of the whole training and of its second half. A term rises if it gains more
-    than its std around its trend and 2 % of all terms' sizes, success if it gains 5 %. Above 95 % success: none.
-    """
-    steps, success = run.series("charts/success_rate_avg_100")
-    if len(success) < _FEWEST or _ends(success)[1] >= _SOLVED:
-        return {}
-    found = {}
-    sizes = sum(float(np.abs(values).mean()) for _, values in map(run.series, run.names(_PREFIX)))
-    for name in run.names(_PREFIX):
-        term_steps, values = run.series(name)
-        for part, since in (("the whole training", 0), ("its second half", len(steps) // 2)):
-            of_term = values[term_steps >= steps[since]]
-            of_success = success[since:]
-            if min(len(of_term), len(of_success)) < _FEWEST // 2:
-                continue
-            (first, last), (before, after) = _ends(of_term), _ends(of_success)
-            needed = max(_RISE * _noise(of_term), _SHARE * sizes)
-            if last - first > needed and after - before < _SUCCESS_RISE:
-                seen = f"rose from {first:.3g} to {last:.3g} over {part}"
-                found[name.removeprefix(_PREFIX)] = f"{seen}, and success went from {before:.0%} to {after:.0%}"
-                break
-    return found
-
-
 def _covariance(a: np.ndarray, b: np.ndarray) -> float:
     return float(((a - a.mean()) * (b - b.mean())).mean())
-
-
-def _ends(values: np.ndarray) -> tuple[float, float]:
-    few = max(1, len(values) // 4)
-    return float(values[:few].mean()), float(values[-few:].mean())
-
-
-def _noise(values: np.ndarray) -> float:
-    """Return the std of values [I] around their linear trend, above 0."""
-    at = np.arange(len(values))
-    line = np.polyval(np.polyfit(at, values, 1), at)
-    return float((values - line).std()) + 1e-6 * float(np.abs(values).max())
 
 
 def format_terms(result: dict[str, Any], is_rescored: bool) -> str:
@@ -261,8 +215,6 @@ def format_terms(result: dict[str, Any], is_rescored: bool) -> str:
     before = f", before {_cell(result['correlation_before'], '{:+.2f}')}" if is_rescored else ""
     after = _cell(result["correlation_of_return_with_success"], "{:+.2f}")
     lines += [f"correlation of return with success  {after}{before}"]
-    for name, reason in result["misleading"].items():
-        lines.append(f"look at '{name}': in training it {reason}")
     if OTHER in facts:
         lines.append(f"{OTHER}: what the task pays beside these terms")
     return "\n".join(lines)

@@ -155,7 +155,9 @@ def _read_substeps(translation: Translation, number: Any) -> None:
 
 
 def _read_articulation(entity: Translation) -> None:
-    _without_nulls(entity.get("joint_drive_props"))
+    if isinstance(drives := entity.get("joint_drive_props"), dict):
+        for key in [key for key, value in drives.items() if value is None]:
+            del drives[key]
     for old, new in _ARTICULATION.items():
         entity.move(old, new)
     for path, (allowed, reason) in _ARTICULATION_FIXED.items():
@@ -169,13 +171,6 @@ def _read_articulation(entity: Translation) -> None:
         for gain in ("stiffness", "damping"):
             entity.take(f"drive_pros.{gain}")
             entity.put(f"drive_pros.{gain}", 0.0, "drive_pros.drive_type", was="none")
-
-
-def _without_nulls(block: Any) -> None:
-    """Remove the keys of an object, if it is one, that are not given."""
-    if isinstance(block, dict):
-        for key in [key for key, value in block.items() if value is None]:
-            del block[key]
 
 
 def _read_attrs(entity: Translation) -> None:

@@ -110,7 +110,11 @@ def _read_trainer(translation: Translation) -> None:
     for path, reason in _UNUSED.items():
         translation.skip(path, reason)
     _read_learning_env(translation)
-    _read_place(translation)
+    path = translation.get("trainer.gym_config")
+    if isinstance(path, str) and path.startswith(_IN_REPOSITORY + _TASK_PACKAGE):  # the wheel lacks the first folder
+        translation.take("trainer.gym_config")
+        ours = path.removeprefix(_IN_REPOSITORY)
+        translation.put("trainer.gym_config", ours, "trainer.gym_config", was=path)
     _convert(translation, "trainer.save_frequency_updates", "trainer.save_freq", lambda n: f"{_count(n)} it")
     _convert_by_rollout(
         translation,
@@ -131,15 +135,6 @@ def _read_learning_env(translation: Translation) -> None:
             "does not have; its smallest task is CartPoleRL: configs/agents/rl/basic/cart_pole"
         )
     translation.put("env", {"id": env_id, "cfg": cfg}, "trainer.learning_env")
-
-
-def _read_place(translation: Translation) -> None:
-    """Read an environment's file by its place in the wheel, which lacks the first folder of that in the repository."""
-    key = "trainer.gym_config"
-    path = translation.get(key)
-    if isinstance(path, str) and path.startswith(_IN_REPOSITORY + _TASK_PACKAGE):
-        translation.take(key)
-        translation.put(key, path.removeprefix(_IN_REPOSITORY), key, was=path)
 
 
 def _read_policy(translation: Translation) -> None:

@@ -143,15 +143,10 @@ def read_model_path(model_path: str | Path, place: str = MODEL_PATH) -> StoredMo
     if path.is_file():
         return StoredModel(f"{place}: {path}", {}, _read_torch(path, place))
     hub = _HUB.match(str(model_path))
-    if hub is None or path.suffix in (".pt", ".safetensors"):
+    if hub is None or hub["revision"] is None or path.suffix in (".pt", ".safetensors"):
         raise ConfigError(
             f"{place}: no such folder or file: {path.absolute()}. A model is a folder with {_CONFIG} and {_WEIGHTS} "
-            "(as save_vla_model writes), a .pt file, or a hub repository as owner/name@revision"
-        )
-    if hub["revision"] is None:
-        raise ConfigError(
-            f"{place}: no such folder: {path.absolute()}. If '{model_path}' is "
-            f"meant as a hub repository, name its revision, so that it stays the same: {model_path}@<commit or tag>"
+            "(as save_vla_model writes), a .pt file, or a hub repository with its revision: owner/name@revision"
         )
     return _read_folder(download(hub["repo"], hub["revision"], _FILES, place), place)
 

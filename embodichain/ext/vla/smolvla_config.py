@@ -92,14 +92,10 @@ def expert_fields(text: Any, cfg: SmolVLACfg) -> dict[str, Any]:
     return {name: getattr(text, name) for name in same} | {
         "vocab_size": 1,  # it has no words
         "hidden_size": width,
-        "intermediate_size": _hidden_units(width),
+        # 8/3 of the width, rounded up to a multiple of 256
+        "intermediate_size": 256 * math.ceil(int(4 * int(2 * width / 3)) / 256),
         **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id")),
     }
-
-
-def _hidden_units(width: int) -> int:
-    """Return the hidden size of a gated MLP: 8/3 of the width, rounded up to a multiple of 256."""
-    return 256 * math.ceil(int(4 * int(2 * width / 3)) / 256)
 
 
 def transformers_config(cls: type, key: str, values: Mapping[str, Any]) -> Any:

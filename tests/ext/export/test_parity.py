@@ -15,8 +15,7 @@ from torch import Tensor
 
 from embodichain.agents.rl.models import Policy, build_policy
 from embodichain.agents.rl.models.registry import parse_policy_block
-from embodichain.ext.export.formats import check_parity, load_onnx, write_onnx
-from embodichain.ext.export.module import DeployedPolicy, actor_entries
+from embodichain.ext.export.formats import DeployedPolicy, actor_entries, check_parity, load_onnx, write_onnx
 from embodichain.tools.steps import ParityError, record_steps
 
 pytest.importorskip("onnxscript")

@@ -56,12 +56,6 @@ def test_seed_is_an_episodes_number_for_any_num_envs(env: LeRobotVectorEnv) -> N
     assert not np.array_equal(numbers(env.reset()[0]), three)  # the next ones
 
 
-@pytest.mark.parametrize("seeds", [[1, 3, 4], [None, None, None], [1, 2]])
-def test_seeds_that_do_not_follow_one_another_are_refused(env: LeRobotVectorEnv, seeds: list[int | None]) -> None:
-    with pytest.raises(ValueError, match="seeds must be 3 whole numbers that follow one another"):
-        env.reset(seed=seeds)
-
-
 def test_episode_ends_at_its_limit_and_tells_success(env: LeRobotVectorEnv) -> None:
     env.reset(seed=[0, 1, 2])
     (limit, *_) = env.call("_max_episode_steps")

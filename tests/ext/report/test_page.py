@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from embodichain.agents.rl.run_data import read_run
-from embodichain.ext.report.page import differences_from_defaults, reward_shares, write_report
+from embodichain.ext.report.page import reward_shares, write_report
 from embodichain.utils import ConfigError
 from tests.agents.rl.runs import write_run
 
@@ -67,7 +67,7 @@ def test_report_has_its_parts_and_needs_nothing_from_elsewhere(folder: Path) -> 
     assert [target for target in tags.refers_to if not target.startswith(own)] == []
     for part in (
         "100.0%", "success of 10 episodes", "reward terms", "height", "72.0% to 100.0%", "cam_step_1000.mp4",
-        f"embodichain resume {folder}", f"embodichain export {folder} --format onnx", "algorithm.cfg.gamma",
+        f"embodichain resume {folder}", f"embodichain export {folder} --format onnx", "gamma",
         "an abacus &lt;of wood&gt;", "torch 2.13.0", "512 MB",
     ):  # fmt: skip
         assert part in text, part
@@ -115,18 +115,6 @@ def test_shares_of_reward_terms(folder: Path) -> None:
     assert (first[0], second[0]) == ("cost", "reach")
     assert first[1:] == pytest.approx((-0.1, -1.0, 1 / 1.3))
     assert second[1:] == pytest.approx((0.3, 0.3, 0.3 / 1.3))
-
-
-def test_differences_are_what_the_defaults_do_not_say(folder: Path) -> None:
-    rows = {path: (value, default) for path, value, default in differences_from_defaults(read_run(folder).config)}
-    assert rows["algorithm.cfg.gamma"] == ("0.9", "0.99")
-    assert "policy.normalize_obs" not in rows  # true is the default
-    assert rows["trainer.num_envs"] == ("2", "null")
-    assert rows["policy.actor"][0].startswith('{"type": "mlp"')
-    assert "algorithm.cfg.clip_coef" not in rows  # 0.2 is the default
-    assert "trainer.seed" not in rows
-    unknown: dict[str, Any] = {"trainer": {}, "policy": {"name": "mine", "width": 3}, "algorithm": {"name": "a2c"}}
-    assert differences_from_defaults(unknown) == [("policy.width", "3", "")]
 
 
 def test_empty_metrics_are_an_error_a_cut_line_is_not(tmp_path: Path) -> None:

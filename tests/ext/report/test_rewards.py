@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from embodichain.agents.rl.run_data import read_run
-from embodichain.ext.report.rewards import OTHER, misleading_terms, rescore, term_facts
-from tests.agents.rl.runs import write_run
+from embodichain.ext.report.rewards import OTHER, rescore, term_facts
 
 # Four episodes: returns 0, 2, 4, 6, of which `near` pays all differences and `cost` none.
 NEAR, COST = np.array([1.0, 3.0, 5.0, 7.0]), np.full(4, -1.0)
@@ -54,43 +50,3 @@ def test_other_weights_pay_otherwise() -> None:
     assert (scored.of_success, scored.of_failure) == (-8.0, -4.0)
     assert scored.correlation == pytest.approx(-1 / (5**0.5 * 0.5))
     assert COLUMNS["return"].tolist() == [0, 2, 4, 6]  # the recording stays
-
-
-def logged(tmp_path: Path, term: list[float], success: list[float]) -> dict[str, str]:
-    pairs = zip(term, success, strict=True)
-    rows = [{"rewards/near": value, "charts/success_rate_avg_100": rate} for value, rate in pairs]
-    return misleading_terms(read_run(write_run(tmp_path / "run", [None] * len(rows), rows=rows)))
-
-
-RISING, FLAT = [0.1 * i for i in range(16)], [1.0 + 0.1 * (i % 2) for i in range(16)]
-GETS_BETTER = [0.05 * i for i in range(16)]
-
-
-@pytest.mark.parametrize(
-    ("term", "success", "is_flagged"),
-    [
-        (RISING, [0.2] * 16, True),
-        (RISING, GETS_BETTER, False),
-        (FLAT, [0.2] * 16, False),
-        (RISING, [0.97] * 16, False),  # solved
-        (RISING[:4], [0.2] * 4, False),  # too short to say
-        # Both rise, then success falls while the term goes on rising.
-        (RISING, [0.1 * i for i in range(8)] + [0.7 - 0.05 * i for i in range(8)], True),
-    ],
-)
-def test_term_that_rises_while_success_does_not_is_flagged(
-    term: list[float], success: list[float], is_flagged: bool, tmp_path: Path
-) -> None:
-    found = logged(tmp_path, term, success)
-    assert bool(found) == is_flagged
-    if found:
-        assert found["near"].startswith("rose from")
-
-
-def test_small_rise_beside_other_terms_is_passed_over(tmp_path: Path) -> None:
-    rows = [
-        {"rewards/near": near, "rewards/smooth": -0.01 + 0.0001 * i, "charts/success_rate_avg_100": 0.2}
-        for i, near in enumerate(RISING)
-    ]
-    found = misleading_terms(read_run(write_run(tmp_path / "run", [None] * len(rows), rows=rows)))
-    assert list(found) == ["near"]

@@ -161,7 +161,6 @@ def model_config(
 
 
 PLACE = "policy.vla_config.features"
-_CHANNELS = 3
 
 
 def find_entries(cfg: LeRobotCfg, given: Mapping[str, str | None]) -> dict[str, str]:
@@ -176,15 +175,13 @@ def find_entries(cfg: LeRobotCfg, given: Mapping[str, str | None]) -> dict[str, 
             raise ConfigError(f"{PLACE}: {unknown_name('image feature', name, cfg.images)}")
         if entry is not None and not entry.startswith(IMAGE):
             raise ConfigError(f"{PLACE}.{name}: must be an entry '{IMAGE}<camera>' or null, got '{entry}'")
-    entries = {name: given.get(name, _same_name(name)) for name in cfg.images}
+    entries = {
+        name: given.get(name, IMAGE + name.removeprefix("observation.").removeprefix("images.")) for name in cfg.images
+    }
     used = {name: entry for name, entry in entries.items() if entry is not None}
     if not used:
         raise ConfigError(f"{PLACE}: leaves out all images of the policy: {', '.join(cfg.images)}")
     return used
-
-
-def _same_name(feature: str) -> str:
-    return IMAGE + feature.removeprefix("observation.").removeprefix("images.")
 
 
 def check_entries(
@@ -198,7 +195,9 @@ def check_entries(
         place: the config's key and the policy's folder, for the message.
     """
     shapes = {name: list(space.shape or ()) for name, space in observed.items()}
-    problems = [f"{name} needs an image '{entry}'" for name, entry in entries.items() if not _is_image(shapes, entry)]
+    problems = [
+        f"{name} needs an image '{entry}'" for name, entry in entries.items() if shapes.get(entry, [])[2:] != [3]
+    ]
     problems += [f"it needs '{entry}'" for entry in (STATE_ENTRY, INSTRUCTION) if entry not in shapes]
     if problems:
         read = ", ".join(f"{name} {feature.shape}" for name, feature in cfg.input_features.items())
@@ -207,8 +206,3 @@ def check_entries(
             f"{place}: {'; '.join(problems)}. The policy reads {read}; the environment has {there}. Name images in "
             f"{PLACE}"
         )
-
-
-def _is_image(shapes: Mapping[str, list[int]], entry: str) -> bool:
-    shape = shapes.get(entry, [])
-    return len(shape) == 3 and shape[2] == _CHANNELS

@@ -156,19 +156,7 @@ def build_lerobot_model(
         model.action_std.copy_(action.std)
     length = processors.tokenizer.max_length if processors.tokenizer.truncation else None
     model.read_words = InstructionTokenizer(folder.tokenizer, length, processors.ends_in_new_line)
-    _warn(folder)
     return model.to(device), config
-
-
-def _warn(folder: LeRobotFolder) -> None:
-    """Warn of features that are not normalised though the policy's config asks for it."""
-    asked = folder.config.get("normalization_mapping", {})
-    for kind, found in (("STATE", folder.processors.state), ("ACTION", folder.processors.action)):
-        if found.kind == "IDENTITY" and asked.get(kind, "IDENTITY") != "IDENTITY":
-            logger.log_warning(
-                f"{folder.place}: {folder.path}: normalization_mapping.{kind} is {asked[kind]}, but the processors "
-                "have no statistics of it: it is not normalised, as in LeRobot"
-            )
 
 
 _VLM = "model.vlm_with_expert."

@@ -131,7 +131,11 @@ class _Normalizer:
         """Return the statistics of a feature of a type."""
         how = self.kind(name, feature_type)
         is_left_out = feature_type == "STATE" and name not in self._cfg.features
-        found = {key.removeprefix(f"{name}."): value for key, value in self._tensors.items() if _is_of(key, name)}
+        found = {
+            key.removeprefix(f"{name}."): value
+            for key, value in self._tensors.items()
+            if key.rpartition(".")[0] == name
+        }
         if how == "IDENTITY" or is_left_out or not found:
             return Statistics("IDENTITY", torch.zeros(size), torch.ones(size))
         mean, std = (self._statistic(found, key, name, size) for key in ENDS.get(how, ("mean", "std")))
@@ -160,7 +164,8 @@ def read_processors(folder: Path, cfg: LeRobotCfg, place: str) -> Processors:
     unnormalizer = _Normalizer(folder, POSTPROCESSOR, after[UNNORMALIZER], place)
     size = cfg.output_features[ACTION].shape[0]
     given, action = (each.statistics(ACTION, "ACTION", size) for each in (normalizer, unnormalizer))
-    if given.kind != "IDENTITY" and not _are_equal(given, action):
+    same = given.kind == action.kind and torch.equal(given.mean, action.mean) and torch.equal(given.std, action.std)
+    if given.kind != "IDENTITY" and not same:
         raise ConfigError(f"{place}: {folder}: {PREPROCESSOR} and {POSTPROCESSOR} have other statistics of '{ACTION}'")
     tokenizer = before[_TOKENIZER]
     states = [step.state_file for step in (before[NORMALIZER], after[UNNORMALIZER]) if step.state_file is not None]
@@ -195,14 +200,6 @@ def _read_steps(folder: Path, name: str, needed: Collection[str], place: str) ->
         if step not in found:
             raise ConfigError(f"{place}: {path}: has no step '{step}', only {', '.join(found)}")
     return found
-
-
-def _is_of(key: str, name: str) -> bool:
-    return key.startswith(f"{name}.") and "." not in key.removeprefix(f"{name}.")
-
-
-def _are_equal(one: Statistics, two: Statistics) -> bool:
-    return one.kind == two.kind and torch.equal(one.mean, two.mean) and torch.equal(one.std, two.std)
 
 
 _CONFIG = "config.json"
