@@ -182,8 +182,8 @@ def gradient_norm_is_cut(patient: Patient) -> None:
 # --- the critic: the values that it learns of processes with a closed form; gamma is 0.5 throughout ---
 #
 # ``value_at_termination``, ``value_of_observation`` and ``value_discounts`` are rungs 1 to 3 of the ladder of probe
-# environments in Jones, "Debugging RL, Without the Agonizing Pain", 2021 (andyljones.com/posts/rl-debugging.html); 4 and
-# 5 are in ``actor_checks.py``.
+# environments in Jones, "Debugging RL, Without the Agonizing Pain", 2021 (andyljones.com/posts/rl-debugging.html); 4
+# and 5 are in ``actor_checks.py``.
 
 _GAMMA = 0.5  # the probes' default
 _TOLERANCE = 0.1

@@ -24,8 +24,6 @@ from embodichain.agents.rl.collector import (
     PolicySnapshot,
     SyncCollector,
 )
-from tests.agents.rl.collector.test_sync_collector import EchoPolicy, final_of
-from tests.agents.rl.collector.test_sync_collector import ScriptedEnv as CountingEnv
 from tests.agents.rl.fakes import ScriptedEnv, linear_policy
 from tests.ext.asynchronous.conftest import Jitter
 
@@ -309,70 +307,6 @@ def test_pause_stops_every_step_and_loses_nothing(jitter: Jitter) -> None:
     assert sum(len(env.actions) for env in learner.envs) >= 8 * T
 
 
-class DivergingEnv(ScriptedEnv):
-    """Its environment 1 diverges in every third step."""
-
-    def step(self, action: torch.Tensor) -> Any:
-        *results, info = super().step(action)
-        info["diverged"] = torch.tensor([False, len(self.actions) % 3 == 0])
-        return *results, info
-
-
-def test_rollout_has_episodes_that_diverged(jitter: Jitter) -> None:
-    learner = Learner(num_env_sets=2, env=DivergingEnv)
-    with learner.running():
-        rollouts = [learner.next() for _ in range(6)]
-    for index in range(2):
-        own = [rollout["info", "diverged"] for rollout in rollouts if origin(rollout).env_set == index][:2]
-        # of the steps 0 to 3 the third diverges, of 4 to 7 the sixth: slot 2, slot 1
-        for diverged, slot in zip(own, (2, 1), strict=False):
-            assert diverged.nonzero().tolist() == [[1, slot]]
-
-
-class ReusingEnv(ScriptedEnv):
-    """Returns the same tensors each time, with new content."""
-
-    def __init__(self, num_envs: int) -> None:
-        super().__init__(num_envs)
-        self._kept: list[TensorDict] = []
-        self._info: dict[str, Any] = {}
-
-    def step(self, action: torch.Tensor) -> Any:
-        obs, reward, terminated, truncated, info = super().step(action)
-        if not self._kept:
-            self._info = info
-            self._kept = [obs]
-            return obs, reward, terminated, truncated, info
-        self._kept[0]["at"].copy_(obs["at"])
-        self._info["rewards"]["progress"].copy_(info["rewards"]["progress"])
-        self._info["success"].copy_(info["success"])
-        self._info["final_obs"]["at"].copy_(info["final_obs"]["at"])
-        return self._kept[0], reward, terminated, truncated, self._info
-
-
-def test_stored_steps_do_not_alias_live_buffers(jitter: Jitter) -> None:
-    learner, other = Learner(env=ReusingEnv), Learner()
-    kept, copies = [], []
-    with learner.running():
-        for _ in range(4):
-            rollout = learner.next()
-            kept.append(rollout)
-            copies.append(rollout.clone())
-    for rollout, copy in zip(kept, copies, strict=True):
-        assert (rollout.exclude("origin") == copy.exclude("origin")).all()
-    names = ("obs", "action", "reward", "policy_version")
-    for a, b in itertools.pairwise(kept):
-        assert not storages(a[name] for name in names) & storages(b[name] for name in names)
-    # and what they say is what an environment says that gives new tensors
-    with other.running():
-        for rollout in kept:
-            expected = other.next()
-            for name in ("obs", "reward", "done"):
-                assert torch.equal(rollout[name], expected[name])
-            for name in ("rewards/progress", "success"):
-                assert torch.equal(rollout["info", name], expected["info", name])
-
-
 def test_without_staleness_rollouts_are_the_synchronous_ones(
     jitter: Jitter,
 ) -> None:
@@ -411,16 +345,3 @@ def test_rollouts_of_another_length_are_refused(jitter: Jitter) -> None:
             collector.collect(5)
     with learner.running() as collector:
         assert collector.collect(5).batch_size == (2, 6)
-
-
-def test_final_observations_are_kept() -> None:
-    env = CountingEnv()
-    collector = AsyncCollector(env, EchoPolicy(), VLABuffer(2), "cpu")
-    collector.keeps_final_obs = True
-    collector.start()
-    try:
-        finals = [final_of(collector.collect(5))["obs"].squeeze(-1).tolist() for _ in range(2)]
-    finally:
-        collector.stop()
-    # Env 0 is truncated after showing step 3; slot 2 of the first rollout, slots 0 and 3 of the second.
-    assert finals == [[3.0], [3.0, 3.0]]

@@ -199,14 +199,6 @@ def test_page_drives_a_robot(exported: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert recipe.measurements[0].read().tolist() == [[1.0, 1.0]]
 
 
-def test_missing_and_misshapen_measurements_are_named(exported: Path) -> None:
-    runner = runner_of(exported)
-    with pytest.raises(ValueError, match="'joint_vel' is missing in the measurements; needed: "):
-        runner.act({name: value for name, value in STANDING.items() if name != "joint_vel"})
-    with pytest.raises(ValueError, match=r"'joint_pos' must have the shape \[12\], got \[11\]"):
-        runner.act(STANDING | {"joint_pos": [0.0] * 11})
-
-
 def test_wrong_recipe_of_an_input_is_found(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = deployed_as(lambda env: Recipe([{"last_action": True}, {"subtract": [0.5] * 12}]))
     monkeypatch.setattr(last_action, "recipe", vars(wrong(lambda env: None))["recipe"])

@@ -66,14 +66,6 @@ def test_run_is_played_into_a_video_of_its_own_size(run_folder: Path, capsys: py
 
 
 @needs_gl
-def test_config_is_played_by_an_agent(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["play", "train_config.json", "--agent", "random", "--episodes", "1"]) == 0
-    assert Path("play.mp4").exists()
-    assert main(["play", "train_config.json", "--agent", "random", "--size", "32", "32"]) == 2
-    assert "--size: GymnasiumEnv has its own size" in capsys.readouterr().err
-
-
-@needs_gl
 def test_evaluations_record_a_video(run_folder: Path) -> None:
     kwargs = json.dumps(REACHER["kwargs"] | {"render_mode": "rgb_array"})  # type: ignore[operator]
     assert main(["resume", str(run_folder), f"trainer.gym_config.kwargs={kwargs}", "trainer.iterations=3"]) == 0

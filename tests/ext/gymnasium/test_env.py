@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -16,7 +15,6 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.collector import SyncCollector
 from embodichain.agents.rl.models import build_policy
-from embodichain.agents.rl.trainer.evaluation import Evaluator
 from embodichain.ext.gymnasium.cfg import GymnasiumEnvCfg
 from embodichain.ext.gymnasium.gymnasium_env import GymnasiumEnv
 from embodichain.utils import ConfigError
@@ -169,18 +167,6 @@ def test_evaluation_episodes_are_the_same_for_any_num_envs() -> None:
     assert [halves[0][0], halves[1][0], halves[0][1], halves[1][1]] == four
 
 
-def test_an_evaluation_is_repeated_exactly() -> None:
-    env = make("Pendulum-v1", 2, max_episode_steps=5)
-    torch.manual_seed(1)
-    block = {"name": "actor_critic", "actor": NETWORK, "critic": NETWORK}
-    policy = build_policy(block, env.flattened_observation_space, env.single_action_space, "cpu")
-    evaluator = Evaluator(env, 3, 1, torch.device("cpu"), Path())
-    first, second = evaluator.run(policy, ""), evaluator.run(policy, "")
-    env.close()
-    assert first == second
-    assert first.avg_length == 5.0
-
-
 class _Silent(gym.Env[Any, Any]):
     """Says nothing of success but by ``key``, in its third step."""
 
@@ -284,7 +270,7 @@ def test_time_between_actions_is_not_that_of_videos(env_id: str, period: float |
 
 
 class _Mortal(gym.Env[Any, Any]):
-    """Ends its process, or reads beyond a file's end, when it is told to."""
+    """Ends its process when it is told to."""
 
     observation_space = action_space = gym.spaces.Box(-10, 10, (1,))
 
@@ -297,8 +283,6 @@ class _Mortal(gym.Env[Any, Any]):
                 os._exit(3)
             case 5:
                 os.kill(os.getpid(), signal.SIGKILL)
-            case 7:
-                raise EOFError("no more motions")
         return np.zeros(1, np.float32), 1.0, False, False, {}
 
 
@@ -310,16 +294,6 @@ def test_a_process_that_has_ended_is_named(action: float, how: str) -> None:
         with pytest.raises(CommandFailedError) as caught:
             env.step(torch.tensor([[0.0], [action], [0.0]]))
         assert str(caught.value) == f"gymnasium:Mortal-v0: the process of environment 1 has ended {how}"
-        env.close()
-
-
-@pytest.mark.filterwarnings("ignore")  # by which Gymnasium says what the process raised
-def test_an_environments_own_error_stays_itself() -> None:
-    with registered("Mortal-v0", _Mortal):
-        env = make("Mortal-v0", vectorization="async")
-        env.reset(seed=1)
-        with pytest.raises(EOFError, match="no more motions"):
-            env.step(torch.full((2, 1), 7.0))
         env.close()
 
 
@@ -346,19 +320,3 @@ def assert_equal_steps(ours: tuple[Any, ...], theirs: tuple[Any, ...]) -> None:
     final: TensorDict = ours[4]["final_obs"] == theirs[4]["final_obs"]
     assert bool(final.all())
     assert torch.equal(ours[4]["elapsed_steps"], theirs[4]["elapsed_steps"])
-
-
-class _Unready(_Silent):
-    """Does not know the time between two actions before an episode has begun."""
-
-    @property
-    def dt(self) -> float:
-        raise RuntimeError("reset first")
-
-
-@pytest.mark.parametrize("vectorization", ["sync", "async"])
-def test_a_time_between_actions_that_fails_is_not_known(vectorization: str) -> None:
-    with registered("Unready-v0", _Unready):
-        env = make("Unready-v0", kwargs={"key": ""}, vectorization=vectorization)
-        assert env.step_dt is None
-        env.close()

@@ -277,14 +277,6 @@ def test_what_an_environment_renders_may_be_its_observation() -> None:
         assert command(["eval", "latest", "--episodes", "2"]) == 0
 
 
-def test_an_image_that_no_network_reads_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    path = write_config(Path(), config({"id": "gymnasium:Camera-v0"}))
-    with registered("Camera-v0", _Camera, max_episode_steps=5):
-        train_from_config(path, overrides=["trainer.enable_eval=false"])
-    (line,) = [message for message in caplog.messages if "camera" in message]
-    assert "no network reads the image 'camera': one of the type 'cnn' does, with it in its 'keys'" in line
-
-
 class _NoNumber(gym.Env[Any, Any]):
     """Its rewards are NaN."""
 

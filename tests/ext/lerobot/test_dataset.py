@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from embodichain.ext.lerobot import dataset as lerobot_dataset
 from embodichain.ext.lerobot.dataset import FeatureStatistics, LeRobotWriter, read_lerobot
 from embodichain.utils import ConfigError
-from embodichain.utils.video import VideoReader, VideoWriter
+from embodichain.utils.video import VideoWriter
 
 pyarrow = pytest.importorskip("pyarrow", reason="needs pyarrow")
 from pyarrow import parquet  # noqa: E402
@@ -116,27 +115,6 @@ def test_video_that_is_too_short_is_refused(tmp_path: Path) -> None:
     writer.close()
     with pytest.raises(ValueError, match="has 2 of the 3 images of an episode"):
         list(read_lerobot(tmp_path))
-
-
-@pytest.mark.e2e
-def test_longer_video_is_read_no_further(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, with_video=True)
-    video = tmp_path / "videos/observation.images.cam/chunk-000/file-000.mp4"
-    writer = VideoWriter(video, 32, 16, fps=10)
-    for picture in images_of([10, 60] + [0] * 500):
-        writer.write(picture)
-    writer.close()
-    readers: list[VideoReader] = []
-
-    def kept(*args: Any) -> VideoReader:
-        readers.append(VideoReader(*args))
-        return readers[-1]
-
-    monkeypatch.setattr(lerobot_dataset, "VideoReader", kept)
-    first, _ = read_lerobot(tmp_path)
-    assert len(first.frames["observation.images.cam"]) == 2
-    assert [reader.position for reader in readers] == [2, 3]
-    assert all(reader._decoder.returncode is not None for reader in readers)  # ended
 
 
 # --- statistics ---

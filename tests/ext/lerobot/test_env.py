@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,27 +78,6 @@ def test_each_environment_has_a_task_an_image_and_nothing_else(env: LeRobotVecto
     assert env.metadata["render_fps"] == round(1 / env.env.step_dt)
     with pytest.raises(AttributeError, match="has no 'envs' of each environment"):
         env.call("envs")
-
-
-def test_exported_file_makes_the_task(tmp_path: Path) -> None:
-    files = export_lerobot_env(str(COLOURED / "train_config.json"), tmp_path / "hub")
-
-    assert [file.name for file in files] == ["env.py", "requirements.txt", "README.md"]
-    spec = importlib.util.spec_from_file_location("hub_env", files[0])
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    env = module.make_env(n_envs=2, use_async_envs=False)
-    try:
-        obs, _ = env.reset(seed=[7, 8])
-        (camera,) = obs["pixels"]
-        assert obs["pixels"][camera].shape == (2, 64, 64, 3)
-        assert obs["pixels"][camera].dtype == np.uint8
-        assert obs["agent_pos"].shape == (2, 9)
-        assert all(text.startswith("push the ") for text in env.call("task"))
-    finally:
-        env.close()
 
 
 def test_only_files_of_an_earlier_export_are_replaced(tmp_path: Path) -> None:

@@ -23,12 +23,6 @@ def modern(data: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> tuple[di
 @pytest.mark.parametrize(
     ("old", "new", "warnings"),
     [
-        ({"runtime": {"seed": 3}}, {"trainer": {"seed": 3}}, "runtime -> trainer"),
-        (
-            {"trainer": {"cuda": False}},
-            {"trainer": {"device": "cpu"}},
-            "trainer.cuda False -> trainer.device 'cpu'",
-        ),
         (
             {"runtime": {"cuda": False, "rollout_steps": 8}},
             {"trainer": {"device": "cpu", "buffer_size": 8}},
@@ -39,11 +33,6 @@ def modern(data: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> tuple[di
             {"trainer": {"cuda": True, "gpu_id": 1}},
             {"trainer": {"device": "cuda:1", "gpu_id": 1}},
             "trainer.cuda True -> trainer.device 'cuda:1'",
-        ),
-        (
-            {"trainer": {"rollout_steps": 64}},
-            {"trainer": {"buffer_size": 64}},
-            "trainer.rollout_steps -> trainer.buffer_size",
         ),
         (
             {"policy": {"name": "actor_critic", "cfg": {"normalize_obs": True}}},

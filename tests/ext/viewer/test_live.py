@@ -171,22 +171,6 @@ def test_browser_plays_a_policy(start: Start, stop: threading.Event, run_folder:
     assert errors == []
 
 
-def test_browser_drives_a_robot_by_hand_until_it_is_interrupted(
-    start: Start, stop: threading.Event, run_folder: Path, browser: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    url, thread, codes = start("view", "train_config.json")
-    page = browser.new_page(viewport={"width": 800, "height": 600})
-    page.goto(url)
-    page.get_by_text("slider_to_cart").wait_for(timeout=20_000)
-    page.get_by_text("no success").first.wait_for(timeout=20_000)  # nobody balances the pole
-    assert codes == []
-    page.close()
-    stop.set()
-    thread.join(20)
-    assert codes == [0]
-    assert "slider_to_cart: change of joint position" in capsys.readouterr().out
-
-
 class _Gui:
     """A panel without a browser."""
 

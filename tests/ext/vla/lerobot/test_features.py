@@ -27,16 +27,9 @@ def test_images_are_found_by_name_in_the_policys_order(cfg: LeRobotCfg) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (
-            {"observation.images.tip": "image/x"},
-            r"features: unknown image feature .*Did you mean 'observation\.images\.top'",
-        ),
         ({"observation.state": "state"}, "unknown image feature 'observation.state'"),
         ({"observation.images.top": "state"}, r"top: must be an entry 'image/<camera>' or null, got 'state'"),
-        (
-            {f"observation.images.{name}": None for name in ("top", "wrist", "empty_camera_0")},
-            "leaves out all images of the policy",
-        ),
+        ({f"observation.images.{name}": None for name in ("top", "wrist", "empty_camera_0")}, "leaves out all images"),
     ],
 )
 def test_wrong_names_are_explained(cfg: LeRobotCfg, given: dict[str, str | None], message: str) -> None:
