@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
 from tensordict import TensorDict
+from torch.distributions import Categorical, Normal
 
 from embodichain.agents.rl.algo import compute_gae
 from embodichain.agents.rl.buffer import RolloutBuffer, RolloutOrigin, VLABuffer
@@ -24,6 +25,7 @@ from embodichain.agents.rl.collector import (
     PolicySnapshot,
     SyncCollector,
 )
+from embodichain.ext.asynchronous.inference import OwnDraws
 from tests.agents.rl.fakes import ScriptedEnv, linear_policy
 from tests.ext.asynchronous.conftest import Jitter
 
@@ -345,3 +347,38 @@ def test_rollouts_of_another_length_are_refused(jitter: Jitter) -> None:
             collector.collect(5)
     with learner.running() as collector:
         assert collector.collect(5).batch_size == (2, 6)
+
+
+DRAWS: dict[str, Callable[[], torch.Tensor]] = {
+    "randn_like": lambda: torch.randn_like(torch.ones(3)),
+    "rand": lambda: torch.rand(3, device="cpu"),
+    "normal_": lambda: torch.empty(3).normal_(),
+    "Normal.sample": lambda: Normal(torch.zeros(3), torch.ones(3)).sample(),
+    "Normal.rsample": lambda: Normal(torch.zeros(3), torch.ones(3)).rsample(),
+    "_standard_gamma": lambda: torch._standard_gamma(torch.ones(3)),
+    "Categorical.sample": lambda: Categorical(logits=torch.zeros(40)).sample(torch.Size([3])),
+}
+
+
+@pytest.mark.parametrize("name", list(DRAWS))
+def test_draws_follow_from_the_seed_alone(name: str) -> None:
+    draw = DRAWS[name]
+    torch.manual_seed(5)
+    expected = draw()
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    draws = OwnDraws(5)
+    with draws:
+        first = draw()
+    with draws:
+        second = draw()
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(first, expected)
+    assert not torch.equal(second, first)
+
+
+def test_dropout_still_draws_from_the_global_generator() -> None:
+    before = torch.get_rng_state()
+    with OwnDraws(5):
+        torch.nn.functional.dropout(torch.ones(8))
+    assert not torch.equal(torch.get_rng_state(), before)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import random
 import signal
+import sys
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -13,10 +17,13 @@ import pytest
 import torch
 from tensordict import TensorDict
 
+import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers ours)
 from embodichain.agents.rl.collector import SyncCollector
 from embodichain.agents.rl.models import build_policy
-from embodichain.ext.gymnasium.cfg import GymnasiumEnvCfg
-from embodichain.ext.gymnasium.gymnasium_env import GymnasiumEnv
+from embodichain.ext.gymnasium.cfg import GymnasiumEnvCfg, check_gymnasium_id, find_spec
+from embodichain.ext.gymnasium.gymnasium_env import ForeignGenerators, GymnasiumEnv
+from embodichain.ext.gymnasium.sources import ENVPOOL, GYMNASIUM
+from embodichain.lab.gym.env_sources import find_source
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import CommandFailedError
 from tests.agents.rl.fakes import NETWORK
@@ -320,3 +327,126 @@ def assert_equal_steps(ours: tuple[Any, ...], theirs: tuple[Any, ...]) -> None:
     final: TensorDict = ours[4]["final_obs"] == theirs[4]["final_obs"]
     assert bool(final.all())
     assert torch.equal(ours[4]["elapsed_steps"], theirs[4]["elapsed_steps"])
+
+
+def test_an_id_with_the_prefix_is_gymnasiums() -> None:
+    assert find_source("gymnasium:Pendulum-v1") is GYMNASIUM
+    assert find_source("envpool:HopperHop-v1") is ENVPOOL
+    assert find_source("PushCubeRL") is find_source(3) is None
+    assert find_spec("gymnasium:Pendulum-v1").max_episode_steps == 200
+
+
+def test_an_unknown_name_has_its_near_ones_and_what_to_install() -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_gymnasium_id("gymnasium:HalfCheeta-v5", [])
+    message = str(caught.value)
+    assert message.startswith("id: Gymnasium has no environment 'HalfCheeta-v5'. Did you mean 'HalfCheetah-v")
+    assert "write 'gymnasium:<package>:HalfCheeta-v5'" in message
+
+
+def test_one_of_ours_is_named_without_the_prefix() -> None:
+    with pytest.raises(ConfigError, match='\'PushCubeRL\' is EmbodiChain\'s own environment: write "id": "PushCubeRL"'):
+        check_gymnasium_id("gymnasium:PushCubeRL", [])
+
+
+PACKAGE = """
+import gymnasium
+gymnasium.register("Mine-v0", entry_point="gymnasium.envs.classic_control.pendulum:PendulumEnv")
+"""
+
+
+def test_a_package_is_imported_if_that_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my_gym_package.py").write_text(PACKAGE, encoding="utf-8")
+    with pytest.raises(ConfigError, match="id: 'my_gym_package' is not allowed to be imported"):
+        check_gymnasium_id("gymnasium:my_gym_package:Mine-v0", [])
+    assert "my_gym_package" not in sys.modules
+    assert check_gymnasium_id("gymnasium:my_gym_package:Mine-v0", ["my_gym_package"]).id == "Mine-v0"
+    with pytest.raises(ConfigError, match=r"'Mine-v1'\. Did you mean 'Mine-v0'"):
+        check_gymnasium_id("gymnasium:my_gym_package:Mine-v1", ["my_gym_package"])
+
+
+def test_no_file_runs_for_a_missing_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder])
+    Path("no_such_physics.py").write_text("raise SystemExit('it ran')", encoding="utf-8")
+
+    def needs_a_package() -> None:
+        importlib.import_module("no_such_physics")
+
+    with registered("Box-v0", needs_a_package), pytest.raises(ImportError, match="No module named 'no_such_physics'"):
+        GymnasiumEnv(GymnasiumEnvCfg("gymnasium:Box-v0"))
+
+
+def draws() -> list[float]:
+    return [random.random(), random.gauss(0, 1), float(np.random.rand()), float(torch.rand(()))]  # noqa: NPY002
+
+
+def seed(number: int) -> None:
+    random.seed(number)
+    np.random.seed(number)  # noqa: NPY002
+    torch.manual_seed(number)
+
+
+@pytest.mark.parametrize("seeds", [False, True])
+def test_foreign_code_leaves_the_learners_draws(seeds: bool) -> None:
+    seed(1)
+    expected = [draws() for _ in range(5)]
+    generators = ForeignGenerators()
+    seed(1)
+    got = []
+    for _ in range(5):
+        got.append(draws())
+        with generators:
+            if seeds:
+                seed(7)
+            draws()
+    # Python's generator loses 64 bits where the learner has drawn from it; random.gauss keeps its second number.
+    assert [row[2:] for row in got] == [row[2:] for row in expected]
+    assert len({value for row in got for value in row}) == 20
+
+
+def test_foreign_draws_continue_and_can_be_seeded() -> None:
+    generators = ForeignGenerators()
+
+    def foreign() -> list[list[float]]:
+        rows = []
+        for _ in range(4):
+            with generators:
+                rows.append(draws())
+            draws()
+        return rows
+
+    generators.seed(3)
+    first = foreign()
+    generators.seed(3)
+    assert foreign() == first
+    assert len({value for row in first for value in row}) == 16
+    # The first draws of generators that are seeded with 3.
+    assert first[0][0] == random.Random(3).random()
+    assert first[0][3] == float(torch.rand((), generator=torch.Generator().manual_seed(3)))
+
+
+class _Seeding(gym.Env[Any, Any]):
+    """Seeds all global generators in each reset, and observes a number of each."""
+
+    observation_space = gym.spaces.Box(-9, 9, (4,), np.float64)
+    action_space = gym.spaces.Box(-1, 1, (1,))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        globals()["seed"](0)
+        return np.array(draws()), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.array(draws()), 0.0, False, False, {}
+
+
+def test_global_seeding_leaves_the_exploration_alone() -> None:
+    with registered("Seeding-v0", _Seeding, max_episode_steps=2):
+        env = GymnasiumEnv(GymnasiumEnvCfg("gymnasium:Seeding-v0", num_envs=2))
+        seed(1)
+        env.reset(seed=1)
+        noise = torch.stack([(torch.rand(()), env.step(torch.zeros(2, 1)))[0] for _ in range(6)])
+        env.close()
+    seed(1)
+    assert torch.equal(noise, torch.stack([torch.rand(()) for _ in range(6)]))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,10 @@ from embodichain.agents.rl.run_config import load_checkpoint_config, load_run_co
 from embodichain.agents.rl.task_env import with_scene
 from embodichain.ext.upstream.training import convert_training
 from embodichain.utils import ConfigError
+from scripts.upstream_configs import main
 from tests.agents.rl.fakes import CART_POLE_ENV, tiny_config, write_config
+from tests.lab.layouts import env_0_3_0, train_0_2_4
+from tests.lab.originals import CART_POLE, CART_POLE_TRAIN_GRPO
 
 
 def modern(data: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, Any], str]:
@@ -121,3 +125,32 @@ def test_inline_environment_is_read_and_overridden(tmp_path: Path) -> None:
     assert load_run_config(path, ["trainer.num_envs=2"]).env.num_envs == 2
     assert load_run_config(path, [f"trainer.gym_config={CART_POLE_ENV}", "trainer.num_envs=2"]).env_id == "CartPoleRL"
     assert load_checkpoint_config(json.loads(json.dumps(run.resolved))) == run
+
+
+def test_table_names_what_loads_and_why_the_others_do_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train = train_0_2_4(CART_POLE_TRAIN_GRPO)
+    train["trainer"] |= {"gym_config": "tasks/cart/env.json", "device": "cuda:0"}
+    program = {"id": "Mine-v1", "embodiment": {}, "task_program": {}}
+    files: dict[str, Any] = {
+        "tasks/cart/env.json": env_0_3_0(CART_POLE),
+        "tasks/cart/agents/grpo.json": train,
+        "tasks/wrong.json": CART_POLE | {"nonsense": 1, "robots": 2},
+        "tasks/program/task.json": program,
+        "twice/task.json": program,
+        "tasks/notes.json": {"other": 1},
+        "tasks/code.py": "raise SystemExit",
+    }
+    wheel = tmp_path / "some-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, json.dumps(content))
+    main([str(wheel)])
+    assert capsys.readouterr().out.splitlines() == [
+        "some-1.0-py3-none-any.whl: 2 of 4 configs load",
+        "  tasks/cart/agents/grpo.json: loads: grpo with the policy actor_only on CartPoleRL: 1000 iterations x 1024 "
+        "steps x 64 environments = 65,536,000 environment steps",
+        "  tasks/cart/env.json: loads: CartPoleRL with terms: 1 observation, 1 reward, 0 event, 1 action",
+        "  tasks/program/task.json: refused: embodiment: belongs to EmbodiChain's task programs, which this "
+        "package does not have: a task here is an environment config with terms (docs/index.md)",
+        "  tasks/wrong.json: refused: nonsense: unknown key. Did you mean 'scene'? (and 1 more lines)",
+    ]

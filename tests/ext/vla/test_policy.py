@@ -11,8 +11,11 @@ import torch
 from gymnasium import spaces
 from tensordict import TensorDict
 
+from embodichain.agents.rl.collector import SyncCollector
 from embodichain.agents.rl.models import TinyVLA, VLAPolicy, build_policy, save_vla_model
 from embodichain.utils import ConfigError
+from tests.agents.rl.buffer.test_layout import T, check
+from tests.agents.rl.fakes import ChunkedEnv
 
 SMALL = {"channels": [4, 8], "width": 8, "depth": 1, "heads": 2, "chunk_length": 3}
 
@@ -97,3 +100,23 @@ def test_model_for_another_environment_says_what_differs(tmp_path: Path) -> None
     save_vla_model(first.model, first.model_config, tmp_path)
     with pytest.raises(ConfigError, match=r"was made for state_dim 4, the environment has 5"):
         build(space(state_dim=5), model_path=str(tmp_path))
+
+
+class SeeingEnv(ChunkedEnv):
+    """Has an image and an instruction beside its numbers, as VLA policies read them."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+        self.action_space = spaces.Box(-1, 1, (2, 2))
+
+    def _obs(self) -> TensorDict:
+        obs = super()._obs()
+        obs["image"] = TensorDict({"front": torch.zeros(2, 16, 16, 3, dtype=torch.uint8)}, batch_size=[2])
+        obs["state"] = torch.zeros(2, 4)
+        obs["instruction"] = torch.zeros(2, 8, dtype=torch.int64)
+        return obs
+
+
+def test_every_field_of_a_rollout_is_in_the_table() -> None:
+    policy = build()
+    check(SyncCollector(SeeingEnv(), policy, "cpu").collect(T), policy, {"info", "executed", "entries"})

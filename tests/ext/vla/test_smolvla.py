@@ -18,6 +18,7 @@ from embodichain.agents.rl.buffer import Demonstrations
 from embodichain.agents.rl.models import SmolVLA, VLAPolicy, build_policy
 from embodichain.ext.vla.policy import LoRACfg, add_lora
 from embodichain.ext.vla.smolvla import fitted_pixels
+from embodichain.ext.vla.smolvla_config import Normalization, denormalized, fitted, normalized
 from embodichain.utils import ConfigError
 
 LAYERS = {"intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -262,3 +263,26 @@ def test_critic_reads_mean_features_without_padding() -> None:
         padded[:, 3:] = 0
         short = obs | {"instruction": padded[:, :3]}
         torch.testing.assert_close(net.get_value(obs | {"instruction": padded}), net.get_value(short))
+
+
+X = torch.tensor([[0.0, 0.1], [1.0, 0.1], [2.0, 0.1], [3.0, 0.1], [4.0, 0.1]])
+
+
+@pytest.mark.parametrize(
+    ("kind", "ends"),
+    [
+        ("IDENTITY", [0.0, 4.0]),
+        ("MEAN_STD", [-(2**0.5), 2**0.5]),  # mean 2, variance (4 + 1 + 0 + 1 + 4) / 5 = 2
+        ("MIN_MAX", [-1.0, 1.0]),
+        ("QUANTILE10", [-1.25, 1.25]),  # the quantiles are 0.4 and 3.6: -0.4 / 1.6 beyond the end
+    ],
+)
+def test_vectors_are_normalised_by_what_was_fitted_to_them(kind: Normalization, ends: list[float]) -> None:
+    mean, std = fitted(X, kind)
+    scaled = normalized(X, mean, std, kind)
+    torch.testing.assert_close(scaled[[0, -1], 0], torch.tensor(ends))
+    torch.testing.assert_close(denormalized(scaled, mean, std, kind), X)
+
+
+def test_std_of_a_constant_number_is_exactly_0() -> None:
+    assert fitted(X, "MEAN_STD")[1][1] == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ from gymnasium import spaces
 from tensordict import TensorDict
 
 from embodichain.agents.rl.models import SmolVLA, VLAPolicy, build_policy, load_vla_model
-from embodichain.ext.vla.lerobot.config import find_entries
-from embodichain.ext.vla.lerobot.folder import LeRobotFolder, build_lerobot_model
+from embodichain.ext.vla.lerobot.config import LeRobotCfg, find_entries, read_config
+from embodichain.ext.vla.lerobot.folder import InstructionTokenizer, LeRobotFolder, build_lerobot_model
 from embodichain.ext.vla.loading import read_model_path
+from embodichain.lab.gym.utils.instructions import encode_instructions
 from embodichain.utils import ConfigError
 from embodichain.utils.state import read_safetensors, write_safetensors
 from tests.ext.vla.lerobot.conftest import ENTRIES, FIXTURE, Change, change_json
@@ -194,3 +196,72 @@ def test_environment_that_does_not_fit_is_told_with_both_sides() -> None:
 def test_features_are_only_for_a_folder_of_lerobot() -> None:
     with pytest.raises(ConfigError, match=r"policy\.vla_config\.features: only with a model_path that is a folder"):
         policy_of(model_path=None)
+
+
+EMPTY = "observation.images.empty_camera_0"
+
+
+@pytest.fixture
+def cfg() -> LeRobotCfg:
+    return read_config(json.loads((FIXTURE / "config.json").read_text()), "config.json")
+
+
+def test_images_are_found_by_name_in_the_policys_order(cfg: LeRobotCfg) -> None:
+    given: dict[str, str | None] = {EMPTY: None, "observation.images.top": "image/front"}
+    assert list(find_entries(cfg, given).items()) == [
+        ("observation.images.top", "image/front"),
+        ("observation.images.wrist", "image/wrist"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"observation.state": "state"}, "unknown image feature 'observation.state'"),
+        ({"observation.images.top": "state"}, r"top: must be an entry 'image/<camera>' or null, got 'state'"),
+        ({f"observation.images.{name}": None for name in ("top", "wrist", "empty_camera_0")}, "leaves out all images"),
+    ],
+)
+def test_wrong_names_are_explained(cfg: LeRobotCfg, given: dict[str, str | None], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        find_entries(cfg, given)
+
+
+class Letters:
+    """A tokenizer whose tokens are the letters' codes."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def __call__(self, text: str, truncation: bool, max_length: int | None) -> dict[str, Any]:
+        self.texts.append(text)
+        tokens = [ord(letter) for letter in text]
+        return {"input_ids": tokens[:max_length] if truncation else tokens}
+
+
+def test_text_becomes_tokens_once_for_each_instruction() -> None:
+    letters = Letters()
+    read = InstructionTokenizer(letters, 48, ends_in_new_line=True)
+    given = encode_instructions(["push the red cube", "open", "push the red cube"])
+    for _ in range(2):
+        tokens, there = read(given)
+    assert letters.texts == ["open\n", "push the red cube\n"] or letters.texts == ["push the red cube\n", "open\n"]
+    assert "".join(map(chr, tokens[0])) == "push the red cube\n"
+    assert torch.equal(tokens[0], tokens[2])
+    assert "".join(map(chr, tokens[1][there[1]])) == "open\n"
+    assert there.sum(1).tolist() == [18, 5, 18]
+
+
+@pytest.mark.parametrize(("length", "end", "expected"), [(3, True, "ope"), (None, True, "open\n"), (48, False, "open")])
+def test_text_is_cut_off_and_ended_as_the_processor_says(length: int | None, end: bool, expected: str) -> None:
+    tokens, there = InstructionTokenizer(Letters(), length, end)(encode_instructions(["open"]))
+    assert "".join(map(chr, tokens[0])) == expected
+    assert there.all()
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.trace:DeprecationWarning")
+def test_tracing_is_refused() -> None:
+    """A traced policy would read the traced instruction for ever."""
+    read = InstructionTokenizer(Letters(), 48, ends_in_new_line=True)
+    with pytest.raises(RuntimeError, match="--format lerobot exports it"):
+        torch.jit.trace(lambda x: read(x)[0], (encode_instructions(["open"]),))
