@@ -17,7 +17,7 @@ from embodichain.agents.rl.buffer import EXPERT
 from embodichain.agents.rl.config.named import find_named_file
 from embodichain.agents.rl.config.overrides import apply_overrides, split_overrides
 from embodichain.agents.rl.config.trainer_cfg import EventsCfg, TrainCfg, TrainerCfg, is_env_config
-from embodichain.agents.rl.metrics.loggers import FoundLogger, find_loggers
+from embodichain.agents.rl.metrics.sinks import FoundLogger, find_loggers
 from embodichain.agents.rl.models import PolicyCfg
 from embodichain.agents.rl.models.registry import (
     PolicyBlock,

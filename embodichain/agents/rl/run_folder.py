@@ -21,9 +21,8 @@ from embodichain.agents.rl.checkpoint.segments import SEGMENTS
 from embodichain.agents.rl.distributed import ProcessGroup
 from embodichain.agents.rl.distributed.launch import find_launched_run, record_launch
 from embodichain.agents.rl.distributed.placement import Placement
-from embodichain.agents.rl.metrics.loggers import LoggedRun, begin_loggers
 from embodichain.agents.rl.metrics.metrics_file import JsonLinesSink, draw_learning_curve, rewind_metrics
-from embodichain.agents.rl.metrics.sinks import RunLog, TensorBoardSink
+from embodichain.agents.rl.metrics.sinks import LoggedRun, RunLog, TensorBoardSink, begin_loggers
 from embodichain.agents.rl.run_config import RunConfig
 from embodichain.agents.rl.run_data import read_object
 from embodichain.agents.rl.trainer.evaluation import AT_END

@@ -14,9 +14,8 @@ from embodichain.agents.rl.checkpoint.run_access import RunLock
 from embodichain.agents.rl.checkpoint.saved_run import PROBLEM_KEY
 from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
 from embodichain.agents.rl.distributed import get_process_group
-from embodichain.agents.rl.metrics.loggers import LoggedRun, begin_loggers, find_loggers
 from embodichain.agents.rl.metrics.metrics_file import JsonLinesSink
-from embodichain.agents.rl.metrics.sinks import RunLog, WriterSink
+from embodichain.agents.rl.metrics.sinks import LoggedRun, RunLog, WriterSink, begin_loggers, find_loggers
 from embodichain.agents.rl.models import Policy, check_policy
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import to_dict

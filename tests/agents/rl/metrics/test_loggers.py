@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 from embodichain.agents.rl.config.trainer_cfg import LoggerCfg, TrainerCfg
-from embodichain.agents.rl.metrics.loggers import LoggedRun, WandbLogger, begin_loggers, find_loggers
-from embodichain.agents.rl.metrics.sinks import RunLog
+from embodichain.agents.rl.metrics.sinks import LoggedRun, RunLog, WandbLogger, begin_loggers, find_loggers
 
 RUN = LoggedRun("cart_1", Path("outputs/cart_1"), {"trainer": {"seed": 3}, "gym_config": {"id": "CartPoleRL"}})
 TRAINER = TrainerCfg(gym_config="env.json")
