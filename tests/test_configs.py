@@ -215,6 +215,7 @@ SMALLEST = [
 NETWORKS: dict[str, Any] = {"actor_only": {"actor": {}}, "vla": {}}
 
 
+@pytest.mark.ext
 def test_smallest_configs_are_of_every_shipped_algorithm_and_policy() -> None:
     policies = {name: get_policy_class(name).__module__ for name in get_registered_policy_names()}
     algorithms = {name: get_algo_class(name).__module__ for name in get_registered_algo_names()}
@@ -222,6 +223,7 @@ def test_smallest_configs_are_of_every_shipped_algorithm_and_policy() -> None:
         assert {name for name in modules if modules[name].startswith("embodichain.")} == {row[i] for row in SMALLEST}
 
 
+@pytest.mark.ext
 @pytest.mark.parametrize(("policy", "algorithm", "task", "num_envs"), SMALLEST)
 def test_training_needs_sizes_alone(
     policy: str, algorithm: str, task: str, num_envs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from embodichain.agents.rl.run_config import load_run_config
-from embodichain.ext.upstream.training import convert_training
 from embodichain.lab.gym.config.env_config import ENV_KEYS, TOP_KEYS, config_to_cfg
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
@@ -31,7 +30,10 @@ def test_every_key_is_there() -> None:
         assert f"\n- `{key}` (" in TEXT
 
 
+@pytest.mark.ext
 def test_environment_inside_the_training_config_is_read_as_the_example_says() -> None:
+    from embodichain.ext.upstream.training import convert_training  # noqa: PLC0415 (an extension)
+
     example = re.search(r'```json\n("env": {.*?)```', TEXT, re.DOTALL)
     assert example is not None
     cfg = config_to_cfg(convert_training(json.loads(f"{{{example[1]}}}"))["trainer"]["gym_config"])

@@ -62,6 +62,7 @@ PATHS = {
 }
 
 
+@pytest.mark.ext
 @pytest.mark.parametrize("module", PATHS)
 def test_documented_names_are_where_users_import_them_from(module: str) -> None:
     found = importlib.import_module(module)
@@ -103,6 +104,7 @@ def test_newer_commands_train(command: str, tmp_path: Path) -> None:
     assert done.stderr == f"error: absent.json: no such file (working directory {tmp_path})\n"
 
 
+@pytest.mark.ext
 def test_older_name_of_the_vla_policy_is_the_same_class() -> None:
     models = importlib.import_module("embodichain.agents.rl.models")
     assert models.VLAPlaceholderPolicy is models.VLAPolicy
@@ -121,6 +123,7 @@ def parameters(path: str) -> list[str]:
 RL = "embodichain.agents.rl"
 
 
+@pytest.mark.ext
 @pytest.mark.parametrize(
     ("path", "names"),
     [

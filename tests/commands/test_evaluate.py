@@ -10,7 +10,6 @@ import pytest
 
 from embodichain.agents.rl.checkpoint.file import load_checkpoint, save_checkpoint
 from embodichain.cli import main
-from embodichain.ext.lerobot.dataset import read_lerobot
 from embodichain.tools.evaluate import describe, format_evaluation
 from embodichain.utils.files import write_json
 from tests.trained_run import STEP_LIMIT
@@ -97,9 +96,12 @@ def test_overrides_change_what_is_evaluated_and_are_named(run_folder: Path, caps
     assert "env.rewards.clam.func: required, but missing" in capsys.readouterr().err
 
 
+@pytest.mark.ext
 def test_episodes_are_recorded_as_a_dataset_to_learn_from(
     run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    from embodichain.ext.lerobot.dataset import read_lerobot  # noqa: PLC0415 (an extension)
+
     pytest.importorskip("pyarrow", reason="needs pyarrow")
     out = tmp_path / "shown"
     command = ["eval", str(run_folder), "--episodes", "3", "--envs", "1", "--record", str(out)]

@@ -80,6 +80,7 @@ def test_name_that_cannot_be_used_is_an_error(name: str, message: str, capsys: p
     assert [path.name for path in Path().iterdir()] == ["taken"]
 
 
+@pytest.mark.ext
 def test_configs_are_those_of_the_walk_through() -> None:
     """docs/extending.md explains the same task, and a test there trains it."""
     page = (REPOSITORY / "docs/extending.md").read_text(encoding="utf-8")

@@ -12,7 +12,6 @@ from matplotlib.image import imread
 from tensordict import TensorDict
 
 from embodichain.cli import main
-from embodichain.ext.lerobot.dataset import read_lerobot
 from embodichain.lab.sim.rendering.opengl import opengl_problem
 from embodichain.tools.agents import RandomAgent, ZeroAgent
 from embodichain.tools.view import SceneCamera
@@ -72,6 +71,8 @@ def test_task_alone_is_played_from_its_config(agent: str, run_folder: Path, caps
 def test_played_episodes_are_recorded_as_a_dataset(
     run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    from embodichain.ext.lerobot.dataset import read_lerobot  # noqa: PLC0415 (an extension)
+
     pytest.importorskip("pyarrow", reason="needs pyarrow")
     out = tmp_path / "shown"
     for source in (["latest"], ["train_config.json", "--agent", "zero"]):

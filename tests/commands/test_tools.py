@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from embodichain.cli import main
-from embodichain.ext.doctor.command import give_advice
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
 from embodichain.utils import ConfigError
@@ -24,6 +23,7 @@ def listed(capsys: pytest.CaptureFixture[str], *argv: str) -> list[dict[str, Any
     return rows
 
 
+@pytest.mark.ext
 def test_lists_have_a_line_about_each_registered_name(capsys: pytest.CaptureFixture[str]) -> None:
     envs = {row["name"]: row for row in listed(capsys, "envs")}
     assert envs["CartPoleRL"]["max_episode_steps"] == 500
@@ -74,6 +74,7 @@ def test_task_without_a_config_is_told_how_it_is_trained(
     assert capsys.readouterr().err == f"error: '{name}': {problem}\n"
 
 
+@pytest.mark.ext
 def test_without_a_kind_everything_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
     out = capsys.readouterr().out
@@ -84,6 +85,7 @@ def test_without_a_kind_everything_is_listed(capsys: pytest.CaptureFixture[str])
     assert out.index("env.actions") < out.index("DeltaQposTerm") < out.index("env.observations")
 
 
+@pytest.mark.ext
 def test_users_terms_are_listed_by_the_paths_that_configs_take(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -200,7 +202,10 @@ def test_doctor_describes_this_machine(capsys: pytest.CaptureFixture[str]) -> No
     assert isinstance(facts["advice"], list)
 
 
+@pytest.mark.ext
 def test_advice_follows_the_facts() -> None:
+    from embodichain.ext.doctor.command import give_advice  # noqa: PLC0415 (an extension)
+
     well = describe_machine() | {
         "pictures": "OpenGL without a window", "cores": 8, "load_average": 0.1, "environment": {},
         "torch_cuda": "13.0", "gpus": ["a GPU"], "free_disk_gb": 100.0, "free_memory_gb": 16.0,

@@ -35,6 +35,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> str:
     return train_in(tmp_path_factory.mktemp("run"))
 
 
+@pytest.mark.ext
 def test_it_acts_as_the_policy_of_the_run(run: str) -> None:
     policy = load_policy(run)
     assert isinstance(policy, TrainedPolicy)

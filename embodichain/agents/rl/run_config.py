@@ -297,7 +297,7 @@ def _pair_problems(
         algo_class.check_policy_class(get_policy_class(policy.name))
     if algo_class.learns_from != "demonstrations":
         found += chunk_problems(trainer.buffer_size, chunk_length_of(policy))
-        if isinstance(algorithm, BaseAlgorithmCfg):
+        if isinstance(algorithm, BaseAlgorithmCfg) and "trainer.num_envs" not in wrong:
             found += algorithm.problems(trainer.num_envs or env.cfg.num_envs)
     if (source := find_source(env.env_id)) is not None:
         found += scene_problems(trainer, algorithm, env.cfg)

@@ -69,6 +69,7 @@ def test_rollout_that_cannot_be_made_of_chunks_is_refused(tmp_path: Path) -> Non
     assert not Path("outputs").exists()
 
 
+@pytest.mark.ext
 def test_rollout_that_a_vlas_chunks_do_not_divide_is_refused(tmp_path: Path) -> None:
     policy = {"name": "vla", "vla_config": {"model_config": {"chunk_length": 3}}}
     with pytest.raises(ConfigError, match=r"trainer\.buffer_size: 4 steps .* chunks of 3"):

@@ -60,6 +60,7 @@ def rows() -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run_folder() / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
+@pytest.mark.ext
 @pytest.mark.parametrize(("algorithm", "asynchronous"), [("grpo", None), ("ppo", {"max_staleness": 2})])
 def test_nan_reward_costs_its_updates_alone(
     algorithm: str, asynchronous: dict[str, Any] | None, capsys: pytest.CaptureFixture[str]

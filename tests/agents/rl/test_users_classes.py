@@ -13,7 +13,6 @@ import pytest
 
 from embodichain.agents.rl.train import main as train
 from embodichain.cli import main as cli
-from embodichain.ext.doctor import check_algorithm
 from tests.agents.rl.fakes import read_tensorboard, tiny_config, write_config
 from tests.agents.rl.test_resume import Interrupt, assert_same_runs, only_run, rows, run_whole
 from tests.agents.rl.users_classes import Idle
@@ -92,7 +91,10 @@ def test_policy_that_lacks_an_entry_is_refused_by_one_line(
     assert not Path("outputs").exists()
 
 
+@pytest.mark.ext
 def test_doctor_examines_a_minimal_algorithm() -> None:
+    from embodichain.ext.doctor import check_algorithm  # noqa: PLC0415 (an extension)
+
     results = {result.name: result for result in check_algorithm(Idle)}
     assert results["losses_are_finite"].status == "passed"
     assert results["parameters_change"].status == "failed"

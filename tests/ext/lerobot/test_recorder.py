@@ -143,3 +143,20 @@ def test_dataset_cannot_lead_out_of_the_runs_folder(
         "run/here/set/meta/info.json"
     ]
     assert capsys.readouterr().err.count("leads out of the run's folder") == 1
+
+
+@pytest.mark.e2e
+@needs_gl
+@pytest.mark.parametrize("sensors", [[], [CAMERA]])
+def test_datasets_have_every_control_step(tmp_path: Path, sensors: list[Any]) -> None:
+    one, two = (make(tmp_path / name, sensors) for name in ("chunks", "steps"))
+    actions = actions_for(one, 8)
+    for env in (one, two):
+        env.reset(seed=1)
+    one.step_chunk(actions[:4].transpose(0, 1))  # episodes of 3 steps: the fourth action is not made
+    for action in actions[:3]:
+        two.step(action)
+    for i in range(2):
+        ours, theirs = (read(tmp_path / name / f"data/chunk-000/file-00{i}.parquet") for name in ("chunks", "steps"))
+        assert ours == theirs
+        assert len(ours["action"]) == 3

@@ -123,7 +123,7 @@ class ParsedEnv:
 
     @property
     def time_limit(self) -> int | None:
-        """Of episodes, steps; None if there is none."""
+        """Time limit of episodes, steps; None if there is none."""
         registered = None if self.spec is None else self.spec.max_episode_steps
         return self.cfg.max_episode_steps or registered
 

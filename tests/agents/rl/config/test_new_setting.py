@@ -73,6 +73,7 @@ def test_new_setting_says_whether_a_resumed_run_may_change_it(tmp_path: Path) ->
         check_resumed_config(before, load(tmp_path, trainer__temperature=0.6), "latest")
 
 
+@pytest.mark.ext
 def test_new_setting_is_in_the_schema_and_the_table_of_the_docs() -> None:
     properties = schema.train_schema()["$defs"]["NewTrainerCfg"]["properties"]
     assert properties["colour"]["default"] == "red"

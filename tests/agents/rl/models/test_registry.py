@@ -143,6 +143,7 @@ def test_dotted_path_names_a_policy_in_an_imported_module(name: str, message: st
         build_policy({"name": name}, OBS, ACTION, "cpu")
 
 
+@pytest.mark.ext
 def test_name_of_a_shipped_policy_is_not_taken_in_silence() -> None:
     message = "^policy 'vla' is registered already, by .*VLAPolicy: choose another name, or override=True$"
     with pytest.raises(ConfigError, match=message):
@@ -389,6 +390,7 @@ VLA_SPACE = spaces.Dict(
 )
 
 
+@pytest.mark.ext
 @pytest.mark.parametrize(
     "block",
     [

@@ -101,6 +101,7 @@ def test_mistake_in_the_scene_is_named_with_its_path(change: dict[str, Any], pro
         config_to_cfg(load_json(TASK_CONFIGS / "push_cube/gym_config.json") | change)
 
 
+@pytest.mark.ext
 def test_mistakes_in_terms_of_cameras_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     data = config()

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from embodichain.ext.gymnasium.vector_env import GymnasiumVectorEnv
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers import observations
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, ObservationCfg, SceneEntityCfg
@@ -313,8 +312,11 @@ def test_semantic_mask_of_background_foreground_and_robot() -> None:
     cart.close()
 
 
+@pytest.mark.ext
 @needs_gl
 def test_images_are_no_part_of_the_flat_observation() -> None:
+    from embodichain.ext.gymnasium.vector_env import GymnasiumVectorEnv  # noqa: PLC0415 (an extension)
+
     cart = make()
     obs, _ = cart.reset(seed=1)
     images = obs["sensor", "cam"]
