@@ -104,16 +104,6 @@ def test_trusted_task_trains_and_plays_without_an_option(project: Path, capsys: 
     assert main(["export", "latest", "--format", "onnx", "--observations", "4"]) == 0
 
 
-def test_module_above_the_configs_folder_is_not_found(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (project / "configs").mkdir()
-    config = write_training(project / "configs")
-    # Above, such as in /tmp, it may be another user's.
-    line = error_of("validate", config, "--allow-import", PACKAGE, capsys=capsys)
-    assert f"cannot import '{PACKAGE}.task': No module named '{PACKAGE}' (looked for on Python's path and in" in line
-    assert main(["trust", str(project / PACKAGE)]) == 0
-    assert main(["validate", config]) == 0
-
-
 def test_config_inside_the_package_finds_it(tmp_path: Path) -> None:
     package = write_package(tmp_path / "project")
     config = write_training(package)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import json
 import os
 import random
@@ -145,11 +144,6 @@ def test_run_ends_well_and_leaves_what_it_promises(capsys: pytest.CaptureFixture
     assert f"evaluations     {summary['eval_seconds']:.1f} s\n" in printed.out
     assert "success of 3 episodes" in (folder / "report.html").read_text(encoding="utf-8")
     assert json.loads((folder / "machine.json").read_text(encoding="utf-8"))["cores"] >= 1
-
-
-def test_distributed_training_on_one_device_is_one_process(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_main("--distributed", "trainer.enable_eval=false", "trainer.iterations=1") == 0
-    assert "--distributed: one device here (cpu), so one process" in capsys.readouterr().err
 
 
 def test_same_seed_gives_the_same_run_bit_for_bit() -> None:
@@ -496,13 +490,6 @@ def test_training_goes_on_where_nothing_can_be_printed(name: str, monkeypatch: p
         full.flush()  # as the interpreter does at its end
     assert [row["step"] for row in metrics(run_folder())] == [8, 16]
     assert (run_folder() / "summary.json").exists()
-
-
-def test_terminal_without_the_letters_of_a_name_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    written = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
-    assert run_main(trainer__exp_name="w\xfcrfel") == 0
-    assert b"outputs/w\\xfcrfel_" in written.getvalue()
 
 
 def test_pythons_own_random_numbers_follow_from_the_seed() -> None:

@@ -13,14 +13,6 @@ def test_schedule_fires_once_at_or_past_each_multiple() -> None:
     assert fired == [12, 20, 32]
 
 
-def test_check_past_several_multiples_fires_once() -> None:
-    schedule = Schedule(10, "eval_freq")
-    assert schedule.is_due(35, iteration=0)
-    assert not schedule.is_due(36, iteration=0)
-    assert not schedule.is_due(39, iteration=0)
-    assert schedule.is_due(40, iteration=0)
-
-
 def test_resumed_schedule_continues_with_the_next_multiple() -> None:
     schedule = Schedule(10, "eval_freq")
     schedule.start_from(24, 3)

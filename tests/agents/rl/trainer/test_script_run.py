@@ -221,14 +221,6 @@ def test_groups_of_grpo_begin_alike_in_built_environments(tmp_path: Path) -> Non
     assert not torch.equal(start[0], start[2])
 
 
-def test_groups_in_envs_that_cannot_be_numbered_are_refused(tmp_path: Path) -> None:
-    env = ScriptedEnv(2)
-    policy = build_policy({"name": "actor_only", "actor": NETWORK}, 2, 1, "cpu")
-    algorithm = build_algo("grpo", {"batch_size": 4, "group_size": 2}, policy, "cpu")
-    with pytest.raises(ConfigError, match=r"ScriptedEnv has no number_envs\(first_env_id, group_size\)"):
-        make_trainer(env, tmp_path, algorithm, batch_size=4)
-
-
 # --- what others make of its checkpoints ---
 
 
