@@ -1,4 +1,4 @@
-"""The commands that need no run: list, validate, doctor, completion; and train and resume."""
+"""The commands that need no run: list, validate, completion; and train and resume."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from embodichain.cli import main
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
 from embodichain.utils import ConfigError
-from embodichain.utils.device import describe_machine
 from tests.agents.rl.fakes import CART_POLE_ENV, tiny_config, write_config
 
 
@@ -187,41 +186,6 @@ def test_wrong_configs_are_told_all_their_mistakes(tmp_path: Path, capsys: pytes
     assert "trainer: unknown key" in capsys.readouterr().err
     assert main(["validate", str(CART_POLE_ENV), "env.rewards.calm.weight=a"]) == 2
     assert "env.rewards.calm.weight: Input should be a valid number" in capsys.readouterr().err
-
-
-@pytest.mark.ext
-def test_doctor_describes_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor"]) == 0
-    out = capsys.readouterr().out
-    for part in ("processor", "cores", "torch", "versions", "advice"):
-        assert part in out
-    assert main(["doctor", "--json"]) == 0
-    facts = json.loads(capsys.readouterr().out)
-    assert facts["cores"] >= 1
-    assert facts["versions"]["torch"]
-    assert isinstance(facts["advice"], list)
-
-
-@pytest.mark.ext
-def test_advice_follows_the_facts() -> None:
-    from embodichain.ext.doctor.command import give_advice  # noqa: PLC0415 (an extension)
-
-    well = describe_machine() | {
-        "pictures": "OpenGL without a window", "cores": 8, "load_average": 0.1, "environment": {},
-        "torch_cuda": "13.0", "gpus": ["a GPU"], "free_disk_gb": 100.0, "free_memory_gb": 16.0,
-    }  # fmt: skip
-    assert give_advice(well) == []
-    cases: list[tuple[dict[str, Any], str]] = [
-        ({"pictures": "none: install libegl1"}, "libegl1"),
-        ({"load_average": 6.0}, "other programs keep 6 of 8 cores busy"),
-        ({"environment": {"OMP_NUM_THREADS": "2"}}, "holds updates to 2 of 8 cores"),
-        ({"torch_cuda": None, "gpus": []}, "built without CUDA"),
-        ({"free_disk_gb": 0.5}, "0.5 GB are free on this disk"),
-        ({"free_memory_gb": 1.0}, "1.0 GB of memory are free"),
-    ]
-    for change, words in cases:
-        (advice,) = give_advice(well | change)
-        assert words in advice
 
 
 @pytest.mark.ext

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from embodichain.cli import main
+from embodichain.ext.doctor.command import give_advice
+from embodichain.utils.device import describe_machine
 
 
 def doctor(*argv: str) -> int:
@@ -67,3 +70,34 @@ def test_wrong_usage_gives_2_and_says_what_would_be_right(
 ) -> None:
     assert doctor(*argv) == 2
     assert message in capsys.readouterr().err
+
+
+def test_doctor_describes_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor() == 0
+    out = capsys.readouterr().out
+    for part in ("processor", "cores", "torch", "versions", "advice"):
+        assert part in out
+    assert doctor("--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["cores"] >= 1
+    assert facts["versions"]["torch"]
+    assert isinstance(facts["advice"], list)
+
+
+def test_advice_follows_the_facts() -> None:
+    well = describe_machine() | {
+        "pictures": "OpenGL without a window", "cores": 8, "load_average": 0.1, "environment": {},
+        "torch_cuda": "13.0", "gpus": ["a GPU"], "free_disk_gb": 100.0, "free_memory_gb": 16.0,
+    }  # fmt: skip
+    assert give_advice(well) == []
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"pictures": "none: install libegl1"}, "libegl1"),
+        ({"load_average": 6.0}, "other programs keep 6 of 8 cores busy"),
+        ({"environment": {"OMP_NUM_THREADS": "2"}}, "holds updates to 2 of 8 cores"),
+        ({"torch_cuda": None, "gpus": []}, "built without CUDA"),
+        ({"free_disk_gb": 0.5}, "0.5 GB are free on this disk"),
+        ({"free_memory_gb": 1.0}, "1.0 GB of memory are free"),
+    ]
+    for change, words in cases:
+        (advice,) = give_advice(well | change)
+        assert words in advice
