@@ -110,20 +110,14 @@ def _run(check: Callable[[Patient], None], patient: Patient) -> CheckResult:
     with torch.random.fork_rng(devices=[]), torch_threads(1):
         torch.manual_seed(0)
         try:
-            _require_policy(patient)
+            if not issubclass(ActorCritic, needed := patient.algo_class.policy_class):
+                raise CheckSkippedError(f"the algorithm improves a {needed.__name__}, not an ActorCritic")
             check(patient)
         except CheckFailedError as error:
             status, details = "failed", dict(zip(("expected", "got", "cause"), error.args, strict=True))
         except CheckSkippedError as error:
             status, details = "skipped", {"cause": str(error)}
     return CheckResult(check.__name__, status, seconds=time.perf_counter() - start, **details)
-
-
-def _require_policy(patient: Patient) -> None:
-    """Skip the check where the algorithm cannot improve the policies of the checks."""
-    needed = patient.algo_class.policy_class
-    if not issubclass(ActorCritic, needed):
-        raise CheckSkippedError(f"the algorithm improves policies of class {needed.__name__}, not an ActorCritic")
 
 
 def format_result(result: CheckResult) -> str:

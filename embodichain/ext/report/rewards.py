@@ -57,11 +57,9 @@ def analyse_reward(
         "episodes": len(columns["return"]),
         "success_rate": float(columns["success"].mean()),
         "weights": _weights(saved) | dict(weights),
-        "terms": {name: asdict(fact) for name, fact in term_facts(scored.columns).items()},
-        "return_of_success": scored.of_success,
-        "return_of_failure": scored.of_failure,
-        "correlation_of_return_with_success": scored.correlation,
-        "correlation_before": rescore(columns, {}).correlation,
+        "terms": {name: asdict(fact) for name, fact in term_facts(scored).items()},
+        **return_facts(scored),
+        "correlation_before": correlation(columns["return"], columns["success"]),
     }
 
 
@@ -148,43 +146,27 @@ def correlation(a: np.ndarray, b: np.ndarray) -> float | None:
     return _covariance(a, b) / scale if scale > 1e-12 else None
 
 
-@dataclass(frozen=True)
-class Rescored:
-    """Recorded episodes, scored with other weights.
-
-    Attributes:
-        columns: the given ones with new terms and return.
-        of_success: mean return of successful episodes; None without any.
-        of_failure: mean return of failed episodes; None without any.
-        correlation: correlation of return and success; None if either is constant.
-    """
-
-    columns: dict[str, np.ndarray]
-    of_success: float | None
-    of_failure: float | None
-    correlation: float | None
-
-
-def rescore(columns: Columns, factors: Mapping[str, float]) -> Rescored:
-    """Score recorded episodes [E] with other weights.
+def rescore(columns: Columns, factors: Mapping[str, float]) -> dict[str, np.ndarray]:
+    """Return the columns of recorded episodes [E], scored with other weights.
 
     Args:
         columns: columns as for :func:`term_facts`.
         factors: factor by term: new weight divided by recorded weight.
     """
     new = dict(columns)
-    total = columns["return"].copy()
     for name, factor in factors.items():
         values = columns[_PREFIX + name]
         new[_PREFIX + name] = factor * values
-        total += (factor - 1.0) * values
-    new["return"] = total
-    is_success = columns["success"] > 0.5
+        new["return"] = new["return"] + (factor - 1.0) * values
+    return new
 
-    def mean(rows: np.ndarray) -> float | None:
-        return float(total[rows].mean()) if rows.any() else None
 
-    return Rescored(new, mean(is_success), mean(~is_success), correlation(total, columns["success"]))
+def return_facts(columns: Columns) -> dict[str, float | None]:
+    """Return the mean return of successes and failures, and its correlation with success; None where there is none."""
+    total, is_success = columns["return"], columns["success"] > 0.5
+    groups = {"return_of_success": total[is_success], "return_of_failure": total[~is_success]}
+    means = {name: float(values.mean()) if len(values) else None for name, values in groups.items()}
+    return means | {"correlation_of_return_with_success": correlation(total, columns["success"])}
 
 
 def _covariance(a: np.ndarray, b: np.ndarray) -> float:

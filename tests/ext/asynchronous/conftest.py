@@ -1,17 +1,9 @@
-"""The stress mode of the tests of asynchronous collection.
-
-Tests that take the fixture ``jitter`` run with random delays wherever threads meet. EMBODICHAIN_STRESS=200 runs each of
-them 200 times, each time with other delays, and lets the interpreter switch threads fifty times as often:
-
-    EMBODICHAIN_STRESS=200 python -m pytest -q tests/agents/rl -k async
-"""
+"""Random delays wherever threads meet, for the tests of asynchronous collection that take the fixture ``jitter``."""
 
 from __future__ import annotations
 
 import faulthandler
-import os
 import random
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +15,6 @@ from embodichain.agents.rl.buffer import VLABuffer
 from embodichain.agents.rl.collector import AsyncCollector, InferencePolicy, PolicyPublisher
 from tests.agents.rl.fakes import ScriptedEnv
 
-REPEATS = int(os.environ.get("EMBODICHAIN_STRESS", "0"))
 HANG = 60.0  # seconds until a test that hangs ends the run, with the stacks of all threads
 
 # Where threads meet.
@@ -40,20 +31,11 @@ MEETINGS = (
 )
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "jitter" in metafunc.fixturenames:
-        metafunc.parametrize("jitter", range(max(1, REPEATS)), indirect=True)
-
-
 class Jitter:
-    """Random delays.
+    """Random delays."""
 
-    Args:
-        seed: of the delays.
-    """
-
-    def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)
+    def __init__(self) -> None:
+        self._random = random.Random(0)
         self._lock = threading.Lock()
 
     def sleep(self) -> None:
@@ -75,16 +57,12 @@ class Jitter:
 
 
 @pytest.fixture
-def jitter(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Jitter]:
-    jitter = Jitter(request.param)
+def jitter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Jitter]:
+    jitter = Jitter()
     for owner, name in MEETINGS:
         monkeypatch.setattr(owner, name, jitter.around(getattr(owner, name)))
-    interval = sys.getswitchinterval()
-    if REPEATS:
-        sys.setswitchinterval(1e-4)
     faulthandler.dump_traceback_later(HANG, exit=True)
     yield jitter
     faulthandler.cancel_dump_traceback_later()
-    sys.setswitchinterval(interval)
     left = [thread.name for thread in threading.enumerate() if thread.name.startswith("collector")]
     assert not left, f"threads that go on: {left}"

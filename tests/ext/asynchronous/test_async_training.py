@@ -251,15 +251,6 @@ def test_update_is_repeatable_beside_the_collectors_draws(
             assert_same(freeze(trainer.policy.state_dict()), iteration["policy"])
 
 
-@pytest.mark.parametrize("where", ["config", "command line"])
-def test_several_processes_are_refused(tmp_path: Path, where: str) -> None:
-    in_config = where == "config"
-    config = write_config(tmp_path, tiny_config(trainer__asynchronous={}, trainer__distributed=in_config))
-    with pytest.raises(ConfigError, match=r"trainer\.asynchronous: cannot go together with several processes"):
-        train_from_config(config, distributed=None if in_config else True)
-    assert not Path("outputs").exists()
-
-
 def test_everything_is_reachable_from_the_config(tmp_path: Path) -> None:
     asynchronous = {"max_staleness": 3, "buffer_capacity": 2, "env_groups": 2}
     cfg = {"batch_size": 8, "decoupled": False, "behaviour_weight_cap": 2.0}
@@ -304,3 +295,9 @@ def test_grpo_gets_complete_groups_of_one_start_and_one_version(
         assert (rollout["policy_version"] == rollout["policy_version"][:1]).all()
     starts = [rollout["obs"][0, 0].tolist() for rollout in rollouts]
     assert len({tuple(start) for start in starts}) == 6  # each its own
+
+
+def test_several_processes_are_refused(tmp_path: Path) -> None:
+    config = write_config(tmp_path, tiny_config(trainer__asynchronous={}, trainer__distributed=True))
+    with pytest.raises(ConfigError, match=r"trainer\.asynchronous: cannot go together with several processes"):
+        train_from_config(config)

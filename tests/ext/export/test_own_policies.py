@@ -36,31 +36,22 @@ class SharedTrunk(Policy):
         self.to(device)
 
     def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
-        actions, value = self._heads(td["obs"])
+        features = self.trunk(self.normalizer(td["obs"]))
+        mean, raw = self.actor(features).chunk(2, dim=-1)
+        actions = Independent(Normal(mean, (2.0 * torch.tanh(raw) - 1.0).exp()), 1)  # log-std between -3 and 1
         td["action"] = actions.mean if deterministic else actions.sample()
         td["sample_log_prob"] = actions.log_prob(td["action"])
-        td["value"] = value
+        td["value"] = self.critic(features).squeeze(-1)
         return td
 
     def get_value(self, td: TensorDict) -> TensorDict:
-        td["value"] = self._heads(td["obs"])[1]
-        return td
+        raise NotImplementedError
 
     def evaluate_actions(self, td: TensorDict) -> TensorDict:
-        actions, value = self._heads(td["obs"])
-        return TensorDict(
-            {"sample_log_prob": actions.log_prob(td["action"]), "entropy": actions.entropy(), "value": value},
-            batch_size=td.batch_size,
-        )
+        raise NotImplementedError
 
     def update_normalizer(self, obs: torch.Tensor) -> None:
         self.normalizer.update(obs)
-
-    def _heads(self, obs: torch.Tensor) -> tuple[Independent, torch.Tensor]:
-        features = self.trunk(self.normalizer(obs))
-        mean, raw = self.actor(features).chunk(2, dim=-1)
-        log_std = 2.0 * torch.tanh(raw) - 1.0  # between -3 and 1
-        return Independent(Normal(mean, log_std.exp()), 1), self.critic(features).squeeze(-1)
 
 
 def build(policy_class: Any) -> Policy:

@@ -258,25 +258,6 @@ def test_an_image_alone_is_learned_from(algorithm: str, policy: str, capsys: pyt
     assert "\ninputs     image\n" in capsys.readouterr().out
 
 
-class _Rendered(_Pixels):
-    """Shows what it renders."""
-
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}
-
-    def __init__(self, channels: int = 3, render_mode: str | None = None) -> None:
-        if render_mode != "rgb_array":
-            raise ValueError("cannot observe without images")
-        super().__init__(channels)
-
-
-def test_what_an_environment_renders_may_be_its_observation() -> None:
-    block = {"name": "actor_critic", "actor": CNN, "critic": CNN}
-    env = {"id": "gymnasium:Rendered-v0", "kwargs": {"render_mode": "rgb_array"}}
-    with registered("Rendered-v0", _Rendered, max_episode_steps=5):
-        train_from_config(write_config(Path(), config(env, policy=block)))
-        assert command(["eval", "latest", "--episodes", "2"]) == 0
-
-
 class _NoNumber(gym.Env[Any, Any]):
     """Its rewards are NaN."""
 

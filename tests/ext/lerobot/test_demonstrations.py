@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -213,19 +212,11 @@ def test_dataset_of_another_environment_is_refused(tmp_path: Path, env: dict[str
 
 def test_dataset_of_another_robot_is_refused(tmp_path: Path) -> None:
     record(tmp_path / "data")
-    env = make()
-    config = env.config_data()
-    config["robot"]["fpath"] = "panda"
-    task = Task(env.single_observation_space, env.single_action_space, True, None, config)
-    text = error_of(lambda: read_demonstrations(str(tmp_path / "data"), None, task, ()))
-    assert re.search(r'was recorded in another environment: robot\.fpath: ".*" in the dataset, "panda" now$', text)
     info = tmp_path / "data/meta/info.json"
     data = json.loads(info.read_text())
     data["features"]["observation.state"]["names"] = ["hip", "knee"]
     info.write_text(json.dumps(data))
-    assert error_of(lambda: read(tmp_path / "data", env)).endswith(
-        "is of another robot: its joints are ['hip', 'knee'], this one's ['slider_to_cart', 'cart_to_pole']"
-    )
+    assert "is of another robot: its joints are ['hip', 'knee']" in error_of(lambda: read(tmp_path / "data"))
 
 
 def test_other_observations_are_refused(tmp_path: Path) -> None:

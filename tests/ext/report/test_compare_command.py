@@ -55,15 +55,6 @@ def test_named_groups_and_notes(capsys: pytest.CaptureFixture[str]) -> None:
     assert "the runs have different rewards" in compare(capsys, "a=good_1", "b=poor_1")
 
 
-def test_parts_of_a_group_are_joined(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    result = json.loads(compare(capsys, "mine=good_1", "theirs=poor_1,poor_2", "mine=good_2", "--json"))
-    assert [(group["group"], group["runs"]) for group in result["groups"]] == [("mine", 2), ("theirs", 2)]
-    assert main(["compare", "tiny=good_1", "poor_1", "poor_2"]) == 2
-    assert "'tiny=...': the runs that are in no named group are one of that name, too" in capsys.readouterr().err
-
-
 def test_page_has_a_band_for_each_group(capsys: pytest.CaptureFixture[str]) -> None:
     compare(capsys, *folders("good", "poor"), "--out", "page.html")
     page = Path("page.html").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ import pytest
 
 from embodichain.cli import main
 from embodichain.ext.report import rewards
-from embodichain.ext.report.rewards import OTHER, rescore, term_facts
+from embodichain.ext.report.rewards import OTHER, rescore, return_facts, term_facts
 
 # Four episodes: returns 0, 2, 4, 6, of which `near` pays all differences and `cost` none.
 NEAR, COST = np.array([1.0, 3.0, 5.0, 7.0]), np.full(4, -1.0)
@@ -45,16 +45,17 @@ def test_what_no_term_explains_is_named() -> None:
 def test_return_that_never_varies_has_no_shares() -> None:
     same = {"success": np.ones(3), "return": np.ones(3), "rewards/a": np.ones(3)}
     assert term_facts(same)["a"].share_of_variance is None
-    assert rescore(same, {}).correlation is None
-    assert rescore(same, {}).of_failure is None
+    facts = return_facts(same)
+    assert facts["correlation_of_return_with_success"] is facts["return_of_failure"] is None
 
 
 def test_other_weights_pay_otherwise() -> None:
     scored = rescore(COLUMNS, {"near": -1.0, "cost": 2.0})
-    assert scored.columns["return"].tolist() == [-3, -5, -7, -9]
-    assert scored.columns["rewards/cost"].tolist() == [-2] * 4
-    assert (scored.of_success, scored.of_failure) == (-8.0, -4.0)
-    assert scored.correlation == pytest.approx(-1 / (5**0.5 * 0.5))
+    assert scored["return"].tolist() == [-3, -5, -7, -9]
+    assert scored["rewards/cost"].tolist() == [-2] * 4
+    facts = return_facts(scored)
+    assert (facts["return_of_success"], facts["return_of_failure"]) == (-8.0, -4.0)
+    assert facts["correlation_of_return_with_success"] == pytest.approx(-1 / (5**0.5 * 0.5))
     assert COLUMNS["return"].tolist() == [0, 2, 4, 6]  # the recording stays
 
 

@@ -11,8 +11,10 @@ import torch
 from gymnasium import spaces
 from tensordict import TensorDict
 
+from embodichain.agents.rl.algo import build_algo
 from embodichain.agents.rl.collector import SyncCollector
 from embodichain.agents.rl.models import TinyVLA, VLAPolicy, build_policy, save_vla_model
+from embodichain.ext.vla.policy import LoRACfg, add_lora
 from embodichain.utils import ConfigError
 from tests.agents.rl.buffer.test_layout import T, check
 from tests.agents.rl.fakes import ChunkedEnv
@@ -120,3 +122,60 @@ class SeeingEnv(ChunkedEnv):
 def test_every_field_of_a_rollout_is_in_the_table() -> None:
     policy = build()
     check(SyncCollector(SeeingEnv(), policy, "cpu").collect(T), policy, {"info", "executed", "entries"})
+
+
+# --- low-rank adapters ---
+
+
+def adapted() -> VLAPolicy:
+    """Return a policy with adapters, of the same weights each time."""
+    pytest.importorskip("peft", reason="needs the extra vla")
+    torch.manual_seed(0)
+    return build(lora={"rank": 2})
+
+
+def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"policy\.vla_config\.lora: needs peft: .*pip install .*'peft"):
+        build(lora={"rank": 2})
+
+
+@pytest.mark.parametrize("key", ["target_modules", "trained_modules"])
+def test_modules_that_are_not_there_are_named(key: str) -> None:
+    with pytest.raises(ConfigError, match="TinyVLA has no module whose path ends in 'head'"):
+        build(lora={key: ["head"]})
+
+
+def test_model_that_names_no_layers_needs_them_named() -> None:
+    with pytest.raises(ConfigError, match="target_modules: required, since Linear names none"):
+        add_lora(torch.nn.Linear(2, 2), LoRACfg())
+
+
+def test_adapters_begin_as_nothing_and_learn_with_the_heads() -> None:
+    policy = adapted()
+    torch.manual_seed(0)
+    before, after = (p.get_action(inputs(3), deterministic=True)["action"] for p in (build(), policy))
+    torch.testing.assert_close(after, before)
+    learning = [name for name, p in policy.named_parameters() if p.requires_grad]
+    assert all("lora_" in name or "modules_to_save" in name for name in learning)
+    assert any("actor.modules_to_save" in name for name in learning)
+    assert any("critic.modules_to_save" in name for name in learning)
+
+
+def test_reference_is_the_policy_without_adapters() -> None:
+    policy = adapted()
+    reference = policy.reference()
+    assert list(reference.parameters()) == []
+    td = policy.get_action(inputs(3))
+    before = reference.evaluate_actions(td)["sample_log_prob"]
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.1 * torch.randn_like(parameter))
+    assert torch.equal(reference.evaluate_actions(td)["sample_log_prob"], before)
+    assert not torch.allclose(policy.evaluate_actions(td)["sample_log_prob"], before)
+
+
+def test_grpo_has_no_second_model_beside_adapters() -> None:
+    algorithm: Any = build_algo("grpo", {"kl_coef": 0.1, "group_size": 2, "device": "cpu"}, adapted(), "cpu")
+    assert algorithm.reference.state_dict() == {}

@@ -175,7 +175,12 @@ _UNUSED = f"{_VLM}vlm.lm_head."  # of the language model, which writes no text h
 
 def our_weights(theirs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return LeRobot's weights by our names; a name that is not among its SmolVLA's stays as it is."""
-    return {_renamed(name): value for name, value in theirs.items() if not name.startswith(_UNUSED)}
+    found = {}
+    for name, value in theirs.items():
+        ours = (own + name.removeprefix(their) for own, their in _THEIRS.items() if name.startswith(their))
+        if not name.startswith(_UNUSED):
+            found[next(ours, name)] = value
+    return found
 
 
 def their_weights(ours: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -186,13 +191,6 @@ def their_weights(ours: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
             if name.startswith(own):
                 found[their + name.removeprefix(own)] = value
     return found
-
-
-def _renamed(name: str) -> str:
-    for own, their in _THEIRS.items():
-        if name.startswith(their):
-            return own + name.removeprefix(their)
-    return name
 
 
 class InstructionTokenizer:
