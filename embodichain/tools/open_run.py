@@ -13,9 +13,8 @@ from embodichain.agents.rl.build import build_env_policy, build_task
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun
 from embodichain.agents.rl.models import Policy, load_policy_state
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config
-from embodichain.agents.rl.task_env import TaskEnv, with_scene
+from embodichain.agents.rl.task_env import TaskEnv, scene_env, with_scene
 from embodichain.lab.gym.env_sources import TaskCfg
-from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers import datasets
 from embodichain.lab.gym.envs.managers.cfg import DatasetCfg
 from embodichain.utils import ConfigError
@@ -91,5 +90,5 @@ def recorded(cfg: TaskCfg, folder: Path | None) -> TaskCfg:
 
 def write_into(env: TaskEnv, folder: Path | None) -> None:
     """Let an environment that is built from a config of :func:`recorded` write into the folder."""
-    if folder is not None and isinstance(env, EmbodiedEnv):
+    if folder is not None and scene_env(env) is not None:
         env.write_into(folder.parent)
