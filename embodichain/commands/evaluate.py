@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from embodichain.agents.rl.config.arguments import add_allow_import, allowed_imports
 from embodichain.commands.arguments import (
     add_device,
     add_json,
@@ -15,7 +16,6 @@ from embodichain.commands.arguments import (
     whole_number,
 )
 from embodichain.tools.evaluate import evaluate_run, format_evaluation
-from embodichain.utils.module_utils import add_allow_import, allowed_imports
 
 EXAMPLES = (
     "latest",

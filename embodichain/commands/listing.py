@@ -12,6 +12,7 @@ from typing import Any
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks)
 from embodichain.agents.rl.algo import get_registered_algo_names
 from embodichain.agents.rl.algo.registry import get_algo_class
+from embodichain.agents.rl.config.arguments import add_allow_import, add_import, import_named_modules
 from embodichain.agents.rl.config.named import shipped_configs
 from embodichain.agents.rl.models import get_registered_policy_names
 from embodichain.agents.rl.models.registry import get_policy_class
@@ -20,13 +21,7 @@ from embodichain.commands.arguments import add_json, print_result
 from embodichain.lab.gym.envs.managers.cfg import BLOCK_MODULES
 from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids
 from embodichain.utils.configclass import first_line
-from embodichain.utils.module_utils import (
-    add_allow_import,
-    add_import,
-    find_function_from_modules,
-    import_named_modules,
-    public_names,
-)
+from embodichain.utils.module_utils import find_function_from_modules, public_names
 
 EXAMPLES = (
     "envs",

@@ -12,6 +12,7 @@ import torch
 
 from embodichain.agents.rl.build import build_task
 from embodichain.agents.rl.checkpoint.saved_run import find_run, names_run
+from embodichain.agents.rl.config.arguments import add_allow_import, allowed_imports
 from embodichain.agents.rl.metrics.panel import EvaluationLog
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.run_config import load_run_config
@@ -37,7 +38,6 @@ from embodichain.tools.open_run import check_is_free, evaluated, open_run, recor
 from embodichain.tools.view import Camera, OwnCamera, SceneCamera, config_camera
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import replace
-from embodichain.utils.module_utils import add_allow_import, allowed_imports
 from embodichain.utils.video import VIDEO_SUFFIXES, VideoWriter
 
 EXAMPLES = ("latest", "latest/best --episodes 5 --out best.mp4", "latest --viewer", "train_config.json --agent random")

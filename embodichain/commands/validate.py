@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from embodichain.agents.rl.config.arguments import add_allow_import, add_import, allowed_imports, import_named_modules
 from embodichain.agents.rl.run_config import RunConfig
 from embodichain.agents.rl.trainer.viewer import check_viewer_is_installed
 from embodichain.commands.arguments import CONFIG_HELP, add_overrides
 from embodichain.tools.validate import format_config, read_config, try_config
-from embodichain.utils.module_utils import add_allow_import, add_import, allowed_imports, import_named_modules
 
 EXAMPLES = (
     "train_config.json trainer.num_envs=256",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from matplotlib.image import imsave
 
+from embodichain.agents.rl.config.arguments import add_allow_import, add_import, allowed_imports, import_named_modules
 from embodichain.commands.arguments import (
     CONFIG_HELP,
     add_overrides,
@@ -18,7 +19,6 @@ from embodichain.commands.arguments import (
 from embodichain.tools.view import format_spaces, opened_scene, render_scene, show_scene
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import reason_of
-from embodichain.utils.module_utils import add_allow_import, add_import, allowed_imports, import_named_modules
 
 EXAMPLES = (
     "gym_config.json",

@@ -6,7 +6,6 @@ that ``embodichain trust`` remembers. There the code's location counts, never th
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import importlib.util
 import inspect
@@ -206,39 +205,6 @@ def import_options(modules: Sequence[str]) -> str:
 def imports_allowed_by_environment() -> list[str]:
     """Return the prefixes in the environment variable ``EMBODICHAIN_ALLOW_IMPORT``, which are comma-separated."""
     return [prefix for prefix in os.environ.get("EMBODICHAIN_ALLOW_IMPORT", "").split(",") if prefix]
-
-
-def allowed_imports(args: argparse.Namespace) -> list[str]:
-    """Return the prefixes that the command line and the environment allow."""
-    return [*args.allow_import, *imports_allowed_by_environment()]
-
-
-def add_allow_import(parser: argparse.ArgumentParser, what: str = "the config") -> None:
-    """Declare the option ``--allow-import``, which :func:`allowed_imports` reads; ``what`` names modules."""
-    parser.add_argument(
-        "--allow-import",
-        action="append",
-        default=[],
-        metavar="PREFIX",
-        help=f"let {what} name modules below this one (also: EMBODICHAIN_ALLOW_IMPORT, comma-separated)",
-    )
-
-
-def add_import(parser: argparse.ArgumentParser) -> None:
-    """Declare the option ``--import``, which :func:`import_named_modules` reads."""
-    parser.add_argument(
-        "--import",
-        dest="modules",
-        action="append",
-        default=[],
-        metavar="MODULE",
-        help="import this module first, so that what it registers is known; it must be allowed",
-    )
-
-
-def import_named_modules(args: argparse.Namespace) -> None:
-    """Import the modules that the command line names."""
-    import_allowed_modules(args.modules, allowed_imports(args), "--import")
 
 
 # --- Names ---

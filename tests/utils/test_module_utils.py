@@ -12,12 +12,7 @@ import pytest
 import torch
 
 from embodichain.utils import ConfigError
-from embodichain.utils.module_utils import (
-    find_admitted,
-    find_function_from_modules,
-    import_allowed_modules,
-    takes,
-)
+from embodichain.utils.module_utils import find_admitted, find_function_from_modules, import_allowed_modules, takes
 
 
 def test_plain_name_is_taken_from_the_first_module_that_has_it() -> None:

@@ -6,13 +6,13 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
+from embodichain.agents.rl.config.arguments import add_allow_import, add_import, import_named_modules
 from embodichain.commands.arguments import add_json, print_result
 from embodichain.ext.doctor.run import format_result, format_totals, run_checks
 from embodichain.lab.sim.rendering.renderer import choose_ray_tracing
 from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
 from embodichain.utils.device import describe_machine
 from embodichain.utils.files import json_text
-from embodichain.utils.module_utils import add_allow_import, add_import, import_named_modules
 
 EXAMPLES = ("", "--json", "--algo ppo", "--algo a2c --import my_lab.a2c --allow-import my_lab")
 EXIT_CODES = "exit codes: 0 done, 1 the algorithm failed a check, 2 wrong usage"

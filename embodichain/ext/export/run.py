@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
+from embodichain.agents.rl.config.arguments import add_allow_import, allowed_imports
 from embodichain.agents.rl.task_env import TaskEnv, scene_cfg, scene_env
 from embodichain.commands.arguments import add_run, checked_path, output_file, whole_number
 from embodichain.ext.export.formats import (
@@ -34,7 +35,6 @@ from embodichain.utils.configclass import replace
 from embodichain.utils.device import describe_machine
 from embodichain.utils.doors import entries, load
 from embodichain.utils.files import check_replaceable, write_atomically, write_json
-from embodichain.utils.module_utils import add_allow_import, allowed_imports
 
 _SEED_OFFSET = 4_000_003
 _RUNNER_NAME = "policy_runner.py"

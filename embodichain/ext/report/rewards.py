@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
+from embodichain.agents.rl.config.arguments import add_allow_import, allowed_imports
 from embodichain.commands.arguments import (
     add_device,
     add_json,
@@ -25,7 +26,6 @@ from embodichain.tools.evaluate import play_episodes
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.files import write_atomically
-from embodichain.utils.module_utils import add_allow_import, allowed_imports
 
 _SEED = 5_000_003
 OTHER = "(other)"

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from embodichain.agents.rl.config.arguments import add_training_device, all_overrides
+from embodichain.agents.rl.config.arguments import add_allow_import, add_training_device, all_overrides, allowed_imports
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.run_data import read_run
 from embodichain.commands.arguments import CONFIG_HELP, add_json, output_folder, print_result, whole_number
@@ -24,7 +24,6 @@ from embodichain.ext.report.compare import final_score, interquartile_mean
 from embodichain.utils import ConfigError
 from embodichain.utils.border import printing_may_fail
 from embodichain.utils.doors import install_extra
-from embodichain.utils.module_utils import add_allow_import, allowed_imports
 from embodichain.utils.system import child_variables
 
 _MOST_TRIALS = 20  # unless said otherwise, or all settings are lists

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from embodichain.utils import ConfigError
 from embodichain.utils.border import OPTION, OPTION_HELP
 from embodichain.utils.device import resolve_device
-from embodichain.utils.module_utils import add_allow_import
+from embodichain.utils.module_utils import import_allowed_modules, imports_allowed_by_environment
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -77,3 +77,36 @@ def add_writes_and_overrides(parser: argparse.ArgumentParser, allow_write_help: 
     """Add ``--allow-write``, with a help text of the command's, and the overrides ``key=value``."""
     parser.add_argument("--allow-write", action="append", default=[], metavar="FOLDER", help=allow_write_help)
     parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="values in place of the config's")
+
+
+def allowed_imports(args: argparse.Namespace) -> list[str]:
+    """Return the prefixes that the command line and the environment allow."""
+    return [*args.allow_import, *imports_allowed_by_environment()]
+
+
+def add_allow_import(parser: argparse.ArgumentParser, what: str = "the config") -> None:
+    """Declare the option ``--allow-import``, which :func:`allowed_imports` reads; ``what`` names modules."""
+    parser.add_argument(
+        "--allow-import",
+        action="append",
+        default=[],
+        metavar="PREFIX",
+        help=f"let {what} name modules below this one (also: EMBODICHAIN_ALLOW_IMPORT, comma-separated)",
+    )
+
+
+def add_import(parser: argparse.ArgumentParser) -> None:
+    """Declare the option ``--import``, which :func:`import_named_modules` reads."""
+    parser.add_argument(
+        "--import",
+        dest="modules",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="import this module first, so that what it registers is known; it must be allowed",
+    )
+
+
+def import_named_modules(args: argparse.Namespace) -> None:
+    """Import the modules that the command line names."""
+    import_allowed_modules(args.modules, allowed_imports(args), "--import")
