@@ -356,5 +356,6 @@ class EpisodeRecorder:
         try:
             yield
         except Exception as error:  # noqa: BLE001 (other libraries'; an image is not worth a training)
-            self._is_available, self._path, self._writer = False, None, None
-            logger.log_warning(f"no video is recorded: {error}")
+            if self._is_available:
+                logger.log_warning(f"no video is recorded: {error}")
+            self._is_available, self._path = False, None  # an open video is closed at the end

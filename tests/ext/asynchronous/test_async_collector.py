@@ -106,9 +106,7 @@ def test_log_probs_follow_from_the_samples_version(num_env_sets: int, jitter: Ji
             torch.testing.assert_close(rollout["value"][:, t], expected["value"])
 
 
-def test_version_of_the_last_slot_is_that_of_its_value(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_version_of_the_last_slot_is_that_of_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
     learner = Learner(num_env_sets=2)
     inference, publisher = learner.collector.inference, learner.collector.publisher
     get_value = inference.get_value
@@ -309,9 +307,7 @@ def test_pause_stops_every_step_and_loses_nothing(jitter: Jitter) -> None:
     assert sum(len(env.actions) for env in learner.envs) >= 8 * T
 
 
-def test_without_staleness_rollouts_are_the_synchronous_ones(
-    jitter: Jitter,
-) -> None:
+def test_without_staleness_rollouts_are_the_synchronous_ones(jitter: Jitter) -> None:
     learner, in_turn = Learner(max_staleness=0), Learner()
     sync, expected = SyncCollector(ScriptedEnv(2), in_turn.policy, "cpu"), []
     torch.manual_seed(1)

@@ -92,9 +92,7 @@ def test_group_without_a_name_or_a_run_is_an_error(argument: str, capsys: pytest
     assert capsys.readouterr().err == message
 
 
-def test_runs_without_the_metric_are_left_out(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_runs_without_the_metric_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     write_run(Path("stopped"), [None, None], seed=9)
     out = compare(capsys, "good_1", "stopped")
     assert "note: left out, since 'eval/success_rate' was never logged there: stopped" in out
