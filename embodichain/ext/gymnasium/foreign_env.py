@@ -218,8 +218,9 @@ class ForeignEnv(ABC):
     def first_image(self) -> np.ndarray:
         """Return an image [H, W, 3] uint8 of the first environment, of an even size."""
         image = self._render()
-        if not isinstance(image, np.ndarray):
-            raise CommandFailedError(f"{self.cfg.id}: no image: {image}")
+        if not isinstance(image, np.ndarray) or image.shape[2:] != (3,):
+            got = image if isinstance(image, str) else f"its render() returned a {type(image).__name__}"
+            raise CommandFailedError(f"{self.cfg.id}: no image [height, width, 3]: {got}")
         height, width = (size - size % 2 for size in image.shape[:2])
         return image[:height, :width]
 
