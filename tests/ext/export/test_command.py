@@ -16,7 +16,7 @@ import torch
 from embodichain.agents.rl.checkpoint.saved_run import find_run
 from embodichain.cli import main
 from embodichain.ext.export import run as export
-from embodichain.ext.export.formats import RUNNER, load_runner
+from embodichain.ext.export.formats import load_runner
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.tools.open_run import open_run
 from embodichain.tools.steps import record_steps
@@ -180,9 +180,3 @@ def test_gait_clock_turns_with_the_steps() -> None:
 def test_step_of_a_later_version_is_an_error() -> None:
     with pytest.raises(ValueError, match="'x': this runner does not know 'cubed'; export again"):
         builder(x=[{"cubed": True}])({"pos": np.zeros((1, 1))})
-
-
-def test_builder_needs_numpy_alone() -> None:
-    code = "import sys, onnx_runner; print('onnxruntime' in sys.modules)"
-    result = subprocess.run([sys.executable, "-c", code], cwd=RUNNER.parent, capture_output=True, text=True, check=True)
-    assert result.stdout == "False\n"

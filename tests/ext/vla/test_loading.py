@@ -80,13 +80,6 @@ def test_folder_gives_the_model_back_with_its_input_statistics(saved: tuple[Path
     assert same(back, model)
 
 
-def test_model_config_goes_over_the_folders(saved: tuple[Path, TinyVLA]) -> None:
-    back = load_vla_model(saved[0], TINY, {"bf16": True})
-    assert isinstance(back, TinyVLA)
-    assert back.cfg.bf16
-    assert back.cfg.width == 8
-
-
 def test_pt_file_is_a_state_dict(saved: tuple[Path, TinyVLA], tmp_path: Path) -> None:
     torch.save(saved[1].state_dict(), tmp_path / "x.pt")
     assert same(load_vla_model(tmp_path / "x.pt", TINY, CONFIG), saved[1])
