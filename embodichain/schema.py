@@ -6,10 +6,15 @@ register their own; the loader reports unknown ones.
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import functools
 import inspect
 import json
+import re
+import textwrap
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any, cast
 
 from pydantic import TypeAdapter
@@ -30,7 +35,7 @@ from embodichain.lab.gym.envs.managers.cfg import BLOCK_MODULES, FunctorCfg, Obs
 from embodichain.lab.gym.envs.managers.checks import leading_arguments
 from embodichain.lab.gym.envs.managers.params import read_signature
 from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids
-from embodichain.utils.configclass import argument_docs, field_docs, first_line, is_required
+from embodichain.utils.configclass import is_required
 from embodichain.utils.module_utils import find_function_from_modules, public_names
 
 Json = dict[str, Any]
@@ -243,3 +248,40 @@ def _is_shipped(cls: type | None) -> bool:
 
 def _is_shipped_env(env_id: str) -> bool:
     return _is_shipped(get_env_spec(env_id).cls)
+
+
+@functools.cache
+def field_docs(cls: type) -> dict[str, str]:
+    """Return the docstrings below a config class's fields, inherited ones included."""
+    docs: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if not dataclasses.is_dataclass(base):
+            continue
+        try:
+            tree = ast.parse(textwrap.dedent(inspect.getsource(base)))
+        except (OSError, TypeError):  # made at run time
+            continue
+        for entry, below in pairwise(getattr(tree.body[0], "body", [])):
+            match entry, below:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    docs[name] = _one_line(text)
+    return docs
+
+
+def argument_docs(function: Any) -> dict[str, str]:
+    """Return the description of each argument in a docstring's ``Args`` section."""
+    text = inspect.cleandoc(function.__doc__ or "")
+    section = re.search(r"^Args:\n(.*?)(?=^\S|\Z)", text, re.DOTALL | re.MULTILINE)
+    if section is None:
+        return {}
+    entries = re.split(r"^(\w+): ", textwrap.dedent(section[1]), flags=re.MULTILINE)
+    return {name: _one_line(said) for name, said in zip(entries[1::2], entries[2::2], strict=True)}
+
+
+def first_line(thing: Any) -> str:
+    """Return the first line of a docstring."""
+    return _one_line(inspect.cleandoc(thing.__doc__ or "").split("\n")[0])
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.replace("``", "`").split())

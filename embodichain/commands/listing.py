@@ -20,7 +20,7 @@ from embodichain.agents.rl.train_source import OWN_CONFIG, train_command
 from embodichain.commands.arguments import add_json, print_result
 from embodichain.lab.gym.envs.managers.cfg import BLOCK_MODULES
 from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids
-from embodichain.utils.configclass import first_line
+from embodichain.schema import first_line
 from embodichain.utils.module_utils import find_function_from_modules, public_names
 
 EXAMPLES = (

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from embodichain.schema import field_docs
 from embodichain.utils import configclass
-from embodichain.utils.configclass import MISSING, field, field_docs, is_required
+from embodichain.utils.configclass import MISSING, field, is_required
 
 
 @configclass
