@@ -52,7 +52,7 @@ class VideoWriter:
     """
 
     def __init__(self, path: Path, width: int, height: int, fps: float) -> None:
-        self.path = path
+        self.path, self._shape = path, (height, width, 3)
         path.parent.mkdir(parents=True, exist_ok=True)
         images = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{fps:g}", "-i", "-"]
         video = ["-an", "-vcodec", "libx264", "-pix_fmt", "yuv420p", "-crf", "15"]
@@ -68,7 +68,9 @@ class VideoWriter:
         self._thread.start()
 
     def write(self, image: np.ndarray) -> None:
-        """Append a copy of an image."""
+        """Append a copy of an image; a ValueError if it has another size."""
+        if image.shape != self._shape:
+            raise ValueError(f"the size of the images changes from {list(self._shape)} to {list(image.shape)}")
         self._queue.put(np.array(image, order="C"))
 
     def close(self) -> None:

@@ -21,6 +21,7 @@ from embodichain.ext.gymnasium.gymnasium_env import GymnasiumEnv
 from embodichain.lab.gym.env_sources import EnvSource, ParsedTask
 from embodichain.lab.gym.registry import find_env_spec
 from embodichain.utils import ConfigError
+from embodichain.utils.device import check_memory
 from embodichain.utils.errors import collected, nearest, unknown_key
 from embodichain.utils.validation import parse
 
@@ -60,6 +61,7 @@ class GymnasiumSource(_ForeignSource):
 
     def build(self, cfg: GymnasiumEnvCfg) -> ForeignEnv:
         """Build the environments."""
+        _check_num_envs(cfg)
         return GymnasiumEnv(cfg)
 
     def suggested_id(self, env_id: str) -> str | None:
@@ -94,9 +96,16 @@ class EnvPoolSource(_ForeignSource):
 
     def build(self, cfg: EnvPoolCfg) -> ForeignEnv:
         """Build the environments."""
+        _check_num_envs(cfg)
         return EnvPoolEnv(cfg)
 
 
+def _check_num_envs(cfg: ForeignEnvCfg) -> None:
+    """Raise a ConfigError if the memory cannot hold the environments."""
+    check_memory("num_envs", f"{cfg.num_envs:,} environments", cfg.num_envs * _MIN_BYTES)
+
+
+_MIN_BYTES = 5_000  # of an environment: its object and its spaces
 _NO_LIMIT = 2**31 - 1  # EnvPool's
 GYMNASIUM = GymnasiumSource()
 ENVPOOL = EnvPoolSource()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,11 @@ class ObservationAdapter:
     """
 
     def __init__(self, space: spaces.Space[Any]) -> None:
-        self._leaves = dict(_leaves(space, ()))
+        leaves = _leaves(space, ())
+        names = sorted(f"{name}/" for name, _ in leaves)
+        if any(below.startswith(name) for name, below in pairwise(names)):
+            raise ConfigError(f"its observations {names} collide: a slash in a key separates as nested Dicts do")
+        self._leaves = dict(leaves)
         self.space = _nested({name: _our_box(leaf.space) for name, leaf in self._leaves.items()})
         size = sum(part.stop - part.start for part in entry_columns(self.space).values())
         self.flat_space = spaces.Box(-np.inf, np.inf, (size,), np.float32)

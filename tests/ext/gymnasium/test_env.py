@@ -450,3 +450,8 @@ def test_global_seeding_leaves_the_exploration_alone() -> None:
         env.close()
     seed(1)
     assert torch.equal(noise, torch.stack([torch.rand(()) for _ in range(6)]))
+
+
+def test_more_environments_than_the_memory_holds_are_one_line() -> None:
+    with pytest.raises(ConfigError, match=r"num_envs: 1,000,000,000,000 environments take 5,000,000\.0 GB"):
+        GYMNASIUM.build(GymnasiumEnvCfg("gymnasium:Pendulum-v1", num_envs=10**12))

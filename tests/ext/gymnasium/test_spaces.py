@@ -173,3 +173,16 @@ def test_missing_numbers_are_nan_missing_rewards_zero() -> None:
     assert second["metrics"]["m"].isnan().all()
     assert (first["rewards"]["r"].tolist(), second["rewards"]["r"].tolist()) == ([5.0, 0.0], [0.0, 0.0])
     assert not reader.knows_success
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        {"a": NUMBERS, "a/b": NUMBERS},
+        {"a": spaces.Dict({"b": NUMBERS}), "a/b": IMAGE},
+        {"a/b": NUMBERS, "a": spaces.Dict({"b": spaces.Dict({"c": IMAGE})})},
+    ],
+)
+def test_entries_that_would_have_one_place_are_refused(space: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="collide: a slash in a key separates"):
+        ObservationAdapter(spaces.Dict(space))
