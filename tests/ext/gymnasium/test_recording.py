@@ -127,13 +127,11 @@ def test_a_folder_that_cannot_be_written_is_a_warning(
     assert "no video is recorded: " in capsys.readouterr().err
 
 
-def test_video_ends_where_the_size_of_the_images_changes(
+def test_images_that_change_their_size_are_one_warning(
     env: GymnasiumEnv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(_Drawn, "render", lambda self: np.zeros((32 + 16 * (self.t == 2), 48, 3), np.uint8))
     env.start_recording(tmp_path, "a")
     play(env, 3)
-    (path,) = env.stop_recording()
-    with VideoReader(path, 32, 48) as video:
-        assert len(video.read(100)) == 2
+    env.stop_recording()
     assert "the size of the images changes from [32, 48, 3] to [48, 48, 3]" in capsys.readouterr().err
