@@ -68,7 +68,7 @@ class _Functions(TorchFunctionMode):
 
 def work_as_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let code that takes a shorter way with tensors on the CPU take the one of a device."""
-    monkeypatch.setattr("embodichain.utils.random._fast", lambda value: value)
+    monkeypatch.setattr("embodichain.lab.sim.random._fast", lambda value: value)
     monkeypatch.setattr("embodichain.lab.sim.rows._is_compared", lambda value: False)
     monkeypatch.setattr("embodichain.agents.rl.collector.sync_collector._is_free_to_read", lambda flags: False)
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from embodichain.lab.sim.random import CounterRandom
 from embodichain.lab.sim.rows import changing_rows
-from embodichain.utils.random import CounterRandom
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/distributed.md").read_text(encoding="utf-8")
 

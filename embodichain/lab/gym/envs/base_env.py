@@ -17,13 +17,13 @@ from embodichain.lab.gym.envs.hooks import TaskHooks, checked_task_state
 from embodichain.lab.sim import SimulationManager
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.objects import Robot
+from embodichain.lab.sim.random import CounterRandom
 from embodichain.lab.sim.rows import changing_rows
 from embodichain.utils import logger
 from embodichain.utils.configclass import replace
 from embodichain.utils.device import check_memory
 from embodichain.utils.observations import flatten_dict_observation, nested_observation
 from embodichain.utils.profiling import section
-from embodichain.utils.random import CounterRandom
 from embodichain.utils.state import attributes, is_all_saved, load_attributes
 
 StepResult = tuple[TensorDict, Tensor, Tensor, Tensor, dict[str, Any]]

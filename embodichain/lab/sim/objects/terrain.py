@@ -12,7 +12,7 @@ from torch import Tensor
 
 from embodichain.lab.sim.model.terrain import TerrainHeights
 from embodichain.lab.sim.objects.articulation import BasePose
-from embodichain.utils.random import CounterRandom
+from embodichain.lab.sim.random import CounterRandom
 
 
 class Terrain:

@@ -14,8 +14,8 @@ from torch import Tensor
 from embodichain.lab.sim import SimulationManager
 from embodichain.lab.sim.cfg import RigidObjectCfg
 from embodichain.lab.sim.objects import Terrain
+from embodichain.lab.sim.random import CounterRandom
 from embodichain.lab.sim.shapes import SphereCfg
-from embodichain.utils.random import CounterRandom
 from tests.lab.scenes import simulate
 from tests.lab.terrain_scenes import terrain_cfg
 from tests.no_sync import no_host_sync

@@ -19,10 +19,10 @@ from torch import Tensor
 from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, CommandCfg, FunctorCfg, ObservationCfg
 from embodichain.lab.sim import SimulationManager
 from embodichain.lab.sim.objects import Robot, StateCache
+from embodichain.lab.sim.random import CounterRandom
 from embodichain.lab.sim.rows import Snapshot
 from embodichain.utils import ConfigError
 from embodichain.utils.files import OutputFolder
-from embodichain.utils.random import CounterRandom
 from embodichain.utils.state import attributes, declared_state, load_attributes
 
 Cfg = TypeVar("Cfg", bound=FunctorCfg)

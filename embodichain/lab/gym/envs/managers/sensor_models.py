@@ -18,9 +18,9 @@ from typing_extensions import override
 from embodichain.lab.gym.envs.managers.base import Functor, TermEnv
 from embodichain.lab.gym.envs.managers.cfg import Delay, FunctorCfg, ObservationCfg
 from embodichain.lab.gym.envs.managers.measurements import Recipe, deployed_as
+from embodichain.lab.sim.random import CounterRandom
 from embodichain.utils import ConfigError
 from embodichain.utils.device import constant
-from embodichain.utils.random import CounterRandom
 
 __all__ = ["observation_delay", "observation_history", "observation_noise"]
 

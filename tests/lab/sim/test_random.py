@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from embodichain.lab.sim.random import CounterRandom
 from embodichain.lab.sim.rows import changing_rows
-from embodichain.utils.random import CounterRandom
 
 
 def begun(num_envs: int, seed: int = 1, first_id: int = 0, enumerate_episodes: bool = False) -> CounterRandom:
