@@ -5,8 +5,6 @@ embodichain eval latest --episodes 200
 embodichain schema --kind env --out env.schema.json
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import sys

@@ -4,8 +4,6 @@ The package imports this before anything else, which is as much as it can do: if
 ``__init__.py`` is there instead. This imports nothing of the package: its other files may be theirs.
 """
 
-from __future__ import annotations
-
 from importlib.metadata import distributions
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """EmbodiChain's import paths since 0.2: ``embodichain.learning.rl`` is ``embodichain.agents.rl`` with its modules."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from importlib import import_module

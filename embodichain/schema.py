@@ -4,8 +4,6 @@ Editors complete keys, values and each functor's ``params`` from them. Unregiste
 register their own; the loader reports unknown ones.
 """
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import functools

@@ -14,15 +14,7 @@ from torch import nn
 from torchrl.collectors import Collector
 from torchrl.data import Binary, Composite, LazyTensorStorage, TensorDictReplayBuffer, Unbounded
 from torchrl.data.replay_buffers.samplers import SamplerWithoutReplacement
-from torchrl.envs import (
-    ClipTransform,
-    EnvBase,
-    ExplorationType,
-    RewardSum,
-    StepCounter,
-    TransformedEnv,
-    VecNorm,
-)
+from torchrl.envs import ClipTransform, EnvBase, ExplorationType, RewardSum, StepCounter, TransformedEnv, VecNorm
 from torchrl.modules import MLP, IndependentNormal, ProbabilisticActor, ValueOperator
 from torchrl.objectives import ClipPPOLoss
 from torchrl.objectives.value.advantages import GAE

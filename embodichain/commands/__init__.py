@@ -1,7 +1,5 @@
 """Subcommands of ``embodichain``, a module each."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from types import ModuleType
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """``embodichain bc``."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

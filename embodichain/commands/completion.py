@@ -1,7 +1,5 @@
 """``embodichain completion``."""
 
-from __future__ import annotations
-
 import argparse
 
 from embodichain.utils import ConfigError

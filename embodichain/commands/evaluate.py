@@ -1,7 +1,5 @@
 """``embodichain eval``."""
 
-from __future__ import annotations
-
 import argparse
 
 from embodichain.agents.rl.config.arguments import add_allow_import, allowed_imports

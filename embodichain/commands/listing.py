@@ -1,7 +1,5 @@
 """``embodichain list``: the registered tasks, algorithms, policies and terms."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import inspect

@@ -1,7 +1,5 @@
 """``embodichain new``: a package with a task, its configs and its tests, from templates."""
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import keyword

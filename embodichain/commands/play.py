@@ -1,7 +1,5 @@
 """``embodichain play``: episodes as a video, or in the browser. Shapes: E episodes."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager

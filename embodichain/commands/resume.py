@@ -1,7 +1,5 @@
 """``embodichain resume``."""
 
-from __future__ import annotations
-
 import argparse
 
 from embodichain.agents.rl.config.arguments import add_options

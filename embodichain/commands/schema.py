@@ -1,7 +1,5 @@
 """``embodichain schema``."""
 
-from __future__ import annotations
-
 import argparse
 
 from embodichain.commands.arguments import output_file

@@ -1,7 +1,5 @@
 """``embodichain trust``."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Policies that need no training, for looking at a task. Legend: ... any batch dimensions, A action size."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

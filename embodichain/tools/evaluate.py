@@ -1,7 +1,5 @@
 """Evaluates a run's policy on a fixed set of episodes. Shapes: E episodes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path

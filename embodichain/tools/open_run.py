@@ -1,7 +1,5 @@
 """A run's environment and policy, rebuilt from its checkpoint; and ``--record``, a dataset of its episodes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

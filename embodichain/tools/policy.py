@@ -1,7 +1,5 @@
 """A run's policy as something that acts. Shapes: N rows, A action size, H actions of a choice."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

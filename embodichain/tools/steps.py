@@ -1,7 +1,5 @@
 """Steps of a policy in its environment, recorded for comparison with an exported file. Legend: N environments."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

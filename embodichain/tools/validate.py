@@ -1,7 +1,5 @@
 """Checks a training config or an environment config, and tries it with a few environments."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence, Sized
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A config's scene: an image of it, or a page in the browser, and a policy's input and actions in it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path

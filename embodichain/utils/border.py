@@ -1,7 +1,5 @@
 """The border of every command: an exception becomes one line and an exit code; output that fails is no error."""
 
-from __future__ import annotations
-
 import math
 import os
 import sys

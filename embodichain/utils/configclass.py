@@ -11,8 +11,6 @@ annotations, unknown names are refused, and nested config classes accept plain d
     DriveCfg(stiffness=10.0).replace(stiffness=20.0).to_dict()
 """
 
-from __future__ import annotations
-
 import copy as _copy
 import dataclasses
 import functools

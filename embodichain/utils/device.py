@@ -1,7 +1,5 @@
 """Torch on this machine: devices, threads, constants, modes; the machine's memory and description."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import platform

@@ -8,8 +8,6 @@ A package declares them in its ``pyproject.toml``, ours as much as anyone's::
     my_policy = "my_package.policies:MyPolicy"
 """
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Exceptions with a message for the user: wrong input, a missing dependency, a failed command."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Reading of regular files, atomic writing, and the folder below which a config's paths lead."""
 
-from __future__ import annotations
-
 import errno
 import json
 import math

@@ -1,7 +1,5 @@
 """Messages to the user, through the standard logger ``embodichain``."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import Iterator

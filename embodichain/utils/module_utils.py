@@ -4,8 +4,6 @@ Allowed are modules below the prefixes of ``--allow-import`` and ``EMBODICHAIN_A
 that ``embodichain trust`` remembers. There the code's location counts, never that of the config that names it.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import inspect

@@ -4,8 +4,6 @@ Plain data are tensors, TensorDicts, NumPy arrays, numbers, texts, None, torch g
 dictionaries of them. Instances of users' subclasses of these are not: a checkpoint does not name a user's class.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Mapping

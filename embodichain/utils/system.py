@@ -3,8 +3,6 @@
 This module imports nothing that loads OpenMP.
 """
 
-from __future__ import annotations
-
 import errno
 import multiprocessing
 import os

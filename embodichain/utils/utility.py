@@ -1,7 +1,5 @@
 """Reading of configuration files, and their plain data."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Typed configs from plain data, with pydantic's errors as paths of the user's file."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import importlib.util

@@ -1,7 +1,5 @@
 """A run's checked config -> environments, policy, algorithm, collector, trainer; with checks of the built parts."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Checks the config of a resumed run: which settings may differ from the run's own."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

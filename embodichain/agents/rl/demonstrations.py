@@ -3,8 +3,6 @@
 Shapes: N environments, T steps of an episode, O flattened observation size, A action size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass

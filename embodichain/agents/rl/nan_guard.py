@@ -3,8 +3,6 @@
 Legend: N envs, T rollout steps; ... any shape.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """The training of one process: from its config to the results in the run's folder."""
 
-from __future__ import annotations
-
 import random
 import shlex
 import time

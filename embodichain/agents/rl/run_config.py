@@ -1,7 +1,5 @@
 """A run's training and environment configs, parsed and checked together. Nothing is built here."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Collection, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A run's folder, read back. Legend: I iterations."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

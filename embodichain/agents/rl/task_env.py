@@ -1,7 +1,5 @@
 """Environments of a training: ours, with a scene, and other libraries', without one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path

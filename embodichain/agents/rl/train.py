@@ -6,8 +6,6 @@ python -m embodichain.agents.rl.train --config train_config.json --processes 2
 torchrun --nproc_per_node=2 -m embodichain.agents.rl.train --config train_config.json --distributed
 """
 
-from __future__ import annotations
-
 from embodichain.utils.border import end_quietly_when_interrupted
 from embodichain.utils.system import limit_openmp_spinning
 
@@ -29,22 +27,12 @@ from embodichain.agents.rl.checkpoint.run_access import RunLock
 from embodichain.agents.rl.config.arguments import all_overrides, parse_args
 from embodichain.agents.rl.distributed import ProcessGroup, join_process_group
 from embodichain.agents.rl.distributed.launch import start_local_processes
-from embodichain.agents.rl.distributed.placement import (
-    Placement,
-    count_processes,
-    rank_device,
-    share_processors,
-)
+from embodichain.agents.rl.distributed.placement import Placement, count_processes, rank_device, share_processors
 from embodichain.agents.rl.run import load_training, run_training
 from embodichain.agents.rl.run_folder import print_summary
 from embodichain.agents.rl.train_source import TrainSource
 from embodichain.utils import ConfigError, logger
-from embodichain.utils.border import (
-    OPTION,
-    discard_unwritten_output,
-    printing_may_fail,
-    run_command,
-)
+from embodichain.utils.border import OPTION, discard_unwritten_output, printing_may_fail, run_command
 from embodichain.utils.module_utils import imports_allowed_by_environment
 from embodichain.utils.system import end_with_parent
 

@@ -1,7 +1,5 @@
 """Sources of a training config: a file, or Python code."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 Legend: N envs, T rollout steps, H actions of a chunk, O flattened observation size, A action size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable

@@ -3,8 +3,6 @@
 Legend: N envs, T rollout steps.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import deque
 from collections.abc import Callable

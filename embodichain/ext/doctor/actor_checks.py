@@ -6,8 +6,6 @@ Most use alternating actions +1 and -1, at mean 0 and std 1: the scores d log p 
 std, a^2 - 1, are 0. So the gradient comes from the advantages alone, without noise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -1,7 +1,5 @@
 """``embodichain doctor``: this machine, or with ``--algo`` an algorithm."""
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import asdict
 from typing import Any

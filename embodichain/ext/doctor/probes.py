@@ -5,8 +5,6 @@ Legend: N envs, T rollout steps, O observation size, A action size, S states.
 Observations of all probes are independent of the actions, so a rollout needs no environment.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial

@@ -1,7 +1,5 @@
 """The list of checks, running them, and their results as text."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

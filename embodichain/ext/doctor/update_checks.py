@@ -3,8 +3,6 @@
 Legend: N envs, T rollout steps, O observation size, A action size, M evaluated rows.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from itertools import islice

@@ -1,7 +1,5 @@
 """Exports the policy of a run, and checks that the file reproduces its actions."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path

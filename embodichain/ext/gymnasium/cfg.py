@@ -1,7 +1,5 @@
 """The configs of other libraries' environments: ``{"id": "gymnasium:HalfCheetah-v5", "num_envs": 8}``."""
 
-from __future__ import annotations
-
 import importlib
 import os
 from collections.abc import Sequence

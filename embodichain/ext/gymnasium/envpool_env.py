@@ -1,7 +1,5 @@
 """EnvPool's environments as ones that our learner trains in: C++, stepped in threads. Legend: N envs."""
 
-from __future__ import annotations
-
 import importlib
 import warnings
 from typing import Any

@@ -3,8 +3,6 @@
 Legend: N envs, T rollout steps, A action size.
 """
 
-from __future__ import annotations
-
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence

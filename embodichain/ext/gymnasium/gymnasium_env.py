@@ -1,7 +1,5 @@
 """Gymnasium's environments as ones that our learner trains in. Legend: N envs."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

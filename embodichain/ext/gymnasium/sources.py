@@ -1,7 +1,5 @@
 """The doors of these environments: the ids ``gymnasium:...`` and ``envpool:...``."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

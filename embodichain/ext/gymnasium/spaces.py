@@ -1,7 +1,5 @@
 """Gymnasium's spaces and observations as ours. Legend: N envs, A action size."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

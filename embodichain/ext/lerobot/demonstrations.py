@@ -3,8 +3,6 @@
 Shapes: F frames of an episode, O flattened observation size, A action size.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice

@@ -3,8 +3,6 @@
 Shapes: N environments, S size of the robot's state, O flattened observation size, A action size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from pprint import pformat

@@ -1,7 +1,5 @@
 """Analyses a run's reward, term by term. Legend: E episodes, I iterations."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass

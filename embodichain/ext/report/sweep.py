@@ -1,7 +1,5 @@
 """Searches for hyperparameters: trains with many settings that Optuna chooses, and reports the best."""
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

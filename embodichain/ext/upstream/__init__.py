@@ -1,7 +1,5 @@
 """Other layouts of configs, converted to ours before the parse; see the README of this folder."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from embodichain.ext.upstream.environment import convert_environment

@@ -1,7 +1,5 @@
 """Converts environment configs of EmbodiChain 0.2.0 to 0.3.2 to our layout; their 0.1 is ours."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 EmbodiChain 0.1 is ours. Differences of 0.2.0 to 0.3.2 are in the tables and small functions of the second half.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence

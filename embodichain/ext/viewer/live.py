@@ -2,8 +2,6 @@
 
 Shapes: one environment, H steps of an action chunk, A action size, S size of a policy's hidden state."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import deque
@@ -14,12 +12,7 @@ from typing import Any
 import torch
 
 from embodichain.agents.rl.models import Policy, policy_input
-from embodichain.ext.viewer.training import (
-    close_server,
-    metrics_html,
-    open_server,
-    page_address,
-)
+from embodichain.ext.viewer.training import close_server, metrics_html, open_server, page_address
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers import CommandTerm
 from embodichain.lab.sim.rendering.live_scene import LiveScene

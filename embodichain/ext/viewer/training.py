@@ -1,7 +1,5 @@
 """A page in the browser that shows a training while it runs, and pauses it."""
 
-from __future__ import annotations
-
 import html
 import threading
 import time

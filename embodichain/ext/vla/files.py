@@ -1,7 +1,5 @@
 """Reading of a LeRobot folder's files: errors are one line."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Mapping, Sequence
 from pathlib import Path

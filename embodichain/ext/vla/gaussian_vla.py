@@ -3,8 +3,6 @@
 Legend: B batch, H steps of an action chunk, A action size, J size of the state.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Self
 

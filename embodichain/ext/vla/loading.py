@@ -1,7 +1,5 @@
 """Vision-language-action models by name, and their weights from folders, files and the Hugging Face hub."""
 
-from __future__ import annotations
-
 import inspect
 import io
 import json
@@ -17,12 +15,7 @@ from torch import nn
 
 from embodichain.ext.vla.files import download, load_weights, read_object
 from embodichain.ext.vla.lerobot.config import find_entries
-from embodichain.ext.vla.lerobot.folder import (
-    LeRobotFolder,
-    build_lerobot_model,
-    is_lerobot,
-    read_lerobot_folder,
-)
+from embodichain.ext.vla.lerobot.folder import LeRobotFolder, build_lerobot_model, is_lerobot, read_lerobot_folder
 from embodichain.ext.vla.smolvla import SmolVLA
 from embodichain.utils import ConfigError
 from embodichain.utils.files import read_bytes

@@ -4,8 +4,6 @@ Legend: ... any batch dimensions, H steps of an action chunk, A action size, A' 
 log-probability each: its dimensions, or its tokens.
 """
 
-from __future__ import annotations
-
 import copy
 import importlib.util
 from collections.abc import Mapping, Sequence

@@ -8,8 +8,6 @@ chunk, F predicted ones, A action size, W that of the flow, J size of the state,
 language model, E that of the expert, G its heads for keys and values, C their size.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import math
 from collections.abc import Callable, Mapping

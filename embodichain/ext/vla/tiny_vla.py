@@ -4,8 +4,6 @@ Legend: B batch, H steps of an action chunk, A action size, J size of the state,
 S tokens in all.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from itertools import pairwise
@@ -18,13 +16,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from embodichain.ext.vla.gaussian_vla import (
-    INSTRUCTION,
-    STATE,
-    GaussianVLA,
-    GaussianVLACfg,
-    vla_observation,
-)
+from embodichain.ext.vla.gaussian_vla import INSTRUCTION, STATE, GaussianVLA, GaussianVLACfg, vla_observation
 from embodichain.lab.gym.utils.instructions import VOCABULARY
 from embodichain.utils import configclass
 from embodichain.utils.configclass import field

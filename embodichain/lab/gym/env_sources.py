@@ -1,7 +1,5 @@
 """Environments of other libraries, by their ids: the door ``env_sources``."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The registry of environments, ours and Gymnasium's."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar

@@ -5,8 +5,6 @@ Where MuJoCo has no counterpart for a key of the original's physics engine, the 
 it in one warning when it is set (see ``scene.py``).
 """
 
-from __future__ import annotations
-
 from dataclasses import field
 from typing import Annotated, Any, Literal, get_args
 

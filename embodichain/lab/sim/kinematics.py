@@ -4,8 +4,6 @@ Shapes: B any batch size, J joints of the chain. Poses are 4x4 in the frame of t
 in rad or m.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import mujoco

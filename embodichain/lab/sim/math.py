@@ -3,8 +3,6 @@
 Shapes: ``...`` is any batch.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import torch

@@ -1,7 +1,5 @@
 """Shapes of rigid objects. Lengths are in metres, in the object's own frame."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

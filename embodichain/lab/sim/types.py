@@ -1,7 +1,5 @@
 """Type aliases for tasks and terms."""
 
-from __future__ import annotations
-
 from tensordict import TensorDict
 from torch import Tensor
 

@@ -26,14 +26,7 @@ from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
-from tests.agents.rl.fakes import (
-    CART_POLE_ENV,
-    PUSH_CUBE_ENV,
-    assert_same,
-    read_tensorboard,
-    tiny_config,
-    write_config,
-)
+from tests.agents.rl.fakes import CART_POLE_ENV, PUSH_CUBE_ENV, assert_same, read_tensorboard, tiny_config, write_config
 from tests.lab.legs import GO2_OBSERVED
 
 pytestmark = pytest.mark.e2e

@@ -5,12 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from embodichain.ext.report.compare import (
-    Comparison,
-    bootstrap_interval,
-    compare_groups,
-    interquartile_mean,
-)
+from embodichain.ext.report.compare import Comparison, bootstrap_interval, compare_groups, interquartile_mean
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 Legend: N envs, T rollout steps; ... any shape, of samples. A time-major tensor, [T, N], has t first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -1,7 +1,5 @@
 """The base of all algorithms: hyperparameters, interface, optimizer and state."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property

@@ -3,8 +3,6 @@
 Legend: M frames of all episodes, E episodes, B minibatch, H actions of a choice, L sequence length, A action size.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import torch

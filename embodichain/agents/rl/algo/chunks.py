@@ -7,8 +7,6 @@ Legend: N envs, T decisions, A' log-probabilities of an action; ... any shape, o
 bool, or None for single actions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Literal
 

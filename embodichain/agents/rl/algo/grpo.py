@@ -4,8 +4,6 @@ Legend: N envs, T rollout steps, G groups, K members of a group (N = G K; group 
 B minibatch, L sequence length.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import torch

@@ -7,8 +7,6 @@ to the older one's. Without lag the two objectives are the same.
 Legend: M transitions or sequences of a batch; ... any shape, of samples.
 """
 
-from __future__ import annotations
-
 import torch
 from tensordict import TensorDict
 

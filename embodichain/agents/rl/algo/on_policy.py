@@ -3,8 +3,6 @@
 Legend: M transitions or sequences of a batch, L sequence length; ... any shape, of samples.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 

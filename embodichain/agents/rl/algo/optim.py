@@ -1,7 +1,5 @@
 """Gradient steps: clipped to a norm, averaged over processes, skipped if not finite."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from weakref import WeakKeyDictionary
 

@@ -3,8 +3,6 @@
 Legend: N envs, T rollout steps, B minibatch, L sequence length; ... any shape, of samples.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Algorithms by name: the built-in ones and users' own."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar

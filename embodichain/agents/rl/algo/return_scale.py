@@ -3,8 +3,6 @@
 Legend: N envs, T rollout steps; ... any shape, of samples.
 """
 
-from __future__ import annotations
-
 import torch
 from tensordict import TensorDict
 from torch import nn

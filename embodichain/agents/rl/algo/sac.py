@@ -3,8 +3,6 @@
 Legend: N envs, T rollout steps, B batch, A action size, E critics.
 """
 
-from __future__ import annotations
-
 import math
 from copy import deepcopy
 from typing import Annotated, Any, Literal

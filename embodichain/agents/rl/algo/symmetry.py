@@ -7,8 +7,6 @@ symmetric and low-energy locomotion", 2018).
 Legend: B minibatch, A action size; ... any shape, of samples.
 """
 
-from __future__ import annotations
-
 from typing import Self
 
 import torch

@@ -2,12 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from embodichain.agents.rl.buffer.layout import (
-    ROLLOUT_FIELDS,
-    RolloutField,
-    RolloutOrigin,
-    allocate_rollout,
-)
+from embodichain.agents.rl.buffer.layout import ROLLOUT_FIELDS, RolloutField, RolloutOrigin, allocate_rollout
 from embodichain.agents.rl.buffer.replay import (
     EXPERT,
     Demonstrations,

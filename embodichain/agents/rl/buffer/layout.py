@@ -17,8 +17,6 @@ the memory of ``obs``, ``entries`` and ``state`` (PushCube's quickstart: 2.7 MB 
 not have it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal

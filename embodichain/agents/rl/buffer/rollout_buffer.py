@@ -3,8 +3,6 @@
 Legend: N envs, T rollout steps, L sequence length, B minibatch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 

@@ -3,8 +3,6 @@
 A checkpoint is a zip archive of ``torch.save``; its comment is the SHA-256 of all bytes before it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os

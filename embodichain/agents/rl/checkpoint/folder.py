@@ -1,7 +1,5 @@
 """The checkpoints of a run: the latest, the best, and which to delete."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Finds runs on the disk by the names that users give on the command line."""
 
-from __future__ import annotations
-
 import glob
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ the next segment has it again. A checkpoint names the segments that its buffers 
 of their files.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

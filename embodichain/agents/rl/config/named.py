@@ -1,7 +1,5 @@
 """Config files by path, by folder, or by name: ``push_cube``, ``push_cube/grpo``, ``PushCubeRL``."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache

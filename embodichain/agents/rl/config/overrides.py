@@ -1,7 +1,5 @@
 """Overrides of config values on the command line: ``trainer.num_envs=256``."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Schedules of evaluations and checkpoints."""
 
-from __future__ import annotations
-
 import re
 
 from embodichain.utils import ConfigError

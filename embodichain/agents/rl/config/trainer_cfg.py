@@ -1,7 +1,5 @@
 """The training config: the typed form of its blocks, with every default."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import field
 from typing import Annotated, Any, Literal

@@ -1,7 +1,5 @@
 """Starts the processes of a training on this machine, and finds the run of processes that torchrun has restarted."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

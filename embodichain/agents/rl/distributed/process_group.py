@@ -6,8 +6,6 @@ same calls return what they were given. Results are the same on every rank to th
 Legend: W processes; n samples of size O; ... any shape.
 """
 
-from __future__ import annotations
-
 import atexit
 import hashlib
 import io

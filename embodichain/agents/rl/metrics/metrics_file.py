@@ -1,7 +1,5 @@
 """A run's ``metrics.jsonl``: written, read, and drawn as the learning curve."""
 
-from __future__ import annotations
-
 import io
 import json
 import math

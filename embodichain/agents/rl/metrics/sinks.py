@@ -1,7 +1,5 @@
 """Sinks of a run's metrics: TensorBoard, Weights & Biases, users' loggers; and the log that writes to all of them."""
 
-from __future__ import annotations
-
 import inspect
 import io
 import json

@@ -25,12 +25,7 @@ from embodichain.agents.rl.models.block import (
     network_keys,
     run_network,
 )
-from embodichain.agents.rl.models.distributions import (
-    LOG_STD_RANGE,
-    bounded,
-    evaluate_gaussian,
-    sample_gaussian,
-)
+from embodichain.agents.rl.models.distributions import LOG_STD_RANGE, bounded, evaluate_gaussian, sample_gaussian
 from embodichain.agents.rl.models.networks import MLPCfg, build_mlp_from_cfg
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
 from embodichain.agents.rl.models.policy import Policy

@@ -3,8 +3,6 @@
 Legend: ... any batch dimensions, O flattened observation size, A action size.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

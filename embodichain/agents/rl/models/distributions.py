@@ -4,8 +4,6 @@ Legend: ... any batch dimensions, A action size, H actions of a chunk. A distrib
 with separate log-probabilities.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -3,8 +3,6 @@
 Legend: ... any batch dimensions, O size of the normalised vector.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -3,8 +3,6 @@
 Legend: M rows of a probe, L sequence length.
 """
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -29,11 +27,7 @@ from embodichain.agents.rl.models.actor_critic import (
 )
 from embodichain.agents.rl.models.block import PolicySpaces, space_size
 from embodichain.agents.rl.models.policy import EVALUATED, Policy, action_log_prob, allocate_for
-from embodichain.agents.rl.models.soft_actor_critic import (
-    SoftActorCritic,
-    SoftActorCriticCfg,
-    build_soft_actor_critic,
-)
+from embodichain.agents.rl.models.soft_actor_critic import SoftActorCritic, SoftActorCriticCfg, build_soft_actor_critic
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import to_dict
 from embodichain.utils.device import keeping_modes

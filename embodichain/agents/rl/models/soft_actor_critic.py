@@ -23,11 +23,7 @@ from embodichain.agents.rl.models.block import (
     network_keys,
     run_network,
 )
-from embodichain.agents.rl.models.distributions import (
-    bounded,
-    evaluate_gaussian,
-    sample_gaussian,
-)
+from embodichain.agents.rl.models.distributions import bounded, evaluate_gaussian, sample_gaussian
 from embodichain.agents.rl.models.networks import ImageEncoder, ImageEncoderCfg
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
 from embodichain.agents.rl.models.policy import Policy

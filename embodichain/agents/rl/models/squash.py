@@ -3,8 +3,6 @@
 Legend: ... any batch dimensions, A action size.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

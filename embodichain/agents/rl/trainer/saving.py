@@ -1,7 +1,5 @@
 """Checkpoints of the state after the last finished iteration."""
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """The run of a ``Trainer`` that a script has built: description of its parts, logs and videos."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass

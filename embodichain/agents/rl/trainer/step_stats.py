@@ -3,8 +3,6 @@
 Shapes: N environments, T rollout steps, K names.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from operator import itemgetter
 from typing import Any

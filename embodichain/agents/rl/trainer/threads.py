@@ -1,7 +1,5 @@
 """Threads and precision of an update."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 from typing import Literal
 

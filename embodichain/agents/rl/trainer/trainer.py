@@ -1,7 +1,5 @@
 """The training loop: collect, update, log, evaluate, save."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -29,11 +27,7 @@ from embodichain.agents.rl.trainer.evaluation import EVAL_SEED_OFFSET, Evaluatio
 from embodichain.agents.rl.trainer.saving import Saver, own_part
 from embodichain.agents.rl.trainer.script_run import ScriptParts, ScriptRun, check_agreement
 from embodichain.agents.rl.trainer.step_stats import EpisodeStats, clipped_share
-from embodichain.agents.rl.trainer.threads import (
-    update_precision,
-    warn_of_other_threads,
-    worthwhile_threads,
-)
+from embodichain.agents.rl.trainer.threads import update_precision, warn_of_other_threads, worthwhile_threads
 from embodichain.agents.rl.trainer.viewer import Viewer
 from embodichain.agents.rl.vec_env import EvalEnv, VecEnv, knows_success
 from embodichain.utils.border import printing_may_fail

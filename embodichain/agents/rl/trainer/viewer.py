@@ -1,7 +1,5 @@
 """The viewer of a training; the one in the browser is an extension."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Callable, Mapping
 

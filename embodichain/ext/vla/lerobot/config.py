@@ -1,7 +1,5 @@
 """The ``config.json`` of a LeRobot SmolVLA, and the ``model_config`` of ours that follows from it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 

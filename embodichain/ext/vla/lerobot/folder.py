@@ -1,7 +1,5 @@
 """A LeRobot SmolVLA on the disk, and the model that is built from it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,14 +9,7 @@ import torch
 
 from embodichain.ext.vla.files import find_file, load_weights
 from embodichain.ext.vla.gaussian_vla import IMAGE
-from embodichain.ext.vla.lerobot.config import (
-    ACTION,
-    OVERRIDES,
-    STATE,
-    LeRobotCfg,
-    model_config,
-    read_config,
-)
+from embodichain.ext.vla.lerobot.config import ACTION, OVERRIDES, STATE, LeRobotCfg, model_config, read_config
 from embodichain.ext.vla.lerobot.processors import (
     Processors,
     Statistics,

@@ -1,7 +1,5 @@
 """The pre- and postprocessor of a LeRobot SmolVLA: normalisation and tokens. Shapes: D size of a vector."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from collections.abc import Collection

@@ -1,7 +1,5 @@
 """Writing of a SmolVLA in LeRobot's format, the inverse of reading one."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,12 +15,7 @@ from embodichain.ext.vla.files import is_inside, read_object
 from embodichain.ext.vla.gaussian_vla import STATE as STATE_ENTRY
 from embodichain.ext.vla.lerobot.config import ACTION, STATE, find_entries
 from embodichain.ext.vla.lerobot.folder import WEIGHTS, LeRobotFolder, build_lerobot_model, for_robot, their_weights
-from embodichain.ext.vla.lerobot.processors import (
-    NORMALIZER,
-    POSTPROCESSOR,
-    PREPROCESSOR,
-    UNNORMALIZER,
-)
+from embodichain.ext.vla.lerobot.processors import NORMALIZER, POSTPROCESSOR, PREPROCESSOR, UNNORMALIZER
 from embodichain.ext.vla.loading import read_model_path
 from embodichain.ext.vla.policy import without_adapters
 from embodichain.ext.vla.smolvla import SmolVLA

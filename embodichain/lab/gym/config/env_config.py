@@ -1,7 +1,5 @@
 """From the environment's config file to its typed config."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import functools

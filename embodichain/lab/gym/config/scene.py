@@ -1,7 +1,5 @@
 """A config's scene, put together before the environment is built: its mistakes, and the names that terms may use."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Collection, Iterator, Sequence

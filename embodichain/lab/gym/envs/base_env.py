@@ -1,7 +1,5 @@
 """N environments and their step. Shapes: N environments, n in ``env_ids``, A action size."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any

@@ -3,8 +3,6 @@
 Shapes: N environments, H actions of a chunk, A action size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

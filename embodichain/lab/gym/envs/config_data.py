@@ -1,7 +1,5 @@
 """Conversion of an environment's typed config back to the data of a config file."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

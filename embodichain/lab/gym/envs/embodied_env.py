@@ -1,7 +1,5 @@
 """An environment made from a config: a scene, and managers for actions, observations, rewards and events."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar

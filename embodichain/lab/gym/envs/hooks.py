@@ -1,7 +1,5 @@
 """The methods that a task may write, and the check of its state. Shapes: N environments, n in ``env_ids``, A action."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import FunctionType
 from typing import Any

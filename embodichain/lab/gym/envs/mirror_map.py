@@ -1,7 +1,5 @@
 """The environment's mirror map from the config block ``env.symmetry``."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Any MJCF scene as a task. Shapes: N environments, n in ``env_ids``, nq and nv MuJoCo's positions and velocities."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """From the environments' tensors to the NumPy arrays of other libraries, and back. Shapes: N environments, A action."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -6,8 +6,6 @@ words at the end, because trained policies know the indices.
 Shapes: N environments, L tokens of an instruction.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import torch

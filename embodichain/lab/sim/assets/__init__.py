@@ -1,7 +1,5 @@
 """Models bundled with the package, of primitive shapes, and their names in configs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Shapes: N environments, n in ``env_ids`` (None: all), nq/nv/nu the model's posit
 Returned tensors are float32 on ``device`` and never change afterwards.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager

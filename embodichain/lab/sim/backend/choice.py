@@ -1,7 +1,5 @@
 """Choice of the physics engine and its device; models of other libraries' environments."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import re

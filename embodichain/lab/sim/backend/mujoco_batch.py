@@ -1,7 +1,5 @@
 """Physics on CPU threads: ``mujoco.batch.Batch``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any

@@ -3,8 +3,6 @@
 Shapes: N environments, n in ``env_ids`` (None: all).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any

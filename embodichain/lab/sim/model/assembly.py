@@ -4,8 +4,6 @@ In the spec the first part's elements keep their names; the others' are ``<part>
 has its own name where that is unique. Parts of a side (``left_arm``) have the side before all their names.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Drives, collisions and contact sensors of articulations. A drive's force = stiffness (target - q) - damping qd."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The initial state of a compiled scene: positions, drive targets, and collisions."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 
 import mujoco

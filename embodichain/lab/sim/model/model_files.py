@@ -4,8 +4,6 @@ Differences between makers' files are removed here: meshes are found and checked
 list of the joints they drive (the scene adds its own drives), and its first keyframe becomes the initial positions.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager

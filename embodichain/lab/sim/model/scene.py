@@ -3,8 +3,6 @@
 Everything of an entity is named ``<uid>/...`` in the model, so that two entities may use the same names.
 """
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields

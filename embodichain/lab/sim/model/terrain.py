@@ -3,8 +3,6 @@
 Shapes: L levels, C columns, V vertices along a cell's edge, both ends included.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 

@@ -1,7 +1,5 @@
 """Bodies held together by joints. Shapes: N environments, n in ``env_ids`` (None: all), J joints, R root bodies."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

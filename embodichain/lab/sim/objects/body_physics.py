@@ -3,8 +3,6 @@
 Shapes: N environments, n in ``env_ids`` (None: all), L links, G collision shapes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 import mujoco

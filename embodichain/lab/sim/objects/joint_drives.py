@@ -4,8 +4,6 @@ A drive with stiffness kp and damping kd pushes with kp (target - q) - kd qd tow
 towards a velocity, or with an effort that is its target, always within its effort limit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Rigid bodies and groups of them. Shapes: N environments, n in ``env_ids`` (None: all), M members of a group."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

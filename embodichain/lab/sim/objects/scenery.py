@@ -1,7 +1,5 @@
 """Markers, lights, and the bodies of a scene in one file. Shapes: N environments, n in ``env_ids`` (None: all)."""
 
-from __future__ import annotations
-
 import mujoco
 import torch
 from torch import Tensor

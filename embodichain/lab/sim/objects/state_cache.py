@@ -1,7 +1,5 @@
 """A cache of values computed from the physics state."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Hashable
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar

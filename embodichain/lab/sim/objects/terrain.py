@@ -3,8 +3,6 @@
 Shapes: N environments, n in ``env_ids``, L levels, C columns, ``...`` any batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

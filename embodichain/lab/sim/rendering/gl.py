@@ -1,7 +1,5 @@
 """Choice of the OpenGL library for off-screen rendering; import this before MuJoCo."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import sys

@@ -3,8 +3,6 @@
 Legend: G geoms, V vertices, F triangles.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from typing import Any

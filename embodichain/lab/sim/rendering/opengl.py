@@ -1,7 +1,5 @@
 """Off-screen rendering by OpenGL, on several threads. Shapes: P infinite planes."""
 
-from __future__ import annotations
-
 import copy
 import queue
 import threading

@@ -5,8 +5,6 @@ Importing this needs the extra ``raytrace``.
 Shapes: N environments, n of them in one call, G geoms, L lights, H height, W width of an image.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import threading

@@ -3,8 +3,6 @@
 Shapes: N environments, n in ``env_ids`` (None: all), H height, W width of an image.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Cameras as sensors. Shapes: N environments, n in ``env_ids`` (None: all), H height, W width of an image."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Typed configuration of sensors. Lengths in metres; images are described in pixels, as OpenCV does."""
 
-from __future__ import annotations
-
 from dataclasses import field
 from typing import Annotated, Literal, Self
 

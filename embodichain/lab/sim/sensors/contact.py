@@ -1,7 +1,5 @@
 """Contacts of links with the ground and with objects. Shapes: N environments, n in ``env_ids``, F links."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

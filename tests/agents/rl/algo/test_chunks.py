@@ -11,12 +11,7 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import GRPO, PPO, GRPOCfg, PPOCfg, compute_gae
 from embodichain.agents.rl.algo.advantages import discounted_returns
-from embodichain.agents.rl.algo.chunks import (
-    LogProbLevel,
-    at_level,
-    chunk_rewards,
-    count_rows,
-)
+from embodichain.agents.rl.algo.chunks import LogProbLevel, at_level, chunk_rewards, count_rows
 from embodichain.agents.rl.algo.on_policy import compare
 from embodichain.agents.rl.models import ActorCritic
 from tests.agents.rl.algo.test_ppo import FixedPolicy

@@ -19,9 +19,7 @@ from embodichain.agents.rl.distributed import (
     merged_moments,
     moments,
 )
-from embodichain.agents.rl.distributed import (
-    process_group as group_module,
-)
+from embodichain.agents.rl.distributed import process_group as group_module
 from embodichain.utils import ConfigError
 from tests.agents.rl.distributed.processes import RankError, receive, run_ranks, start_ranks
 

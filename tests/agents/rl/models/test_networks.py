@@ -12,11 +12,7 @@ from torch import Tensor, nn
 import embodichain as ec
 from embodichain.agents.rl.models import CNN, MLP, CNNCfg, CNNNetworkCfg, MLPCfg, build_mlp_from_cfg, build_policy
 from embodichain.agents.rl.models import block as blocks
-from embodichain.agents.rl.models.networks import (
-    ConvolutionsCfg,
-    ImageEncoder,
-    ImageEncoderCfg,
-)
+from embodichain.agents.rl.models.networks import ConvolutionsCfg, ImageEncoder, ImageEncoderCfg
 from embodichain.agents.rl.models.registry import parse_policy_block
 from embodichain.utils import ConfigError, device
 

@@ -26,14 +26,7 @@ from embodichain.agents.rl.trainer.saving import Saver
 from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.state import freeze
-from tests.agents.rl.fakes import (
-    OffPolicyCfg,
-    OffPolicyFake,
-    ScriptedEnv,
-    assert_same,
-    linear_policy,
-    tiny_trainer,
-)
+from tests.agents.rl.fakes import OffPolicyCfg, OffPolicyFake, ScriptedEnv, assert_same, linear_policy, tiny_trainer
 
 STEPS = 80
 

@@ -24,14 +24,7 @@ from embodichain.agents.rl.trainer.evaluation import Evaluation
 from embodichain.agents.rl.trainer.trainer import WARM_UP_STEPS, Trainer
 from embodichain.agents.rl.trainer.viewer import Viewer
 from embodichain.utils.state import freeze
-from tests.agents.rl.fakes import (
-    IdleAlgorithm,
-    ListSink,
-    ScriptedEnv,
-    linear_policy,
-    read_tensorboard,
-    tiny_trainer,
-)
+from tests.agents.rl.fakes import IdleAlgorithm, ListSink, ScriptedEnv, linear_policy, read_tensorboard, tiny_trainer
 
 pytestmark = pytest.mark.e2e
 

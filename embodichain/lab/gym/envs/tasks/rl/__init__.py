@@ -1,7 +1,5 @@
 """Tasks for reinforcement learning. Importing this package registers them."""
 
-from __future__ import annotations
-
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
 from embodichain.lab.gym.envs.scene_env import SceneEnv

@@ -3,8 +3,6 @@
 Shapes: N environments, n in ``env_ids``, C cubes, S skills, L words.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 

@@ -1,7 +1,5 @@
 """Follow a commanded velocity on legs. Shapes: N environments."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Grasp a cube and lift it. Shapes: N environments, n in ``env_ids``."""
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Any, TypeVar
