@@ -153,6 +153,7 @@ def without_one(config: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "all of algorithm.cfg", config | {"algorithm": config["algorithm"] | {"cfg": {}}}
 
 
+@pytest.mark.e2e
 @pytest.mark.ext
 @pytest.mark.parametrize("path", TRAIN_CONFIGS, ids=name_of)
 def test_every_key_with_a_default_may_be_left_out(path: Path, tmp_path: Path) -> None:
@@ -190,6 +191,7 @@ IS_NEEDED = re.compile(
 )
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("path", ENV_CONFIGS, ids=name_of)
 def test_every_key_of_an_environment_with_a_default_may_be_left_out(path: Path) -> None:
     config = load_json(path)

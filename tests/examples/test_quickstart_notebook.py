@@ -41,5 +41,6 @@ def test_it_trains_draws_and_acts(cells: dict[str, str]) -> None:
     assert "episodes ended at the goal" in cells["from embodichain.lab.gym.envs.tasks.rl import build_env"]
 
 
+@pytest.mark.e2e
 def test_it_shows_the_video_inline(cells: dict[str, str]) -> None:
     assert "<video" in cells["from IPython.display import Video, display"]

@@ -99,6 +99,7 @@ def test_processes_meet_in_a_private_folder(monkeypatch: pytest.MonkeyPatch) -> 
     assert "RANK" not in os.environ
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("how", "message", "code"),
     [
@@ -113,6 +114,7 @@ def test_process_that_fails_is_named(how: str, message: str, code: int, capfd: p
     assert capfd.readouterr().err.endswith("error: the robot fell\n" if how == "raises" else "")
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signal_is_forwarded_to_the_processes(number: int, code: int) -> None:
     with pytest.raises(InterruptedTraining) as raised:

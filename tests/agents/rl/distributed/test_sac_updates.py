@@ -74,6 +74,7 @@ def learn_from_own_rollouts(process_group: TorchProcessGroup) -> list[tuple[dict
     return results
 
 
+@pytest.mark.e2e
 def test_networks_are_bit_equal_though_each_rank_has_a_buffer() -> None:
     first, second = run_ranks(WORLD, learn_from_own_rollouts)
     for (own, own_metrics), (other, other_metrics) in zip(first, second, strict=True):
