@@ -30,7 +30,7 @@ __getattr__ = face(
     __name__,
     {
         "load_policy": "embodichain.tools.policy",
-        "make": "embodichain.lab.gym.registry",
+        "make": "embodichain.lab.gym.envs.tasks.rl",  # which registers our tasks
         "register_algo": "embodichain.agents.rl.algo",
         "register_env": "embodichain.lab.gym.registry",
         "register_network": "embodichain.agents.rl.models",

@@ -1,4 +1,4 @@
-"""An installed package of a third party adds a task, a network, an algorithm and a command by entry points."""
+"""An installed package adds a task with its terms, a network, an algorithm and a command by entry points."""
 
 from __future__ import annotations
 
@@ -25,6 +25,11 @@ from embodichain.lab.gym.registry import register_env
 @register_env("TheirCartRL", max_episode_steps=20, override=True)
 class TheirCart(CartPoleEnv):
     """A cart of theirs."""
+
+
+def their_bonus(env, obs, action, info):
+    """A reward term of theirs."""
+    return info["elapsed_steps"] * 0.0
 
 
 class Linear(nn.Linear):
@@ -90,6 +95,7 @@ def test_package_adds_task_network_algorithm_and_command(installed: Path) -> Non
     config = tiny_config(policy=policy, algorithm__name="their_ppo", trainer__enable_eval=False)
     config["trainer"]["gym_config"] = load_json(config["trainer"]["gym_config"])
     config["trainer"]["gym_config"]["id"] = "TheirCartRL"
+    config["trainer"]["gym_config"]["env"]["rewards"]["bonus"] = {"func": "their_package.their_bonus"}
     write_config(installed.parent, config)
     trained = command(installed, "train", "train_config.json")
     assert trained.returncode == 0, trained.stderr

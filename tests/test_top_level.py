@@ -17,6 +17,11 @@ def test_import_alone_loads_no_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+def test_make_alone_knows_the_shipped_tasks() -> None:
+    code = "import embodichain as ec; ec.make('CartPoleRL', num_envs=2)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 def test_names_are_those_that_a_user_types() -> None:
     for name in ec.__all__:
         assert callable(getattr(ec, name))

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from embodichain.utils.doors import packages_of_tasks
 from embodichain.utils.errors import ConfigError, nearest, unknown_name
 from embodichain.utils.files import is_run_folder
 from embodichain.utils.utility import load_json
@@ -246,13 +247,14 @@ def find_admitted(name: str, modules: Sequence[str], allowed_imports: Sequence[s
     """Find a function or class that a config names, in allowed modules; a ConfigError without one.
 
     Names that a module only imports count if its ``__all__`` lists them, or if they are from another allowed module.
+    An installed package that adds tasks by entry points is allowed.
 
     Args:
         name: a plain name, looked up in ``modules`` in their order, or a dotted path ``pkg.module.name``.
         modules: importable module names; they are imported.
         allowed_imports: prefixes of further modules, for dotted paths. These are not imported.
     """
-    admitted = [*modules, *allowed_imports]
+    admitted = [*modules, *allowed_imports, *packages_of_tasks()]
     module, _, attribute = name.rpartition(".")
     candidates = [importlib.import_module(each) for each in modules if not module or each == module]
     if module:
