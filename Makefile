@@ -21,7 +21,7 @@ WRITE_SCHEMAS = mkdir -p configs/schema && for kind in $$($(BIN)/python -c "from
 INSTALL_PACKAGE := $(INSTALL) --no-deps --no-build-isolation --no-index --editable .
 
 .DEFAULT_GOAL := help
-.PHONY: help train test bench check check-systems format schema docs setup setup-dev wheel sbom lock clean
+.PHONY: help train test pytest bench check check-systems format schema docs setup setup-dev wheel sbom lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,7 +30,10 @@ train: setup ## Set up, then train PushCube with the quickstart config (CONFIG=.
 	@sh scripts/setup_gl.sh $(BIN)/python
 	$(BIN)/python -m embodichain.agents.rl.train --config $(CONFIG) $(ARGS)
 
-test: check ## Set up, then lint, types and all tests (ARGS=... goes to pytest)
+test: setup-dev ## Set up, then lint, types and all tests side by side (ARGS=... goes to pytest)
+	@$(MAKE) --no-print-directory -j2 check pytest
+
+pytest: setup-dev
 	@sh scripts/setup_gl.sh $(BIN)/python
 	@sh scripts/run_tests.sh $(BIN)/python $(ARGS)
 

@@ -1,4 +1,4 @@
-"""One mistake at a time, planted in every shipped config: one line says where it is and helps, and nothing is built."""
+"""One mistake at a time, in a shipped config of each task and algorithm: one line says where, and nothing is built."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
 from tests.shipped import REPOSITORY, TRAIN_CONFIGS, env_config_of
 
-# Those whose environment has the blocks that mistakes are planted in.
-CONFIGS = [path for path in TRAIN_CONFIGS if "robot" in env_config_of(load_json(path))]
+# Those whose environment has the blocks that mistakes are planted in; of each task and each algorithm the first.
+WITH_ROBOT = [path for path in reversed(TRAIN_CONFIGS) if "robot" in env_config_of(load_json(path))]
+BY_TASK = {path.parent: path for path in WITH_ROBOT}
+BY_ALGORITHM = {load_json(path)["algorithm"]["name"]: path for path in WITH_ROBOT}
+CONFIGS = sorted({*BY_TASK.values(), *BY_ALGORITHM.values()})
 
 Config = dict[str, Any]
 Mistake = Callable[[Config, Config], tuple[str, str]]

@@ -97,7 +97,7 @@ def test_resumed_run_has_the_state_that_was_saved_and_continues(runs: Path) -> N
     [
         (["eval", "sac", "--episodes", "3"], "success"),
         (["report", "sac"], "report.html"),
-        (["compare", "sac", "ppo"], "algorithm.name"),
+        (["compare", "sac", "ppo"], "name sac, "),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
