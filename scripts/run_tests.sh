@@ -7,7 +7,7 @@ shift
 if [ $# -eq 0 ]; then
     # The slowest tests are listed, so that they do not creep in.
     # The longest test comes first: the others fill the second process meanwhile.
-    set -- --numprocesses 2 --dist loadfile --durations 15 -m "" tests/test_core_alone.py tests tests/ext
+    set -- --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 15 -m "" tests/test_core_alone.py tests tests/ext
 fi
 # A second thread in each of two processes would only wait for the other's core.
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
