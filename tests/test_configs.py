@@ -265,6 +265,7 @@ def test_paths_in_the_config_are_those_of_the_documented_command(path: Path) -> 
     assert isinstance(named, dict) or (REPOSITORY / named).is_file()
 
 
+@pytest.mark.e2e
 @pytest.mark.ext
 @pytest.mark.draws
 @pytest.mark.parametrize("path", TRAIN_CONFIGS, ids=name_of)
