@@ -14,6 +14,8 @@ from embodichain.agents.rl.buffer import iterate_minibatches, learning_batch
 from embodichain.agents.rl.models import Policy, register_policy
 from embodichain.utils import configclass
 
+SIZE, ACTIONS = 3, 2  # of `Users` where none are given
+
 
 @register_algo("users_idle")
 class Idle(BaseAlgorithm):
@@ -67,20 +69,17 @@ class Regression(BaseAlgorithm):
         return -(evaluated["log_prob"] * batch["advantage"]).mean(), critic_loss
 
 
-@register_policy("users_gaussian")
-class Gaussian(Policy):
-    """Returns its log-probabilities as ``log_prob``."""
+class Users(Policy):
+    """Written from the interface: nothing but what it says, ``evaluate_actions`` with the name ``log_prob``."""
 
-    def __init__(self, obs_dim, action_dim, device, config):
+    def __init__(self, obs_dim: int = SIZE, action_dim: int = ACTIONS, device: Any = "cpu", config: Any = None) -> None:
         super().__init__()
         self.device = device
         self.actor, self.critic = nn.Linear(obs_dim, action_dim), nn.Linear(obs_dim, 1)
-        self.log_std = nn.Parameter(torch.full((action_dim,), config.get("init_log_std", 0.0)))
-        self.to(device)
+        self.log_std = nn.Parameter(torch.zeros(action_dim))
 
-    def get_action(self, tensordict: TensorDict, deterministic: bool = False) -> TensorDict:
-        with torch.no_grad():
-            return self.forward(tensordict, deterministic)
+    def distribution(self, tensordict: TensorDict) -> Independent:
+        return Independent(Normal(self.actor(tensordict["obs"]), self.log_std.exp()), 1)
 
     def forward(self, tensordict: TensorDict, deterministic: bool = False) -> TensorDict:
         normal = self.distribution(tensordict)
@@ -96,10 +95,21 @@ class Gaussian(Policy):
         normal = self.distribution(tensordict)
         evaluated = {"log_prob": normal.log_prob(tensordict["action"]), "entropy": normal.entropy()}
         value = self.critic(tensordict["obs"]).squeeze(-1)
-        return TensorDict({**evaluated, "value": value}, batch_size=tensordict.batch_size)
+        return TensorDict(evaluated | {"value": value}, batch_size=tensordict.batch_size)
 
-    def distribution(self, tensordict: TensorDict) -> Independent:
-        return Independent(Normal(self.actor(tensordict["obs"]), self.log_std.exp()), 1)
+
+@register_policy("users_gaussian")
+class Gaussian(Users):
+    """Has a start for its std in the config, and chooses the actions itself."""
+
+    def __init__(self, obs_dim, action_dim, device, config):
+        super().__init__(obs_dim, action_dim, device)
+        nn.init.constant_(self.log_std, config.get("init_log_std", 0.0))
+        self.to(device)
+
+    def get_action(self, tensordict: TensorDict, deterministic: bool = False) -> TensorDict:
+        with torch.no_grad():
+            return self.forward(tensordict, deterministic)
 
 
 @register_policy("users_valueless")

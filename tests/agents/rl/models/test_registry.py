@@ -26,6 +26,7 @@ from embodichain.agents.rl.models import (
 from embodichain.agents.rl.models.registry import _POLICIES, check_policy_class
 from embodichain.utils import ConfigError
 from tests.agents.rl.fakes import linear_policy
+from tests.agents.rl.users_classes import ACTIONS, SIZE, Users
 
 OBS = spaces.Box(-np.inf, np.inf, (4, 3))  # flattened observations of 4 environments: O = 3
 ACTION = spaces.Box(-1, 1, (2,))
@@ -152,37 +153,7 @@ def test_name_of_a_shipped_policy_is_not_taken_in_silence() -> None:
     assert _POLICIES["vla"] is ActorCritic
 
 
-SIZE, ACTIONS = 3, 2
 GRPO_READS = ("log_prob", "entropy")
-
-
-class Users(Policy):
-    """Written from the interface: nothing but what it says, ``evaluate_actions`` with the name ``log_prob``."""
-
-    def __init__(self, obs_dim: int = SIZE, action_dim: int = ACTIONS, device: Any = "cpu", config: Any = None) -> None:
-        super().__init__()
-        self.device = device
-        self.actor, self.critic = nn.Linear(obs_dim, action_dim), nn.Linear(obs_dim, 1)
-        self.log_std = nn.Parameter(torch.zeros(action_dim))
-
-    def distribution(self, tensordict: TensorDict) -> Independent:
-        return Independent(Normal(self.actor(tensordict["obs"]), self.log_std.exp()), 1)
-
-    def forward(self, tensordict: TensorDict, deterministic: bool = False) -> TensorDict:
-        normal = self.distribution(tensordict)
-        tensordict["action"] = normal.mean if deterministic else normal.sample()
-        tensordict["sample_log_prob"] = normal.log_prob(tensordict["action"])
-        return self.get_value(tensordict)
-
-    def get_value(self, tensordict: TensorDict) -> TensorDict:
-        tensordict["value"] = self.critic(tensordict["obs"]).squeeze(-1)
-        return tensordict
-
-    def evaluate_actions(self, tensordict: TensorDict) -> TensorDict:
-        normal = self.distribution(tensordict)
-        evaluated = {"log_prob": normal.log_prob(tensordict["action"]), "entropy": normal.entropy()}
-        value = self.critic(tensordict["obs"]).squeeze(-1)
-        return TensorDict(evaluated | {"value": value}, batch_size=tensordict.batch_size)
 
 
 class WritesOnly(Users):
