@@ -96,3 +96,15 @@ def state(env: EmbodiedEnv) -> Tensor:
     """Return a copy of the whole physical state, [N, nq + nv + nu]."""
     backend = env.sim.backend
     return torch.cat((backend.qpos, backend.qvel, backend.ctrl), dim=1).clone()
+
+
+def solved_by_the_expert(env: EmbodiedEnv) -> Tensor:
+    """Play an episode of each environment by the task's expert, and return which ended with success, [N] bool."""
+    over, solved = torch.zeros(2, env.num_envs, dtype=torch.bool)
+    while not over.all():
+        action = env.expert_action()  # type: ignore[attr-defined]
+        assert (action.abs() <= 1.0).all()
+        _, _, terminated, truncated, info = env.step(action)
+        solved |= info["success"] & ~over
+        over |= terminated | truncated
+    return solved

@@ -15,7 +15,7 @@ from embodichain.cli import main
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
-from tests.agents.rl.fakes import CART_POLE_ENV, assert_same, tiny_config, write_config
+from tests.agents.rl.fakes import CART_POLE_ENV, assert_same, give_cart_pole_an_expert, tiny_config, write_config
 from tests.agents.rl.test_resume import only_run
 
 
@@ -27,9 +27,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def expert(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give the cart-pole an expert, which succeeds in every episode but those of environment 1."""
-    monkeypatch.setattr(
-        CartPoleEnv, "expert_action", lambda self: self.robot.get_qpos("hand").clamp(-1, 1), raising=False
-    )
+    give_cart_pole_an_expert(monkeypatch)
 
     def compute_task_state(self: CartPoleEnv, **kwargs: Any) -> Any:
         success = (self.all_env_ids != 1) & (self.elapsed_steps >= 5)

@@ -18,7 +18,7 @@ from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.observations import flat_input
 from embodichain.utils.utility import load_json
-from tests.agents.rl.fakes import CART_POLE_ENV, assert_same, tiny_config, write_config
+from tests.agents.rl.fakes import CART_POLE_ENV, assert_same, give_cart_pole_an_expert, tiny_config, write_config
 from tests.lab.scenes import cart_cfg
 
 START = {"start": {"func": "randomize_robot_qpos", "mode": "reset", "params": {"qpos_range": [[-1, -0.49], [1, 0.49]]}}}
@@ -93,9 +93,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def expert(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give the cart-pole an expert, which moves the cart to where the pole leans."""
-    monkeypatch.setattr(
-        CartPoleEnv, "expert_action", lambda self: self.robot.get_qpos("hand").clamp(-1, 1), raising=False
-    )
+    give_cart_pole_an_expert(monkeypatch)
 
 
 def config(**algorithm: Any) -> dict[str, Any]:
