@@ -25,7 +25,7 @@ import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks)
 from embodichain.lab.gym.envs.tasks.rl.basic import default_cfg
 from embodichain.lab.gym.registry import make
 from embodichain.lab.sim.sensors import CameraCfg, ExtrinsicsCfg
-from embodichain.utils.configclass import replace
+from embodichain.utils import replace
 
 
 def measure(camera: CameraCfg, num_envs: int, threads: int, rounds: int, rays: bool, device: str) -> dict[str, float]:

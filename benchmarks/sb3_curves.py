@@ -32,7 +32,7 @@ from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.run_config import RunConfig, load_run_config
 from embodichain.agents.rl.trainer.evaluation import Evaluator
 from embodichain.agents.rl.trainer.trainer import Trainer
-from embodichain.utils.configclass import to_dict
+from embodichain.utils import to_dict
 
 LEARNERS = ("ours", "sb3")
 EVAL_SEED = 1_000_004

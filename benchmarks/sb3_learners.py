@@ -13,7 +13,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from torch import nn
 
 from embodichain.agents.rl.models.networks import NetworkCfg
-from embodichain.utils.configclass import to_dict
+from embodichain.utils import to_dict
 
 ACTIVATIONS = {"relu": nn.ReLU, "elu": nn.ELU, "tanh": nn.Tanh}
 TRANSLATED = {"hidden_sizes", "activation", "orthogonal_init"}

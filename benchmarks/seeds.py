@@ -26,8 +26,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from embodichain.agents.rl.config.named import find_config
+from embodichain.utils import doors
 from embodichain.utils.device import describe_machine
-from embodichain.utils.doors import shipped_path
 from embodichain.utils.utility import load_config_file
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -41,7 +41,7 @@ Row = dict[str, Any]
 def digest_of(config: Path) -> str:
     """Return a digest of a training config's file and of the environment config that it names."""
     named = load_config_file(config)["trainer"]["gym_config"]
-    files = [config, shipped_path(Path(named))] if isinstance(named, str) else [config]
+    files = [config, doors.shipped_path(Path(named))] if isinstance(named, str) else [config]
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
 
 

@@ -12,7 +12,7 @@ action = policy.act(obs)
 from typing import TYPE_CHECKING
 
 import embodichain.conflict  # noqa: F401 (ends here if the next import would find another project's file)
-from embodichain.utils.doors import face
+from embodichain.utils import face
 
 if TYPE_CHECKING:
     from embodichain.agents.rl.algo import register_algo as register_algo

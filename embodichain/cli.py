@@ -14,9 +14,8 @@ from importlib import import_module
 
 from embodichain import __version__
 from embodichain.commands import Command
-from embodichain.utils import doors
+from embodichain.utils import doors, unknown_name
 from embodichain.utils.border import OPTION, OPTION_HELP, run_command
-from embodichain.utils.errors import unknown_name
 from embodichain.utils.system import limit_openmp_spinning
 
 COMMANDS: dict[str, Command] = {

@@ -22,8 +22,7 @@ from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.train import main
 from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.registry import get_env_spec
-from embodichain.utils import ConfigError
-from embodichain.utils.errors import collected
+from embodichain.utils import ConfigError, collected
 from embodichain.utils.observations import flatten_dict_observation
 from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import tiny_config, write_config

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from embodichain.agents.rl.run_config import RunConfig, load_run_config
-from embodichain.utils.configclass import to_dict
+from embodichain.utils import to_dict
 
 __all__ = ["SUCCESS_TASKS", "TASKS", "Setting", "load_setting"]
 

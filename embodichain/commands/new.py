@@ -12,8 +12,7 @@ import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks; the
 from embodichain.commands.arguments import output_folder
 from embodichain.lab.gym.registry import get_registered_env_ids
 from embodichain.schema import schema_text
-from embodichain.utils import ConfigError
-from embodichain.utils.doors import install_command
+from embodichain.utils import ConfigError, doors
 
 EXAMPLES = ("task lift_cube", "task my_reach --into projects")
 
@@ -37,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     print(f"  embodichain play {name}/train.json --agent random")
     python = "python"
     if not importlib.util.find_spec("pytest"):
-        print(f"  {install_command('pytest')}")
+        print(f"  {doors.install_command('pytest')}")
         python = shlex.quote(sys.executable)
     print(f"  {python} -m pytest {name}\n\n{folder / 'README.md'} says more.")
     return 0

@@ -34,8 +34,7 @@ from embodichain.lab.gym.envs.managers.base import TermEnv
 from embodichain.tools.agents import AGENTS
 from embodichain.tools.open_run import check_is_free, evaluated, open_run, recorded, write_into
 from embodichain.tools.view import Camera, OwnCamera, SceneCamera, config_camera
-from embodichain.utils import ConfigError, logger
-from embodichain.utils.configclass import replace
+from embodichain.utils import ConfigError, logger, replace
 from embodichain.utils.video import VIDEO_SUFFIXES, VideoWriter
 
 EXAMPLES = ("latest", "latest/best --episodes 5 --out best.mp4", "latest --viewer", "train_config.json --agent random")

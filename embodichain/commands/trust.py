@@ -4,8 +4,7 @@ import argparse
 from collections.abc import Iterable
 from pathlib import Path
 
-from embodichain.utils import ConfigError
-from embodichain.utils.files import write_json
+from embodichain.utils import ConfigError, write_json
 from embodichain.utils.module_utils import is_too_wide, list_of_folders, trust_command, trusted_folders
 
 EXAMPLES = ("my_task", "", "--remove my_task")

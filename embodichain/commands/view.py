@@ -15,8 +15,7 @@ from embodichain.commands.arguments import (
     whole_number,
 )
 from embodichain.tools.view import format_spaces, opened_scene, render_scene, show_scene
-from embodichain.utils import ConfigError
-from embodichain.utils.errors import reason_of
+from embodichain.utils import ConfigError, reason_of
 
 EXAMPLES = (
     "gym_config.json",

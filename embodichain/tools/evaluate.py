@@ -12,7 +12,7 @@ from embodichain.agents.rl.metrics.panel import EvaluationLog
 from embodichain.agents.rl.nan_guard import non_finite_entries
 from embodichain.agents.rl.trainer.evaluation import AT_END, EpisodeTable, Evaluator, means_of, wilson_interval
 from embodichain.tools.open_run import check_is_free, open_run, recorded, write_into
-from embodichain.utils.errors import CommandFailedError
+from embodichain.utils import CommandFailedError
 
 # Other episodes than a training's own evaluations use, because these have chosen the best checkpoint.
 _SEED_OFFSET = 2_000_003

@@ -15,8 +15,7 @@ from embodichain.agents.rl.task_env import TaskEnv, scene_env, with_scene
 from embodichain.lab.gym.env_sources import TaskCfg
 from embodichain.lab.gym.envs.managers import datasets
 from embodichain.lab.gym.envs.managers.cfg import DatasetCfg
-from embodichain.utils import ConfigError
-from embodichain.utils.configclass import replace
+from embodichain.utils import ConfigError, replace
 from embodichain.utils.device import resolve_device
 
 

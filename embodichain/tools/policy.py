@@ -11,8 +11,7 @@ from tensordict import TensorDict
 from embodichain.agents.rl.checkpoint.saved_run import find_run
 from embodichain.agents.rl.models import Policy, policy_input
 from embodichain.tools.open_run import open_run
-from embodichain.utils import ConfigError
-from embodichain.utils.errors import unknown_name
+from embodichain.utils import ConfigError, unknown_name
 from embodichain.utils.observations import IMAGE_DIMS, entry_columns, entry_spaces
 
 __all__ = ["TrainedPolicy", "load_policy"]

@@ -18,9 +18,7 @@ from embodichain.lab.gym.env_sources import TaskCfg, find_source
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.gym.registry import get_env_spec
 from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
-from embodichain.utils import ConfigError
-from embodichain.utils.configclass import replace
-from embodichain.utils.errors import placed, raise_problems
+from embodichain.utils import ConfigError, placed, raise_problems, replace
 from embodichain.utils.utility import load_config_file
 
 _NUM_ENVS = 3  # that are tried

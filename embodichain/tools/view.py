@@ -20,8 +20,7 @@ from embodichain.lab.sim.rendering.renderer import CameraPose, Renderer
 from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
 from embodichain.tools.agents import HandAgent, action_numbers
 from embodichain.tools.validate import read_config
-from embodichain.utils.configclass import replace
-from embodichain.utils.errors import CommandFailedError
+from embodichain.utils import CommandFailedError, replace
 from embodichain.utils.observations import entry_columns, entry_spaces
 
 _DIRECTION = np.array([-1.0, 1.0, 0.8]) / 2.64**0.5  # from the target to the camera

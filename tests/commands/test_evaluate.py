@@ -11,7 +11,7 @@ import pytest
 from embodichain.agents.rl.checkpoint.file import load_checkpoint, save_checkpoint
 from embodichain.cli import main
 from embodichain.tools.evaluate import describe, format_evaluation
-from embodichain.utils.files import write_json
+from embodichain.utils import write_json
 from tests.trained_run import STEP_LIMIT
 
 

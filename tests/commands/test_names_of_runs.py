@@ -10,7 +10,7 @@ import pytest
 
 from embodichain.agents.rl.checkpoint.saved_run import find_run, find_run_folder, names_run
 from embodichain.cli import COMMANDS, main, make_parser
-from embodichain.utils.files import write_json
+from embodichain.utils import write_json
 
 EXAMPLES = [  # without those of a pattern, and of a bundle
     (name, words)

@@ -13,7 +13,7 @@ from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.gym.envs.tasks.rl.locomotion import LocomotionEnv
 from embodichain.lab.sim.math import quat_from_euler
 from embodichain.lab.sim.sensors import ContactSensor
-from embodichain.utils.configclass import replace
+from embodichain.utils import replace
 
 FEET = ["FL_foot", "FR_foot", "RL_foot", "RR_foot"]
 GO2: dict[str, Any] = {

@@ -15,7 +15,7 @@ import pytest
 from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import build_env
-from embodichain.utils.configclass import replace
+from embodichain.utils import replace
 from embodichain.utils.utility import load_json
 
 needs_warp = pytest.mark.skipif(importlib.util.find_spec("mujoco_warp") is None, reason="needs the extra gpu")

@@ -14,9 +14,8 @@ from typing import Any, TextIO
 import pytest
 from rich.console import Console
 
-from embodichain.utils import ConfigError, logger
+from embodichain.utils import CommandFailedError, ConfigError, logger
 from embodichain.utils.border import discard_unwritten_output, keep_tracebacks_in, printing_may_fail, run_command
-from embodichain.utils.errors import CommandFailedError
 
 WRITTEN = re.compile(r"; traceback in (.*), or --traceback$")
 

@@ -7,8 +7,8 @@ import pytest
 from pydantic import ValidationError
 
 from embodichain.schema import field_docs
-from embodichain.utils import configclass
-from embodichain.utils.configclass import MISSING, field, is_required
+from embodichain.utils import MISSING, configclass, field
+from embodichain.utils.configclass import is_required
 
 
 @configclass

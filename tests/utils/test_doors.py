@@ -6,8 +6,7 @@ from importlib.metadata import PackageNotFoundError
 
 import pytest
 
-from embodichain.utils import doors
-from embodichain.utils.doors import install_command, install_extra
+from embodichain.utils import doors, install_extra
 
 
 @pytest.fixture(autouse=True)
@@ -32,4 +31,4 @@ def test_without_metadata_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_environment_without_pip_is_installed_into_by_uv(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert install_command("pytest") == "uv pip install --python '/my env/bin/python' pytest"
+    assert doors.install_command("pytest") == "uv pip install --python '/my env/bin/python' pytest"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from embodichain.utils.errors import ConfigError, collected, nearest, placed, raise_problems, unknown_key, unknown_name
+from embodichain.utils import ConfigError, collected, nearest, placed, raise_problems, unknown_key, unknown_name
 
 
 def test_nearest_name_is_empty_when_all_are_far() -> None:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from embodichain.utils.files import OutputFolder, json_text, read_bytes, read_text
+from embodichain.utils import read_bytes, read_text
+from embodichain.utils.files import OutputFolder, json_text
 
 
 def test_regular_files_are_read_through_links_too(tmp_path: Path) -> None:

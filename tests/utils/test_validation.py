@@ -5,8 +5,7 @@ from typing import Annotated, Any, Literal, Self
 import pytest
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from embodichain.utils import ConfigError, configclass
-from embodichain.utils.configclass import MISSING, field
+from embodichain.utils import MISSING, ConfigError, configclass, field
 from embodichain.utils.validation import from_dict, parse
 
 

@@ -39,10 +39,8 @@ from embodichain.agents.rl.vec_env import mirror_map_of
 from embodichain.lab.gym.env_sources import TaskCfg, find_source
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.sim.rendering.live_scene import LiveScene
-from embodichain.utils import ConfigError, logger
-from embodichain.utils.configclass import replace
+from embodichain.utils import ConfigError, logger, placed, raise_problems, replace
 from embodichain.utils.device import check_memory, torch_threads
-from embodichain.utils.errors import placed, raise_problems
 from embodichain.utils.observations import IMAGE_DIMS, entry_spaces, zero_entries
 from embodichain.utils.utility import leaves_by_path
 from embodichain.utils.validation import from_dict

@@ -9,9 +9,8 @@ from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config
 from embodichain.lab.gym.env_sources import env_sources
 from embodichain.lab.gym.envs import EmbodiedEnvCfg
-from embodichain.utils import ConfigError
+from embodichain.utils import ConfigError, placed
 from embodichain.utils.configclass import changeable
-from embodichain.utils.errors import placed
 from embodichain.utils.utility import load_config_file
 
 MAY_CHANGE = (

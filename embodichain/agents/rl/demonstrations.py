@@ -23,10 +23,7 @@ from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.gym.registry import get_env_spec
-from embodichain.utils import ConfigError, logger
-from embodichain.utils.configclass import replace
-from embodichain.utils.doors import DATASETS, load
-from embodichain.utils.errors import placed
+from embodichain.utils import ConfigError, doors, logger, placed, replace
 from embodichain.utils.observations import flat_input, select_entries
 
 FILE = "demonstrations.pt"
@@ -92,7 +89,11 @@ def load_demonstrations(
 
     def find() -> dict[str, Any]:
         if source != EXPERT:
-            read, task_class, space = load(DATASETS, "lerobot"), get_env_spec(run.env_id).cls, env.single_action_space
+            read, task_class, space = (
+                doors.load(doors.DATASETS, "lerobot"),
+                get_env_spec(run.env_id).cls,
+                env.single_action_space,
+            )
             # The config refuses others.
             assert isinstance(run.env, EmbodiedEnvCfg)
             assert issubclass(task_class, EmbodiedEnv)

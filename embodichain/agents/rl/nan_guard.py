@@ -17,8 +17,7 @@ from embodichain.agents.rl.buffer import ROLLOUT_FIELDS, num_env_steps
 from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.models import Policy, RunningNormalizer
 from embodichain.agents.rl.models.normalizer import CLIP
-from embodichain.utils import logger
-from embodichain.utils.errors import CommandFailedError
+from embodichain.utils import CommandFailedError, logger
 from embodichain.utils.observations import entry_of_column
 
 MAX_DIVERGENCE_RATE = 1e-3

@@ -32,10 +32,8 @@ from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.managers.scene_names import SceneNames
 from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids
-from embodichain.utils import ConfigError, logger
-from embodichain.utils.configclass import MISSING, replace, to_dict
+from embodichain.utils import MISSING, ConfigError, collected, logger, placed, raise_problems, replace, to_dict
 from embodichain.utils.device import resolve_device
-from embodichain.utils.errors import collected, placed, raise_problems
 from embodichain.utils.module_utils import import_allowed_modules
 from embodichain.utils.utility import as_json, check_plain, load_config_file
 from embodichain.utils.validation import parse

@@ -9,8 +9,7 @@ import numpy as np
 
 from embodichain.agents.rl.checkpoint.run_access import check_links
 from embodichain.agents.rl.metrics.metrics_file import read_rows
-from embodichain.utils import ConfigError
-from embodichain.utils.files import read_text
+from embodichain.utils import ConfigError, read_text
 
 
 class NoMetricsError(ConfigError):

@@ -28,11 +28,10 @@ from embodichain.agents.rl.run_data import read_object
 from embodichain.agents.rl.trainer.evaluation import AT_END
 from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.agents.rl.vec_env import EvalEnv
-from embodichain.utils import ConfigError, logger
+from embodichain.utils import ConfigError, doors, is_run_folder, logger, write_json
 from embodichain.utils.border import format_finite
 from embodichain.utils.device import describe_machine, format_megabytes
-from embodichain.utils.doors import REPORTS, load_all
-from embodichain.utils.files import is_run_folder, remove_unfinished, write_json
+from embodichain.utils.files import remove_unfinished
 from embodichain.utils.system import peak_memory
 
 _LEAST_WIDTH = 15  # characters of the first column of a printed summary
@@ -208,7 +207,7 @@ def _last_files(folder: RunFolder, title: str) -> list[tuple[str, Callable[[], o
     return [
         (folder.learning_curve.name, lambda: draw_learning_curve(folder.metrics, folder.learning_curve, title)),
         ("machine.json", lambda: write_json(folder.path / "machine.json", describe_machine(), indent=2)),
-        *((name, partial(write, folder.path)) for name, write in load_all(REPORTS).items()),
+        *((name, partial(write, folder.path)) for name, write in doors.load_all(doors.REPORTS).items()),
     ]
 
 

@@ -13,10 +13,8 @@ from embodichain.agents.rl.vec_env import EvalEnv
 from embodichain.lab.gym.env_sources import TaskCfg
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.sim.backend import has_warp, parse_sim_device
-from embodichain.utils import ConfigError, logger
+from embodichain.utils import ConfigError, collected, install_extra, logger
 from embodichain.utils.device import resolve_device
-from embodichain.utils.doors import install_extra
-from embodichain.utils.errors import collected
 
 
 class TaskEnv(EvalEnv, Protocol):

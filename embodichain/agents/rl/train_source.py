@@ -8,9 +8,7 @@ from embodichain.agents.rl.config.named import ShippedConfig, find_config, names
 from embodichain.agents.rl.config.trainer_cfg import TrainCfg
 from embodichain.lab.gym.env_sources import find_source
 from embodichain.lab.gym.registry import find_env_spec
-from embodichain.utils import ConfigError
-from embodichain.utils.configclass import to_dict
-from embodichain.utils.errors import placed
+from embodichain.utils import ConfigError, placed, to_dict
 from embodichain.utils.utility import as_json, check_plain, load_config_file
 
 TrainSource = str | Path | Mapping[str, Any] | TrainCfg

@@ -11,8 +11,7 @@ import torch
 from gymnasium import spaces
 from tensordict import TensorDict
 
-from embodichain.utils import ConfigError
-from embodichain.utils.errors import placed
+from embodichain.utils import ConfigError, placed
 from embodichain.utils.observations import MirrorMap
 
 Step = Callable[[torch.Tensor], tuple[TensorDict, torch.Tensor, torch.Tensor, torch.Tensor, dict[str, Any]]]

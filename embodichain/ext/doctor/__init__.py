@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from embodichain.commands import Command
-from embodichain.utils.doors import face
+from embodichain.utils import face
 
 if TYPE_CHECKING:
     from embodichain.ext.doctor.run import CheckResult as CheckResult

@@ -27,9 +27,7 @@ from embodichain.agents.rl.models.block import PolicyCfg
 from embodichain.agents.rl.models.registry import PolicyBlock
 from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap
 from embodichain.tools.steps import TOLERANCE, ParityError, Step
-from embodichain.utils import ConfigError
-from embodichain.utils.doors import install_extra
-from embodichain.utils.errors import CommandFailedError
+from embodichain.utils import CommandFailedError, ConfigError, install_extra
 from embodichain.utils.observations import entry_columns, entry_spaces
 
 Spec = Mapping[str, Any]

@@ -28,11 +28,9 @@ from embodichain.lab.gym.envs.managers.measurements import Measurement, Recipe
 from embodichain.lab.gym.envs.managers.sensor_models import observation_delay, observation_noise
 from embodichain.tools.open_run import OpenRun, open_run
 from embodichain.tools.steps import ParityError, format_export, record_steps
-from embodichain.utils import ConfigError
-from embodichain.utils.configclass import replace
+from embodichain.utils import ConfigError, doors, replace, write_atomically, write_json
 from embodichain.utils.device import describe_machine
-from embodichain.utils.doors import entries, load
-from embodichain.utils.files import check_replaceable, write_atomically, write_json
+from embodichain.utils.files import check_replaceable
 
 _SEED_OFFSET = 4_000_003
 _RUNNER_NAME = "policy_runner.py"
@@ -228,7 +226,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
     parser.add_argument(
         "--format",
-        choices=list(entries(DOOR)),
+        choices=list(doors.entries(DOOR)),
         default="onnx",
         help="default: %(default)s; lerobot-env: the task of a run or of a training config, for LeRobot's EnvHub",
     )
@@ -254,6 +252,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Export; return 0."""
-    export = load(DOOR, args.format)
+    export = doors.load(DOOR, args.format)
     print("\n".join(export(args.target, args.out, args.observations, args.envs, allowed_imports(args))))
     return 0

@@ -1,6 +1,6 @@
 """Any Gymnasium or EnvPool environment as a task, and ours as Gymnasium's and Stable-Baselines3's; see the README."""
 
-from embodichain.utils.doors import face
+from embodichain.utils import face
 
 __getattr__ = face(
     __name__,

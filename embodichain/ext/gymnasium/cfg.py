@@ -12,9 +12,7 @@ from gymnasium.envs.registration import EnvSpec
 from pydantic import Field, PositiveInt
 
 from embodichain.lab.gym.registry import find_env_spec
-from embodichain.utils import ConfigError, configclass
-from embodichain.utils.configclass import MayChange, replace
-from embodichain.utils.errors import nearest
+from embodichain.utils import ConfigError, MayChange, configclass, nearest, replace
 from embodichain.utils.module_utils import folders_on_path, import_allowed_modules, import_folders
 
 RENDER_MODE = "rgb_array"

@@ -10,8 +10,7 @@ from typing_extensions import override
 
 from embodichain.ext.gymnasium.cfg import EnvPoolCfg
 from embodichain.ext.gymnasium.foreign_env import ForeignEnv, RawStep, rendered
-from embodichain.utils import ConfigError
-from embodichain.utils.doors import install_extra
+from embodichain.utils import ConfigError, install_extra
 
 _NO_METRICS = ("env_id", "players", "elapsed_step")
 

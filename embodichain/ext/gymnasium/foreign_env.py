@@ -20,9 +20,7 @@ from torch import Tensor
 from embodichain.ext.gymnasium.cfg import RENDER_MODE, ForeignEnvCfg
 from embodichain.ext.gymnasium.spaces import ActionAdapter, InfoReader, ObservationAdapter
 from embodichain.lab.sim.random import CounterRandom
-from embodichain.utils import ConfigError, logger
-from embodichain.utils.configclass import replace, to_dict
-from embodichain.utils.errors import CommandFailedError, placed
+from embodichain.utils import CommandFailedError, ConfigError, logger, placed, replace, to_dict
 from embodichain.utils.video import Footage, VideoWriter
 
 StepResult = tuple[TensorDict, Tensor, Tensor, Tensor, dict[str, Any]]

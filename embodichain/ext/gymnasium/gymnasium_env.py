@@ -21,8 +21,7 @@ from embodichain.ext.gymnasium.cfg import RENDER_MODE, GymnasiumEnvCfg, entry_fo
 from embodichain.ext.gymnasium.foreign_env import ForeignEnv, RawStep, rendered
 from embodichain.ext.gymnasium.spaces import columns_of, has_images, numbers_of
 from embodichain.lab.sim.backend.choice import draw_without_shadows, is_model
-from embodichain.utils import ConfigError
-from embodichain.utils.errors import CommandFailedError, placed
+from embodichain.utils import CommandFailedError, ConfigError, placed
 from embodichain.utils.module_utils import folders_on_path
 from embodichain.utils.system import starting_workers, stop_signals, worker_start_method
 

@@ -18,9 +18,8 @@ from embodichain.ext.gymnasium.foreign_env import ForeignEnv, file_data
 from embodichain.ext.gymnasium.gymnasium_env import GymnasiumEnv
 from embodichain.lab.gym.env_sources import EnvSource, ParsedTask
 from embodichain.lab.gym.registry import find_env_spec
-from embodichain.utils import ConfigError
+from embodichain.utils import ConfigError, collected, nearest, unknown_key
 from embodichain.utils.device import check_memory
-from embodichain.utils.errors import collected, nearest, unknown_key
 from embodichain.utils.validation import parse
 
 

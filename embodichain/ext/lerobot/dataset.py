@@ -20,9 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from embodichain.utils import ConfigError
-from embodichain.utils.doors import install_extra
-from embodichain.utils.files import read_bytes, read_text
+from embodichain.utils import ConfigError, install_extra, read_bytes, read_text
 from embodichain.utils.video import VideoReader, VideoWriter
 
 _CHUNK_SIZE = 1000

@@ -20,8 +20,7 @@ from embodichain.agents.rl.demonstrations import PLACE, Task
 from embodichain.ext.lerobot.dataset import LeRobotEpisode, read_info, read_lerobot
 from embodichain.ext.lerobot.recorder import task_record
 from embodichain.lab.gym.utils.instructions import encode_instructions
-from embodichain.utils import ConfigError, logger
-from embodichain.utils.errors import placed
+from embodichain.utils import ConfigError, logger, placed
 from embodichain.utils.observations import column_names, entry_spaces
 
 _OBS, _ACTION, _REWARD, _SUCCESS = "observation.environment_state", "action", "next.reward", "next.success"

@@ -25,8 +25,7 @@ from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.gym.utils.arrays import to_action, to_array
 from embodichain.tools.view import SceneCamera
-from embodichain.utils import ConfigError
-from embodichain.utils.configclass import replace
+from embodichain.utils import ConfigError, replace
 from embodichain.utils.files import check_replaceable
 from embodichain.utils.observations import flat_input
 

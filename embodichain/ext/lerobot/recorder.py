@@ -17,8 +17,7 @@ from embodichain.ext.lerobot.dataset import LeRobotWriter, check_parquet
 from embodichain.lab.gym.envs.managers.base import Functor, TermEnv
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg
 from embodichain.lab.sim.rows import row_numbers
-from embodichain.utils import ConfigError, logger
-from embodichain.utils.errors import unknown_name
+from embodichain.utils import ConfigError, logger, unknown_name
 from embodichain.utils.files import SavePath
 from embodichain.utils.observations import column_names, flat_input
 

@@ -24,9 +24,9 @@ from embodichain.agents.rl.checkpoint.saved_run import find_run_folder
 from embodichain.agents.rl.run_data import RunData, read_run
 from embodichain.agents.rl.trainer.evaluation import wilson_interval
 from embodichain.commands.arguments import add_run
+from embodichain.utils import write_atomically
 from embodichain.utils.border import format_finite
 from embodichain.utils.device import format_megabytes
-from embodichain.utils.files import write_atomically
 from embodichain.utils.module_utils import import_options
 
 REPORT = "report.html"

@@ -21,9 +21,7 @@ from embodichain.commands.arguments import (
 )
 from embodichain.lab.gym.envs.managers.cfg import RewardCfg
 from embodichain.tools.evaluate import play_episodes
-from embodichain.utils import ConfigError
-from embodichain.utils.errors import unknown_name
-from embodichain.utils.files import write_atomically
+from embodichain.utils import ConfigError, unknown_name, write_atomically
 
 _SEED = 5_000_003
 OTHER = "(other)"

@@ -19,9 +19,8 @@ from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.run_data import read_run
 from embodichain.commands.arguments import CONFIG_HELP, add_json, output_folder, print_result, whole_number
 from embodichain.ext.report.compare import final_score, interquartile_mean
-from embodichain.utils import ConfigError
+from embodichain.utils import ConfigError, install_extra
 from embodichain.utils.border import printing_may_fail
-from embodichain.utils.doors import install_extra
 from embodichain.utils.system import child_variables
 
 _MOST_TRIALS = 20  # unless said otherwise, or all settings are lists

@@ -5,8 +5,7 @@ from typing import Any
 
 from embodichain.ext.upstream.translation import Translation
 from embodichain.lab.gym.registry import find_env_spec
-from embodichain.utils import ConfigError
-from embodichain.utils.errors import raise_problems
+from embodichain.utils import ConfigError, raise_problems
 
 _TASK_PROGRAMS = ("embodiment", "embodiment_id", "environment_id", "program_id", "task_key", "task_program")
 """Keys of the files of 0.3's task programs: each kind has one of them."""

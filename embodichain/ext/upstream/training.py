@@ -13,8 +13,7 @@ from embodichain.ext.upstream.environment import refuse_other_products
 from embodichain.ext.upstream.translation import Translation
 from embodichain.lab.gym.config.env_config import TOP_KEYS, ConfigFile
 from embodichain.lab.gym.registry import find_env_spec
-from embodichain.utils import ConfigError, logger
-from embodichain.utils.errors import collected, raise_problems
+from embodichain.utils import ConfigError, collected, logger, raise_problems
 
 # Policies with another layout of their block; a user's policy may have keys of the same names.
 _OLD_POLICIES = ("actor_critic", "actor_only", "vla")

@@ -8,9 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from embodichain.utils import ConfigError
-from embodichain.utils.doors import install_extra
-from embodichain.utils.errors import placed
+from embodichain.utils import ConfigError, install_extra, placed
 from embodichain.utils.utility import load_config_file
 
 

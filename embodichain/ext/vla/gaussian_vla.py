@@ -14,9 +14,7 @@ from torch import nn
 
 from embodichain.agents.rl.models.distributions import bounded, component_entropy, component_log_prob
 from embodichain.lab.gym.utils.instructions import INSTRUCTION_LENGTH
-from embodichain.utils import ConfigError, configclass
-from embodichain.utils.configclass import field
-from embodichain.utils.errors import unknown_name
+from embodichain.utils import ConfigError, configclass, field, unknown_name
 from embodichain.utils.observations import entry_spaces
 
 IMAGE, STATE, INSTRUCTION = "image/", "state", "instruction"

@@ -17,8 +17,7 @@ from embodichain.ext.vla.files import download, load_weights, read_object
 from embodichain.ext.vla.lerobot.config import find_entries
 from embodichain.ext.vla.lerobot.folder import LeRobotFolder, build_lerobot_model, is_lerobot, read_lerobot_folder
 from embodichain.ext.vla.smolvla import SmolVLA
-from embodichain.utils import ConfigError
-from embodichain.utils.files import read_bytes
+from embodichain.utils import ConfigError, read_bytes
 from embodichain.utils.state import read_safetensors, write_safetensors
 
 OUR_MODELS = "embodichain.agents.rl.models"

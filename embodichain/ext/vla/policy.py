@@ -33,9 +33,7 @@ from embodichain.ext.vla.loading import (
     read_model_path,
 )
 from embodichain.ext.vla.smolvla import SmolVLA
-from embodichain.utils import ConfigError, configclass
-from embodichain.utils.configclass import field
-from embodichain.utils.doors import install_extra
+from embodichain.utils import ConfigError, configclass, field, install_extra
 from embodichain.utils.module_utils import check_admitted
 from embodichain.utils.observations import entry_spaces
 

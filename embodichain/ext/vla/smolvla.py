@@ -32,8 +32,7 @@ from embodichain.ext.vla.smolvla_config import (
     shift_of,
     transformers_config,
 )
-from embodichain.utils import ConfigError
-from embodichain.utils.doors import install_extra
+from embodichain.utils import ConfigError, install_extra
 from embodichain.utils.validation import from_dict
 
 

@@ -10,9 +10,7 @@ import torch
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from embodichain.ext.vla.gaussian_vla import GaussianVLACfg
-from embodichain.utils import ConfigError, configclass
-from embodichain.utils.configclass import field
-from embodichain.utils.errors import unknown_name
+from embodichain.utils import ConfigError, configclass, field, unknown_name
 
 PLACE = "policy.vla_config.model_config"
 

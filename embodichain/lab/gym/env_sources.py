@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol, Self
 import torch
 
 from embodichain.lab.gym.envs.managers.scene_names import SceneNames
-from embodichain.utils.doors import ENV_SOURCES, load_all
+from embodichain.utils import doors
 
 
 class TaskCfg(Protocol):
@@ -124,7 +124,7 @@ class EnvSource(ABC):
 @cache
 def env_sources() -> tuple[EnvSource, ...]:
     """Return all sources of environments but our own registry."""
-    return tuple(load_all(ENV_SOURCES).values())
+    return tuple(doors.load_all(doors.ENV_SOURCES).values())
 
 
 def find_source(env_id: object) -> EnvSource | None:

@@ -6,10 +6,7 @@ from typing import Any, TypeVar
 
 import gymnasium as gym
 
-from embodichain.utils import ConfigError
-from embodichain.utils.configclass import replace
-from embodichain.utils.doors import TASKS, entries, load
-from embodichain.utils.errors import unknown_name
+from embodichain.utils import ConfigError, doors, replace, unknown_name
 
 T = TypeVar("T", bound=type)
 
@@ -66,7 +63,7 @@ def register_env(
 
 def get_registered_env_ids() -> list[str]:
     """Return the names of all registered environments."""
-    return sorted({*_REGISTRY, *entries(TASKS)})
+    return sorted({*_REGISTRY, *doors.entries(doors.TASKS)})
 
 
 def get_env_spec(env_id: str) -> EnvSpec:
@@ -83,7 +80,7 @@ def find_env_spec(env_id: object) -> EnvSpec | None:
     if not isinstance(env_id, str):
         return None
     if env_id not in _REGISTRY:
-        load(TASKS, env_id)
+        doors.load(doors.TASKS, env_id)
     return _REGISTRY.get(env_id)
 
 

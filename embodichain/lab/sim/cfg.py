@@ -13,8 +13,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from embodichain.lab.sim.shapes import ShapeCfg
-from embodichain.utils import configclass
-from embodichain.utils.configclass import MayChange
+from embodichain.utils import MayChange, configclass
 from embodichain.utils.validation import RayTracing
 
 __all__ = [

@@ -44,8 +44,7 @@ from embodichain.lab.sim.sensors import (
     StereoCameraCfg,
 )
 from embodichain.lab.sim.shapes import MeshCfg
-from embodichain.utils import ConfigError, logger
-from embodichain.utils.errors import unknown_name
+from embodichain.utils import ConfigError, logger, unknown_name
 from embodichain.utils.profiling import section
 from embodichain.utils.state import DeclaresState, declared_state, load_attributes
 from embodichain.utils.system import count_processors

@@ -19,8 +19,7 @@ from embodichain.agents.rl.run_folder import RunFolder
 from embodichain.agents.rl.task_env import with_scene
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
-from embodichain.utils import ConfigError, device
-from embodichain.utils.configclass import replace
+from embodichain.utils import ConfigError, device, replace
 from tests.agents.rl.fakes import tiny_config, write_config
 
 RECURRENT: dict[str, Any] = {

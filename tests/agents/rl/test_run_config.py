@@ -18,8 +18,7 @@ from embodichain.agents.rl.task_env import with_scene
 from embodichain.lab.gym import registry as registration
 from embodichain.lab.gym.envs import EmbodiedEnvCfg
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
-from embodichain.utils import ConfigError
-from embodichain.utils.configclass import to_dict
+from embodichain.utils import ConfigError, to_dict
 from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import CART_POLE_ENV, tiny_config, write_config
 from tests.lab.legs import legs_data

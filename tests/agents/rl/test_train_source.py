@@ -13,8 +13,7 @@ from embodichain.agents.rl.algo import PPOCfg
 from embodichain.agents.rl.config.trainer_cfg import AlgorithmBlockCfg, TrainCfg, TrainerCfg
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.train import train_from_config
-from embodichain.utils import ConfigError
-from embodichain.utils.configclass import to_dict
+from embodichain.utils import ConfigError, to_dict
 from tests.agents.rl.fakes import CART_POLE_ENV, tiny_config, write_config
 from tests.lab.originals import PUSH_CUBE
 

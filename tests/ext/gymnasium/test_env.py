@@ -24,8 +24,7 @@ from embodichain.ext.gymnasium.cfg import GymnasiumEnvCfg, check_gymnasium_id, f
 from embodichain.ext.gymnasium.gymnasium_env import ForeignGenerators, GymnasiumEnv
 from embodichain.ext.gymnasium.sources import ENVPOOL, GYMNASIUM
 from embodichain.lab.gym.env_sources import find_source
-from embodichain.utils import ConfigError
-from embodichain.utils.errors import CommandFailedError
+from embodichain.utils import CommandFailedError, ConfigError
 from tests.agents.rl.fakes import NETWORK
 from tests.ext.gymnasium.scripted import LENGTHS, NUM_ENVS, TERMINATES, TRUNCATES, registered, scripted
 

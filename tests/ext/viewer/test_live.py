@@ -24,8 +24,7 @@ from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.tools.agents import HandAgent, ZeroAgent
 from embodichain.tools.validate import read_config
-from embodichain.utils.configclass import replace
-from embodichain.utils.doors import install_extra
+from embodichain.utils import install_extra, replace
 from tests.agents.rl.fakes import CART_POLE_ENV
 from tests.lab.legs import legs_env
 

@@ -23,8 +23,7 @@ from embodichain.agents.rl.distributed.stop import InterruptedTraining
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.ext.viewer import training as viewer
 from embodichain.ext.viewer.training import BrowserViewer, Pause, metrics_html, refusal
-from embodichain.utils import ConfigError
-from embodichain.utils.doors import install_extra
+from embodichain.utils import ConfigError, install_extra
 from tests.agents.rl.fakes import tiny_config, write_config
 
 

@@ -13,8 +13,7 @@ from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv, PushCubeEnv, build_env
 from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids, make, register_env
-from embodichain.utils import ConfigError
-from embodichain.utils.configclass import replace
+from embodichain.utils import ConfigError, replace
 from embodichain.utils.observations import flatten_dict_observation
 from embodichain.utils.utility import load_json
 from tests.lab.originals import PUSH_CUBE

@@ -13,7 +13,7 @@ from embodichain.lab.sim.cfg import (
 )
 from embodichain.lab.sim.objects import Articulation, Marker, RigidObject, Robot
 from embodichain.lab.sim.shapes import CubeCfg, SphereCfg
-from embodichain.utils.configclass import replace
+from embodichain.utils import replace
 from tests.lab.scenes import simulate, ur10
 
 SOFT = JointDrivePropertiesCfg(stiffness=1.0, damping=0.1)

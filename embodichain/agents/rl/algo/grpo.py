@@ -26,8 +26,7 @@ from embodichain.agents.rl.algo.optim import MetricMeans, gradient_step
 from embodichain.agents.rl.algo.registry import register_algo
 from embodichain.agents.rl.buffer import check_rollout, iterate_minibatches, learning_batch
 from embodichain.agents.rl.models import Policy
-from embodichain.utils import configclass
-from embodichain.utils.errors import raise_problems
+from embodichain.utils import configclass, raise_problems
 from embodichain.utils.profiling import section
 
 

@@ -10,10 +10,7 @@ from embodichain.agents.rl.algo.base import BaseAlgorithm, BaseAlgorithmCfg
 from embodichain.agents.rl.algo.on_policy import AlgorithmCfg
 from embodichain.agents.rl.distributed import adopt_process_group, forget_process_group
 from embodichain.agents.rl.models import Policy
-from embodichain.utils import ConfigError
-from embodichain.utils.configclass import to_dict
-from embodichain.utils.doors import ALGORITHMS, entries, load
-from embodichain.utils.errors import unknown_name
+from embodichain.utils import ConfigError, doors, to_dict, unknown_name
 from embodichain.utils.module_utils import check_free
 
 A = TypeVar("A", bound=BaseAlgorithm)
@@ -45,13 +42,13 @@ def register_algo(name: str, override: bool = False) -> Callable[[type[A]], type
 
 def get_registered_algo_names() -> list[str]:
     """Return the names that ``build_algo`` knows, sorted."""
-    return sorted({*_ALGORITHMS, *entries(ALGORITHMS)})
+    return sorted({*_ALGORITHMS, *doors.entries(doors.ALGORITHMS)})
 
 
 def get_algo_class(name: str) -> type[BaseAlgorithm]:
     """Return a registered class."""
     if name not in _ALGORITHMS:
-        if (found := load(ALGORITHMS, name)) is not None:
+        if (found := doors.load(doors.ALGORITHMS, name)) is not None:
             return register_algo(name, override=True)(found)
         unknown = unknown_name("algorithm", name, get_registered_algo_names())
         raise ConfigError(f"{unknown}. Your own are known once imported: trainer.import_modules, or --import")

@@ -20,7 +20,7 @@ from embodichain.agents.rl.buffer.rollout_buffer import (
     num_env_steps,
     transition_view,
 )
-from embodichain.utils.doors import face
+from embodichain.utils import face
 
 if TYPE_CHECKING:
     from embodichain.ext.asynchronous.vla_buffer import BufferClosedError as BufferClosedError

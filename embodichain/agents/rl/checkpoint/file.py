@@ -11,8 +11,7 @@ from typing import IO, Any
 
 import torch
 
-from embodichain.utils import ConfigError
-from embodichain.utils.files import read_bytes, write_atomically
+from embodichain.utils import ConfigError, read_bytes, write_atomically
 
 FORMAT_VERSION = 2
 

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from embodichain.agents.rl.checkpoint.file import DamagedCheckpointError, load_checkpoint, save_checkpoint
-from embodichain.utils import ConfigError, logger
-from embodichain.utils.files import read_text, write_json
+from embodichain.utils import ConfigError, logger, read_text, write_json
 
 _LATEST, _BEST = "latest.json", "best.json"
 

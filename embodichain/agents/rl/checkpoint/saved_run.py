@@ -10,8 +10,7 @@ from embodichain.agents.rl.checkpoint.file import load_checkpoint
 from embodichain.agents.rl.checkpoint.folder import CheckpointFolder
 from embodichain.agents.rl.checkpoint.run_access import check_links
 from embodichain.agents.rl.config.named import names_config
-from embodichain.utils import ConfigError
-from embodichain.utils.files import is_run_folder
+from embodichain.utils import ConfigError, is_run_folder
 
 __all__ = ["PROBLEM_KEY", "SavedRun", "find_run", "find_run_folder", "last_run", "names_run"]
 

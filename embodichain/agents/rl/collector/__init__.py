@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from embodichain.agents.rl.collector.sync_collector import BaseCollector, StepCallback, SyncCollector
-from embodichain.utils.doors import face
+from embodichain.utils import face
 
 if TYPE_CHECKING:
     from embodichain.ext.asynchronous.async_collector import AsyncCollector as AsyncCollector

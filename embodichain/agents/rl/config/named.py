@@ -6,9 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from embodichain.utils import ConfigError, logger
-from embodichain.utils.doors import ROOT, TASK_CONFIGS, shipped_path
-from embodichain.utils.errors import nearest
+from embodichain.utils import ConfigError, doors, logger, nearest
 from embodichain.utils.utility import CONFIG_SUFFIXES, load_config_file
 
 _MAIN = "train_config"
@@ -58,7 +56,7 @@ def find_config(target: str | Path) -> Path:
         ConfigError: there is none, or a folder has several.
     """
     path = Path(target)
-    if (shipped := shipped_path(path)) != path:
+    if (shipped := doors.shipped_path(path)) != path:
         return _announced(shipped) if shipped.is_file() else find_config(shipped)
     if path.is_dir() and (files := _files(path)):
         return _announced(_only(files, path))
@@ -94,7 +92,7 @@ def find_named_file(name: str, folder: Path, place: str) -> Path:
     Raises:
         ConfigError: there is no such file.
     """
-    places = [base / name for base in (Path(), folder, *folder.absolute().parents, ROOT)]
+    places = [base / name for base in (Path(), folder, *folder.absolute().parents, doors.ROOT)]
     path = next((path for path in places if path.is_file()), None)
     if path is None and any(path.is_dir() for path in places):
         raise ConfigError(f"{place}: must be a file, got the folder '{name}'")
@@ -107,7 +105,9 @@ def find_named_file(name: str, folder: Path, place: str) -> Path:
 @cache
 def shipped_configs() -> Sequence[ShippedConfig]:
     """Return the shipped training configs, each task's first one first."""
-    folders = sorted({path.parent for path in TASK_CONFIGS.rglob("train_config*.json")}, key=lambda path: path.name)
+    folders = sorted(
+        {path.parent for path in doors.TASK_CONFIGS.rglob("train_config*.json")}, key=lambda path: path.name
+    )
     return [config for folder in folders for config in _shipped_in(folder)]
 
 
@@ -116,7 +116,7 @@ def _names() -> dict[str, Path]:
     """Return the paths of the shipped training configs, by all their names."""
     names: dict[str, Path] = {}
     for config in shipped_configs():
-        for task in (config.task, config.path.parent.relative_to(TASK_CONFIGS).as_posix(), config.env_id):
+        for task in (config.task, config.path.parent.relative_to(doors.TASK_CONFIGS).as_posix(), config.env_id):
             for name in (task, f"{task}/{config.variant}", f"{task}/{config.algorithm}"):
                 names.setdefault(name, config.path)
     return names
@@ -135,7 +135,7 @@ def _variant(path: Path) -> str:
 def _read(path: Path, variant: str, is_first: bool) -> ShippedConfig:
     data = load_config_file(path)
     env: dict[str, Any] | str = data["trainer"]["gym_config"]
-    env_id = (load_config_file(ROOT / env) if isinstance(env, str) else env)["id"]
+    env_id = (load_config_file(doors.ROOT / env) if isinstance(env, str) else env)["id"]
     starts_from_clone = data["policy"].get("init_from") is not None
     return ShippedConfig(path, variant, env_id, data["algorithm"]["name"], is_first, starts_from_clone)
 

@@ -5,8 +5,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from embodichain.utils import ConfigError
-from embodichain.utils.errors import collected, placed, raise_problems
+from embodichain.utils import ConfigError, collected, placed, raise_problems
 from embodichain.utils.utility import check_plain
 
 _ELEMENT = re.compile(r"\[\d+\]$")

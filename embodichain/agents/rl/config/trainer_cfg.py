@@ -8,10 +8,8 @@ from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
 from pydantic_core import PydanticCustomError
 
 from embodichain.agents.rl.config.schedule import parse_period
-from embodichain.utils import ConfigError, configclass
-from embodichain.utils.configclass import MayChange
+from embodichain.utils import ConfigError, MayChange, collected, configclass
 from embodichain.utils.device import resolve_device
-from embodichain.utils.errors import collected
 from embodichain.utils.validation import RayTracing
 
 MOST_EPISODES = 1_000_000

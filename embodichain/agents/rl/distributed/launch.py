@@ -16,10 +16,8 @@ from torch.multiprocessing.spawn import ProcessContext, ProcessExitedException, 
 
 from embodichain.agents.rl.distributed.placement import RENDEZVOUS, Launch, Placement
 from embodichain.agents.rl.distributed.stop import InterruptedTraining, signals_to
-from embodichain.utils import ConfigError
+from embodichain.utils import CommandFailedError, ConfigError, write_json
 from embodichain.utils.border import OPTION, printing_may_fail, run_command
-from embodichain.utils.errors import CommandFailedError
-from embodichain.utils.files import write_json
 from embodichain.utils.system import loopback_interface, starting_workers
 
 _RECORD = "launch.json"

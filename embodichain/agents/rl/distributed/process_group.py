@@ -25,9 +25,8 @@ from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 from torch.distributed.rendezvous import rendezvous
 
 from embodichain.agents.rl.distributed.placement import RENDEZVOUS
-from embodichain.utils import ConfigError
+from embodichain.utils import CommandFailedError, ConfigError
 from embodichain.utils.border import discard_unwritten_output
-from embodichain.utils.errors import CommandFailedError
 from embodichain.utils.system import let_others_run
 
 T = TypeVar("T")

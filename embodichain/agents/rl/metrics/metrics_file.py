@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
 from embodichain.agents.rl.metrics.sinks import Sink
-from embodichain.utils.files import read_bytes, write_atomically
+from embodichain.utils import read_bytes, write_atomically
 from embodichain.utils.system import open_without_links
 
 

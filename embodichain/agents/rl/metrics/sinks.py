@@ -16,10 +16,7 @@ from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 from torch.utils.tensorboard import SummaryWriter
 
 from embodichain.agents.rl.config.trainer_cfg import LoggerCfg, TrainerCfg
-from embodichain.utils import ConfigError, logger
-from embodichain.utils.configclass import MISSING
-from embodichain.utils.doors import install_extra
-from embodichain.utils.errors import UnavailableError, collected, reason_of
+from embodichain.utils import MISSING, ConfigError, UnavailableError, collected, install_extra, logger, reason_of
 from embodichain.utils.module_utils import find_admitted
 from embodichain.utils.utility import leaves_by_path
 from embodichain.utils.video import as_gif

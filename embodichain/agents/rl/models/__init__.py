@@ -38,7 +38,7 @@ from embodichain.agents.rl.models.registry import (
 )
 from embodichain.agents.rl.models.soft_actor_critic import SoftActorCritic, SoftActorCriticCfg
 from embodichain.agents.rl.models.squash import TanhSquash
-from embodichain.utils.doors import face
+from embodichain.utils import face
 
 if TYPE_CHECKING:
     from embodichain.ext.vla.loading import load_vla_model as load_vla_model

@@ -30,9 +30,8 @@ from embodichain.agents.rl.models.networks import MLPCfg, build_mlp_from_cfg
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
 from embodichain.agents.rl.models.policy import Policy
 from embodichain.agents.rl.models.squash import LinearScale, with_raw_action
-from embodichain.utils import configclass
+from embodichain.utils import configclass, placed
 from embodichain.utils.device import check_memory
-from embodichain.utils.errors import placed
 
 
 @configclass

@@ -18,9 +18,7 @@ from torch import nn
 from embodichain.agents.rl.models.distributions import LOG_STD_RANGE
 from embodichain.agents.rl.models.networks import CNN, CNNCfg, ImageEncoder, MLPCfg, build_mlp_from_cfg
 from embodichain.agents.rl.models.squash import LinearScale, TanhSquash
-from embodichain.utils import ConfigError, configclass
-from embodichain.utils.doors import NETWORKS, entries, load
-from embodichain.utils.errors import placed, unknown_name
+from embodichain.utils import ConfigError, configclass, doors, placed, unknown_name
 from embodichain.utils.module_utils import check_free
 from embodichain.utils.observations import entry_columns, entry_spaces
 
@@ -80,13 +78,13 @@ def register_network(name: str, override: bool = False) -> Callable[[N], N]:
 
 def get_registered_network_names() -> list[str]:
     """Return the names that ``actor.type`` may have, sorted."""
-    return sorted({*BUILT_IN, *_NETWORKS, *entries(NETWORKS)})
+    return sorted({*BUILT_IN, *_NETWORKS, *doors.entries(doors.NETWORKS)})
 
 
 def get_network_class(name: str) -> type[nn.Module]:
     """Return the class of a registered name."""
     if name not in _NETWORKS:
-        if (found := load(NETWORKS, name)) is None:
+        if (found := doors.load(doors.NETWORKS, name)) is None:
             raise ConfigError(unknown_name("network type", name, get_registered_network_names()))
         register_network(name)(found)
     return _NETWORKS[name]

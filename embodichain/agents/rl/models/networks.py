@@ -15,8 +15,7 @@ from pydantic import Field, PositiveInt, model_validator
 from tensordict import TensorDict
 from torch import nn
 
-from embodichain.utils import ConfigError, configclass
-from embodichain.utils.configclass import field
+from embodichain.utils import ConfigError, configclass, field
 from embodichain.utils.device import check_memory
 
 Activation = Literal["elu", "gelu", "leaky_relu", "mish", "relu", "selu", "sigmoid", "silu", "softplus", "tanh"]

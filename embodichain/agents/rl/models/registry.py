@@ -28,11 +28,8 @@ from embodichain.agents.rl.models.actor_critic import (
 from embodichain.agents.rl.models.block import PolicySpaces, space_size
 from embodichain.agents.rl.models.policy import EVALUATED, Policy, action_log_prob, allocate_for
 from embodichain.agents.rl.models.soft_actor_critic import SoftActorCritic, SoftActorCriticCfg, build_soft_actor_critic
-from embodichain.utils import ConfigError, configclass
-from embodichain.utils.configclass import to_dict
+from embodichain.utils import ConfigError, configclass, doors, placed, to_dict, unknown_name
 from embodichain.utils.device import keeping_modes
-from embodichain.utils.doors import POLICIES, entries, load
-from embodichain.utils.errors import placed, unknown_name
 from embodichain.utils.module_utils import check_admitted, check_free, takes
 from embodichain.utils.observations import entry_spaces, zero_entries
 from embodichain.utils.state import generators_state, load_generators_state
@@ -110,7 +107,7 @@ def register_policy(name: str, override: bool = False) -> Callable[[P], P]:
     def register(policy_class: P) -> P:
         check_policy_class(policy_class)
         if not override:
-            if name in entries(POLICIES):
+            if name in doors.entries(doors.POLICIES):
                 get_policy_class(name)  # known from now on
             check_free(_POLICIES, name, policy_class, "policy")
         _POLICIES[name] = policy_class
@@ -121,7 +118,7 @@ def register_policy(name: str, override: bool = False) -> Callable[[P], P]:
 
 def get_registered_policy_names() -> list[str]:
     """Return the names that ``build_policy`` knows, sorted."""
-    return sorted({*_POLICIES, *entries(POLICIES)})
+    return sorted({*_POLICIES, *doors.entries(doors.POLICIES)})
 
 
 def get_policy_class(name: str) -> type[Policy]:
@@ -129,7 +126,7 @@ def get_policy_class(name: str) -> type[Policy]:
     if name in _POLICIES:
         registered: type[Policy] = _POLICIES[name]
         return registered
-    if (entered := load(POLICIES, name)) is not None:
+    if (entered := doors.load(doors.POLICIES, name)) is not None:
         return register_policy(name, override=True)(entered)
     module, _, attribute = name.rpartition(".")
     if not module:

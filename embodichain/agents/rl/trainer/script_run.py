@@ -15,10 +15,7 @@ from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.metrics.metrics_file import JsonLinesSink
 from embodichain.agents.rl.metrics.sinks import LoggedRun, RunLog, WriterSink, begin_loggers, find_loggers
 from embodichain.agents.rl.models import Policy, check_policy
-from embodichain.utils import ConfigError, logger
-from embodichain.utils.configclass import to_dict
-from embodichain.utils.errors import placed, raise_problems
-from embodichain.utils.files import write_json
+from embodichain.utils import ConfigError, logger, placed, raise_problems, to_dict, write_json
 from embodichain.utils.module_utils import imports_allowed_by_environment
 from embodichain.utils.utility import as_json
 from embodichain.utils.validation import from_dict

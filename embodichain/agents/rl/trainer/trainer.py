@@ -30,9 +30,9 @@ from embodichain.agents.rl.trainer.step_stats import EpisodeStats, clipped_share
 from embodichain.agents.rl.trainer.threads import update_precision, warn_of_other_threads, worthwhile_threads
 from embodichain.agents.rl.trainer.viewer import Viewer
 from embodichain.agents.rl.vec_env import EvalEnv, VecEnv, knows_success
+from embodichain.utils import CommandFailedError
 from embodichain.utils.border import printing_may_fail
 from embodichain.utils.device import torch_threads
-from embodichain.utils.errors import CommandFailedError
 from embodichain.utils.profiling import section
 from embodichain.utils.state import freeze, generators_state, load_generators_state, thaw
 

@@ -3,8 +3,7 @@
 import importlib.util
 from collections.abc import Callable, Mapping
 
-from embodichain.utils import ConfigError
-from embodichain.utils.doors import face, install_extra
+from embodichain.utils import ConfigError, face, install_extra
 
 
 def check_viewer_is_installed(place: str = "trainer.viewer") -> None:

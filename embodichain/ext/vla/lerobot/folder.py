@@ -21,8 +21,7 @@ from embodichain.ext.vla.smolvla import SmolVLA
 from embodichain.ext.vla.smolvla_config import PLACE as MODEL_CONFIG
 from embodichain.ext.vla.smolvla_config import Normalization, divisor, shift_of
 from embodichain.lab.gym.utils.instructions import decode_instruction
-from embodichain.utils import ConfigError, logger
-from embodichain.utils.errors import unknown_name
+from embodichain.utils import ConfigError, logger, unknown_name
 from embodichain.utils.state import read_safetensors
 
 WEIGHTS = "model.safetensors"

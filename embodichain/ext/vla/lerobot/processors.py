@@ -13,10 +13,7 @@ from pydantic import Field, PositiveInt
 from embodichain.ext.vla.files import download, find_file, read_object
 from embodichain.ext.vla.lerobot.config import ACTION, STATE, FeatureCfg, LeRobotCfg
 from embodichain.ext.vla.smolvla_config import ENDS, EPSILON, Normalization, half_width
-from embodichain.utils import ConfigError, configclass
-from embodichain.utils.configclass import field
-from embodichain.utils.doors import install_extra
-from embodichain.utils.errors import unknown_name
+from embodichain.utils import ConfigError, configclass, field, install_extra, unknown_name
 from embodichain.utils.state import read_safetensors
 from embodichain.utils.validation import from_dict
 

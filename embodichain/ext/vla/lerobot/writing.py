@@ -22,8 +22,7 @@ from embodichain.ext.vla.smolvla import SmolVLA
 from embodichain.ext.vla.smolvla_config import ENDS, EPSILON, Normalization
 from embodichain.tools.open_run import OpenRun, open_run
 from embodichain.tools.steps import TOLERANCE, ParityError, Step, format_export, record_steps
-from embodichain.utils import ConfigError
-from embodichain.utils.files import write_atomically, write_json
+from embodichain.utils import ConfigError, write_atomically, write_json
 from embodichain.utils.observations import entry_spaces
 from embodichain.utils.state import write_safetensors
 

@@ -34,10 +34,8 @@ from embodichain.lab.gym.envs.managers.cfg import (
 from embodichain.lab.gym.envs.managers.checks import parse_term
 from embodichain.lab.gym.envs.managers.scene_names import SceneNames
 from embodichain.lab.gym.registry import EnvSpec, find_env_spec
-from embodichain.utils import configclass, logger
-from embodichain.utils.configclass import replace
-from embodichain.utils.doors import CONFIG_CONVERTERS, load_all
-from embodichain.utils.errors import MISSPELT, closest, collected, raise_problems, unknown_key, unknown_name
+from embodichain.utils import collected, configclass, doors, logger, raise_problems, replace, unknown_key, unknown_name
+from embodichain.utils.errors import MISSPELT, closest
 from embodichain.utils.module_utils import find_admitted
 from embodichain.utils.utility import load_config_file
 from embodichain.utils.validation import parse
@@ -138,7 +136,7 @@ def converted(data: Mapping[str, Any], kind: Literal["training", "environment"])
         ConfigError: a line for each value in another layout that cannot be read.
     """
     ours = copy.deepcopy(dict(data))
-    for convert in load_all(CONFIG_CONVERTERS).values():
+    for convert in doors.load_all(doors.CONFIG_CONVERTERS).values():
         ours = convert(ours, kind)
     return ours
 

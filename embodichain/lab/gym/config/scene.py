@@ -14,9 +14,7 @@ from embodichain.lab.gym.envs.scene_env import SceneEnv
 from embodichain.lab.sim.model.model_files import MENAGERIE
 from embodichain.lab.sim.model.scene import SceneBuilder, scene_path
 from embodichain.lab.sim.sensors.cfg import CameraCfg, StereoCameraCfg
-from embodichain.utils import ConfigError
-from embodichain.utils.configclass import MISSING, replace
-from embodichain.utils.errors import collected, placed, raise_problems
+from embodichain.utils import MISSING, ConfigError, collected, placed, raise_problems, replace
 
 _SCENE_HOOKS = ("_setup_robot", "_prepare_scene", "_setup_sensors")
 _OBSERVATION_HOOKS = ("_base_obs", "_extend_obs")

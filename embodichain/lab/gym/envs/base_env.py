@@ -17,8 +17,7 @@ from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.objects import Robot
 from embodichain.lab.sim.random import CounterRandom
 from embodichain.lab.sim.rows import changing_rows
-from embodichain.utils import logger
-from embodichain.utils.configclass import replace
+from embodichain.utils import logger, replace
 from embodichain.utils.device import check_memory
 from embodichain.utils.observations import flatten_dict_observation, nested_observation
 from embodichain.utils.profiling import section

@@ -6,8 +6,7 @@ from typing import Any
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg
 from embodichain.lab.gym.registry import find_env_id
-from embodichain.utils import ConfigError
-from embodichain.utils.configclass import to_dict
+from embodichain.utils import ConfigError, to_dict
 from embodichain.utils.utility import as_json
 
 SCENE_KEYS = (

@@ -29,8 +29,7 @@ from embodichain.lab.gym.envs.managers.base import Manager
 from embodichain.lab.gym.envs.managers.cfg import EventCfg, FunctorCfg
 from embodichain.lab.gym.envs.managers.record import recorders_in
 from embodichain.lab.gym.envs.mirror_map import build_mirror_map
-from embodichain.utils import ConfigError
-from embodichain.utils.configclass import replace
+from embodichain.utils import ConfigError, replace
 from embodichain.utils.files import OutputFolder
 from embodichain.utils.observations import MirrorMap
 from embodichain.utils.profiling import section

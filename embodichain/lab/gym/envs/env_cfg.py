@@ -25,9 +25,7 @@ from embodichain.lab.sim import SimulationManagerCfg
 from embodichain.lab.sim.cfg import ArticulationCfg, LightsCfg, RigidObjectCfg, RigidObjectGroupCfg, RobotCfg
 from embodichain.lab.sim.model.terrain import TerrainCfg
 from embodichain.lab.sim.sensors import SensorCfg
-from embodichain.utils import ConfigError, configclass
-from embodichain.utils.configclass import replace
-from embodichain.utils.errors import unknown_name
+from embodichain.utils import ConfigError, configclass, replace, unknown_name
 
 
 @configclass

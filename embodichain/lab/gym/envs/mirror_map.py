@@ -5,8 +5,7 @@ from typing import Literal
 
 from gymnasium import spaces
 
-from embodichain.utils import ConfigError, configclass
-from embodichain.utils.errors import collected, raise_problems, unknown_name
+from embodichain.utils import ConfigError, collected, configclass, raise_problems, unknown_name
 from embodichain.utils.observations import Mirror, MirrorMap, entry_columns
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from embodichain.utils.errors import ConfigError, unknown_name
+from embodichain.utils import ConfigError, unknown_name
 
 INSTRUCTION_LENGTH = 8
 """L."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import mujoco
 
-from embodichain.utils.errors import nearest
+from embodichain.utils import nearest
 
 __all__ = ["LINK_ALIASES", "UR_TYPES", "asset_name", "asset_spec", "bundled_assets", "joint_aliases"]
 

@@ -10,8 +10,7 @@ import torch
 
 from embodichain.lab.sim.backend.base import Backend
 from embodichain.lab.sim.backend.mujoco_batch import MujocoBatchBackend
-from embodichain.utils import ConfigError
-from embodichain.utils.doors import install_extra
+from embodichain.utils import ConfigError, install_extra
 
 WARP_ON_CPU = "warp:cpu"
 """The ``sim_device`` of MuJoCo Warp on the CPU: slower than MuJoCo, but the same code as on a GPU."""

@@ -17,8 +17,7 @@ from embodichain.lab.sim.cfg import ArticulationCfg, RobotCfg, URDFComponentCfg
 from embodichain.lab.sim.kinematics import frame_pose, pos_quat
 from embodichain.lab.sim.math import quat_from_euler
 from embodichain.lab.sim.model.model_files import ModelFile, load_model
-from embodichain.utils import ConfigError
-from embodichain.utils.errors import placed, unknown_name
+from embodichain.utils import ConfigError, placed, unknown_name
 
 FLANGE_NAMES = ("tool0", "attachment_site", "flange")
 """Names of the site or link where a tool is mounted."""

@@ -9,8 +9,7 @@ import numpy as np
 
 from embodichain.lab.sim.assets import joint_aliases
 from embodichain.lab.sim.cfg import JointDrivePropertiesCfg
-from embodichain.utils import ConfigError, logger
-from embodichain.utils.errors import unknown_name
+from embodichain.utils import ConfigError, logger, unknown_name
 
 _NET_FORCE = 3  # the contact sensor's way to reduce several contacts to one
 _OBJECT = mujoco.mjtObj

@@ -16,8 +16,7 @@ import numpy as np
 
 from embodichain.lab.sim.assets import asset_spec
 from embodichain.lab.sim.cfg import RigidObjectCfg
-from embodichain.utils import ConfigError
-from embodichain.utils.doors import install_extra
+from embodichain.utils import ConfigError, install_extra
 
 MENAGERIE = "menagerie/"
 """Prefix of the names of the MuJoCo Menagerie's models."""

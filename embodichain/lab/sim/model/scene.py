@@ -47,9 +47,7 @@ from embodichain.lab.sim.model.terrain import (
 )
 from embodichain.lab.sim.sensors.cfg import CameraCfg, ContactSensorCfg
 from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg, PlaneCfg, ShapeCfg, SphereCfg
-from embodichain.utils import ConfigError, logger
-from embodichain.utils.configclass import replace
-from embodichain.utils.errors import nearest, placed, unknown_name
+from embodichain.utils import ConfigError, logger, nearest, placed, replace, unknown_name
 
 RENDER_CAMERA = "render"
 """The camera that the ray tracer moves."""

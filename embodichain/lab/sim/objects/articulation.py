@@ -26,8 +26,8 @@ from embodichain.lab.sim.model.initial_state import mimics
 from embodichain.lab.sim.objects.body_physics import LinkPhysics
 from embodichain.lab.sim.objects.joint_drives import JointDrives
 from embodichain.lab.sim.objects.state_cache import StateCache, cached_per_state
+from embodichain.utils import unknown_name
 from embodichain.utils.device import constant
-from embodichain.utils.errors import unknown_name
 
 _FREE = int(mujoco.mjtJoint.mjJNT_FREE)
 

@@ -17,8 +17,7 @@ from embodichain.lab.sim.math import pose_from_pos_quat, row_from_pose
 from embodichain.lab.sim.model.assembly import FLANGE_NAMES
 from embodichain.lab.sim.objects.articulation import Articulation, body_pose
 from embodichain.lab.sim.objects.state_cache import cached_per_state
-from embodichain.utils import ConfigError
-from embodichain.utils.errors import unknown_name
+from embodichain.utils import ConfigError, unknown_name
 
 
 class Robot(Articulation):

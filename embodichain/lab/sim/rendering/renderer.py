@@ -16,8 +16,7 @@ from embodichain.lab.sim.backend.choice import has_warp, import_for_warp
 from embodichain.lab.sim.math import look_at
 from embodichain.lab.sim.rendering.opengl import OpenGLDrawer, RenderThreads, opengl_problem
 from embodichain.lab.sim.rendering.shot import Appearance, Drawer, RenderingUnavailableError, Shot
-from embodichain.utils import logger
-from embodichain.utils.doors import install_extra
+from embodichain.utils import install_extra, logger
 
 _NEAR, _FAR = 0.02, 50.0  # m
 

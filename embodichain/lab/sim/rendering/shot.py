@@ -15,8 +15,7 @@ from torch import Tensor
 
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.math import pose_from_pos_matrix
-from embodichain.utils import ConfigError
-from embodichain.utils.errors import UnavailableError, unknown_name
+from embodichain.utils import ConfigError, UnavailableError, unknown_name
 
 
 class RenderingUnavailableError(UnavailableError):

@@ -20,9 +20,7 @@ from embodichain.lab.sim.math import (
 )
 from embodichain.lab.sim.rendering.shot import Appearance, Drawer, Mount, RenderingUnavailableError, Shot
 from embodichain.lab.sim.sensors.cfg import CameraCfg, StereoCameraCfg
-from embodichain.utils import ConfigError
-from embodichain.utils.configclass import replace
-from embodichain.utils.errors import unknown_name
+from embodichain.utils import ConfigError, replace, unknown_name
 
 
 def mask_numbers(model: mujoco.MjModel) -> dict[str, int]:

@@ -16,8 +16,8 @@ import torch
 
 from embodichain.agents.rl.checkpoint import file as checkpoint_file
 from embodichain.agents.rl.checkpoint.file import FORMAT_VERSION, load_checkpoint, save_checkpoint
-from embodichain.utils import ConfigError
-from embodichain.utils.files import remove_unfinished, write_json
+from embodichain.utils import ConfigError, write_json
+from embodichain.utils.files import remove_unfinished
 from embodichain.utils.system import open_without_links
 
 

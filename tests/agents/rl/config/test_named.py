@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from embodichain.agents.rl.config.named import find_config, find_named_file, shipped_configs
-from embodichain.utils import ConfigError
-from embodichain.utils.doors import TASK_CONFIGS
+from embodichain.utils import ConfigError, doors
 
 
 @pytest.fixture(autouse=True)
@@ -43,20 +42,22 @@ def write(*names: str) -> None:
 def test_name_of_a_shipped_config_is_its_file_and_is_logged(
     name: str, file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert find_config(name) == TASK_CONFIGS / file
-    assert capsys.readouterr().err == f"[INFO] config: {TASK_CONFIGS / file}\n"
+    assert find_config(name) == doors.TASK_CONFIGS / file
+    assert capsys.readouterr().err == f"[INFO] config: {doors.TASK_CONFIGS / file}\n"
 
 
 def test_path_of_the_documentation_is_the_shipped_file(capsys: pytest.CaptureFixture[str]) -> None:
     path = "configs/agents/rl/reach/train_config_sac.json"
-    assert find_config(path) == TASK_CONFIGS / "reach/train_config_sac.json"
-    assert capsys.readouterr().err == f"[INFO] config: {TASK_CONFIGS / 'reach/train_config_sac.json'}\n"
+    assert find_config(path) == doors.TASK_CONFIGS / "reach/train_config_sac.json"
+    assert capsys.readouterr().err == f"[INFO] config: {doors.TASK_CONFIGS / 'reach/train_config_sac.json'}\n"
     write(path)
     assert find_config(path) == Path(path)
 
 
 def test_every_shipped_config_is_found_by_its_own_name() -> None:
-    assert {find_config(config.name) for config in shipped_configs()} == set(TASK_CONFIGS.rglob("train_config*.json"))
+    assert {find_config(config.name) for config in shipped_configs()} == set(
+        doors.TASK_CONFIGS.rglob("train_config*.json")
+    )
 
 
 def test_path_is_itself_and_comes_before_a_name(capsys: pytest.CaptureFixture[str]) -> None:

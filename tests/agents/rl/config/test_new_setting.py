@@ -14,8 +14,8 @@ from embodichain.agents.rl.config.trainer_cfg import AlgorithmBlockCfg, TrainerC
 from embodichain.agents.rl.config_changes import check_resumed_config
 from embodichain.agents.rl.run_config import load_checkpoint_config, load_run_config
 from embodichain.agents.rl.trainer import script_run
-from embodichain.utils import ConfigError, configclass
-from embodichain.utils.configclass import MayChange, changeable
+from embodichain.utils import ConfigError, MayChange, configclass
+from embodichain.utils.configclass import changeable
 from scripts.config_docs import render
 from tests.agents.rl.fakes import tiny_config, write_config
 

@@ -27,8 +27,7 @@ from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.managers.record import record_camera_data
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.tools.open_run import open_run
-from embodichain.utils import ConfigError
-from embodichain.utils.configclass import replace
+from embodichain.utils import ConfigError, replace
 from embodichain.utils.utility import load_json
 from tests.agents.rl.distributed.processes import environment, free_port, run_ranks
 from tests.agents.rl.fakes import (

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from embodichain.lab.gym.envs import BaseEnv, EmbodiedEnv
 from embodichain.lab.sim.random import CounterRandom
-from embodichain.utils import ConfigError
-from embodichain.utils.configclass import replace
+from embodichain.utils import ConfigError, replace
 from tests.lab.originals import PUSH_CUBE
 from tests.lab.scenes import BOX, actions_for, cart_cfg, env_of, state
 

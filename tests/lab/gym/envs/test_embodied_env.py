@@ -9,8 +9,7 @@ from torch import Tensor
 
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.hooks import checked_task_state
-from embodichain.utils import ConfigError
-from embodichain.utils.configclass import replace
+from embodichain.utils import ConfigError, replace
 from embodichain.utils.observations import MirrorMap, flatten_dict_observation
 from embodichain.utils.utility import load_config_file
 from tests.lab.scenes import BOX, cart_cfg, env_of

@@ -18,7 +18,7 @@ from embodichain.lab.gym.envs.tasks.rl import PushCubeEnv
 from embodichain.lab.gym.envs.tasks.rl.locomotion import LocomotionEnv
 from embodichain.lab.sim.rows import row_numbers
 from embodichain.lab.sim.sensors import ContactSensor
-from embodichain.utils.configclass import replace
+from embodichain.utils import replace
 from embodichain.utils.observations import flatten_dict_observation
 from embodichain.utils.utility import load_json
 from tests.lab.gym.envs.managers.randomization.test_physics import ALL

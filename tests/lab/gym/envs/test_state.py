@@ -17,7 +17,7 @@ from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers import Functor
 from embodichain.lab.gym.envs.tasks.rl import build_env
-from embodichain.utils.configclass import replace
+from embodichain.utils import replace
 from embodichain.utils.observations import flatten_dict_observation
 from embodichain.utils.state import freeze, thaw
 from embodichain.utils.utility import load_json

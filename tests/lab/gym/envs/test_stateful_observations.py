@@ -16,7 +16,7 @@ from torch import Tensor
 
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers import Functor
-from embodichain.utils.configclass import replace
+from embodichain.utils import replace
 from embodichain.utils.state import freeze, thaw
 from tests.lab.scenes import actions_for, cart_cfg
 from tests.lab.warp_scenes import CART as CART_POLE

@@ -12,8 +12,7 @@ from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.sim.sensors import Camera, StereoCamera
-from embodichain.utils import ConfigError
-from embodichain.utils.doors import TASK_CONFIGS
+from embodichain.utils import ConfigError, doors
 from embodichain.utils.utility import load_json
 
 E3 = [[-0.5, -0.5, 2], [0.5, 0.5, 2]]
@@ -46,7 +45,7 @@ def term(func: str, uid: str, *links: str, **params: Any) -> dict[str, Any]:
 
 
 def config() -> dict[str, Any]:
-    data = load_json(TASK_CONFIGS / "push_cube/gym_config.json")
+    data = load_json(doors.TASK_CONFIGS / "push_cube/gym_config.json")
     data["sensor"] = [STEREO, WRIST]
     lamp = {"uid": "light_1", "light_type": "point", "intensity": 50.0, "init_pos": [2, 0, 2], "radius": 10.0}
     data["light"] = {"direct": [lamp], "indirect": {"emission_light": {"color": [1, 1, 1], "intensity": 150}}}
@@ -98,7 +97,7 @@ def test_config_with_cameras_lights_and_groups_runs(monkeypatch: pytest.MonkeyPa
 )
 def test_mistake_in_the_scene_is_named_with_its_path(change: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
-        config_to_cfg(load_json(TASK_CONFIGS / "push_cube/gym_config.json") | change)
+        config_to_cfg(load_json(doors.TASK_CONFIGS / "push_cube/gym_config.json") | change)
 
 
 @pytest.mark.ext

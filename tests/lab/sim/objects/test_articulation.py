@@ -15,7 +15,7 @@ from embodichain.lab.gym.envs.tasks.rl.locomotion import LocomotionEnv
 from embodichain.lab.sim import SimulationManager
 from embodichain.lab.sim.cfg import ArticulationCfg, JointDrivePropertiesCfg, RobotCfg
 from embodichain.lab.sim.objects import Robot
-from embodichain.utils.configclass import replace
+from embodichain.utils import replace
 from tests.lab.legs import GO2, legs_env, place_base
 from tests.lab.scenes import ARM_DRIVES, CART, CART_DRIVES, HOME, simulate, ur10
 

@@ -11,8 +11,7 @@ import torch
 from embodichain.lab.sim import SimulationManager
 from embodichain.lab.sim.cfg import JointDrivePropertiesCfg, RobotCfg, SolverCfg
 from embodichain.lab.sim.objects import Robot
-from embodichain.utils import ConfigError
-from embodichain.utils.configclass import replace
+from embodichain.utils import ConfigError, replace
 from tests.lab.scenes import HOME, simulate, ur10
 
 TCP = SolverCfg(tcp=((1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0.16), (0, 0, 0, 1)))

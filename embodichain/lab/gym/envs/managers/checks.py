@@ -35,9 +35,7 @@ from embodichain.lab.gym.envs.managers.cfg import (
 )
 from embodichain.lab.gym.envs.managers.params import parse_params
 from embodichain.lab.gym.envs.managers.scene_names import SceneNames, name_problems
-from embodichain.utils import ConfigError
-from embodichain.utils.configclass import replace
-from embodichain.utils.errors import collected, placed, raise_problems
+from embodichain.utils import ConfigError, collected, placed, raise_problems, replace
 
 # Terms with the arguments of their class's `configure` as parameters.
 _CONFIGURED: dict[type[FunctorCfg], type[ActionTerm | CommandTerm]] = {

@@ -16,8 +16,7 @@ from embodichain.lab.gym.envs.managers.base import CommandTerm, Manager, TermEnv
 from embodichain.lab.gym.envs.managers.cfg import CommandCfg, Range1, Share
 from embodichain.lab.gym.envs.managers.checks import build_terms
 from embodichain.lab.sim.rows import changing_rows
-from embodichain.utils import ConfigError
-from embodichain.utils.errors import unknown_name
+from embodichain.utils import ConfigError, unknown_name
 
 __all__ = ["UniformVelocityCommand"]
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from embodichain.lab.gym.envs.managers.base import Manager, TermEnv
 from embodichain.lab.gym.envs.managers.cfg import DatasetCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms
-from embodichain.utils.doors import face
+from embodichain.utils import face
 
 __all__ = ["LeRobotRecorder"]  # noqa: F822 (resolved by __getattr__)
 __getattr__ = face(__name__, {"LeRobotRecorder": "embodichain.ext.lerobot.recorder"})

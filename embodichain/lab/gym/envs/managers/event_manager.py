@@ -12,9 +12,7 @@ from typing_extensions import override
 from embodichain.lab.gym.envs.managers.base import Functor, Manager, Term, TermEnv
 from embodichain.lab.gym.envs.managers.cfg import BLOCK_MODULES, EventCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms
-from embodichain.utils import ConfigError
-from embodichain.utils.configclass import replace
-from embodichain.utils.errors import collected, raise_problems
+from embodichain.utils import ConfigError, collected, raise_problems, replace
 from embodichain.utils.module_utils import find_admitted
 
 

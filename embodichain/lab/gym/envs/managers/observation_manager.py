@@ -19,8 +19,7 @@ from embodichain.lab.gym.envs.managers.cfg import ObservationCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms, leaving_unchanged, wrong_return
 from embodichain.lab.gym.envs.managers.measurements import Recipe, recipe_of
 from embodichain.lab.sim.rows import Snapshot, changing_rows
-from embodichain.utils import ConfigError
-from embodichain.utils.errors import unknown_name
+from embodichain.utils import ConfigError, unknown_name
 from embodichain.utils.observations import nested_observation
 
 

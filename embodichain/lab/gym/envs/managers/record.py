@@ -18,8 +18,7 @@ from embodichain.lab.gym.envs.managers.cfg import EventCfg, FunctorCfg, Vec3
 from embodichain.lab.sim.objects import Marker
 from embodichain.lab.sim.rendering.renderer import CameraPose, Renderer
 from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
-from embodichain.utils import logger
-from embodichain.utils.errors import reason_of
+from embodichain.utils import logger, reason_of
 from embodichain.utils.files import FileName, SavePath
 from embodichain.utils.video import Footage, VideoWriter, draw_caption
 

@@ -24,7 +24,7 @@ from embodichain.lab.sim.cfg import ArticulationCfg, LightCfg, RigidObjectCfg, R
 from embodichain.lab.sim.model.drives import match_names
 from embodichain.lab.sim.model.scene import EntityCfg
 from embodichain.lab.sim.sensors.cfg import CameraCfg, ContactSensorCfg
-from embodichain.utils.errors import collected, nearest
+from embodichain.utils import collected, nearest
 
 _KINDS: dict[str, type | tuple[type, ...]] = {
     "": object,

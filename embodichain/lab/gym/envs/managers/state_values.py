@@ -9,9 +9,8 @@ from torch import Tensor
 
 from embodichain.lab.gym.envs.managers.base import TermEnv
 from embodichain.lab.sim.objects import cached_per_state
-from embodichain.utils import ConfigError
+from embodichain.utils import ConfigError, unknown_name
 from embodichain.utils.device import constant
-from embodichain.utils.errors import unknown_name
 
 
 def target_pose(env: TermEnv, target_pose_key: str) -> Tensor:

@@ -13,8 +13,7 @@ from torch import Tensor
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers import ActionTerm
 from embodichain.lab.gym.envs.tasks.rl.locomotion import LocomotionEnv
-from embodichain.utils import ConfigError
-from embodichain.utils.configclass import replace
+from embodichain.utils import ConfigError, replace
 from embodichain.utils.state import freeze, thaw
 from tests.lab.legs import legs_env
 from tests.lab.scene_files import RAIL, rail_env

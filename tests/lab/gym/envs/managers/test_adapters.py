@@ -24,8 +24,7 @@ from embodichain.lab.gym.envs.managers import (
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.gym.registry import register_env
 from embodichain.lab.sim.types import EnvAction, EnvObs
-from embodichain.utils import ConfigError
-from embodichain.utils.configclass import replace
+from embodichain.utils import ConfigError, replace
 from tests.lab.scenes import BOX, CART, cart_cfg
 
 BOX_ENTITY = {"uid": "box"}

@@ -16,8 +16,7 @@ from embodichain.lab.gym.envs.managers import Functor
 from embodichain.lab.gym.envs.managers.commands import UniformVelocityCommand
 from embodichain.lab.gym.envs.managers.curriculum import terrain_levels
 from embodichain.lab.gym.envs.tasks.rl.locomotion import LocomotionEnv
-from embodichain.utils import ConfigError
-from embodichain.utils.configclass import replace
+from embodichain.utils import ConfigError, replace
 from tests.lab.gym.envs.managers.test_commands import Goal
 from tests.lab.legs import legs_data, legs_env
 from tests.lab.scenes import cart_cfg

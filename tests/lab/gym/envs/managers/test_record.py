@@ -20,8 +20,7 @@ from embodichain.lab.gym.envs.managers import record
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.managers.record import record_camera_data, record_camera_data_async
 from embodichain.lab.gym.envs.tasks.rl import build_env
-from embodichain.utils import ConfigError
-from embodichain.utils.configclass import replace
+from embodichain.utils import ConfigError, replace
 from embodichain.utils.utility import load_json
 from tests.lab.scenes import cart_cfg
 from tests.videos import read_video

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.measurements import Recipe, deployed_as, measured, recipe_of
-from embodichain.utils import ConfigError
-from embodichain.utils.configclass import replace
+from embodichain.utils import ConfigError, replace
 from embodichain.utils.state import freeze, thaw
 from tests.lab.scenes import actions_for, cart_cfg
 

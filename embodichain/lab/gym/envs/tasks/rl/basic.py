@@ -18,12 +18,12 @@ from embodichain.lab.sim.cfg import MarkerCfg
 from embodichain.lab.sim.math import quat_from_matrix, rotation_vector
 from embodichain.lab.sim.objects import cached_per_state
 from embodichain.lab.sim.shapes import CubeCfg, CylinderCfg
-from embodichain.utils.doors import TASK_CONFIGS
+from embodichain.utils import doors
 
 
 def default_cfg(name: str) -> ConfigFile:
     """Return the shipped environment config of a task's folder; it is read when called."""
-    return ConfigFile(TASK_CONFIGS / name / "gym_config.json")
+    return ConfigFile(doors.TASK_CONFIGS / name / "gym_config.json")
 
 
 @register_env("CartPoleRL", max_episode_steps=500, override=True, default_cfg=default_cfg("basic/cart_pole"))
