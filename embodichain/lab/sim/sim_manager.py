@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeVar
 import mujoco
 import torch
 
+from embodichain.lab.sim import objects, sensors
 from embodichain.lab.sim.backend import Backend, make_backend, parse_sim_device
 from embodichain.lab.sim.cfg import (
     ArticulationCfg,
@@ -22,27 +23,8 @@ from embodichain.lab.sim.cfg import (
 )
 from embodichain.lab.sim.model.scene import EntityCfg, SceneBuilder, compile_scene_file, member_cfgs
 from embodichain.lab.sim.model.terrain import TerrainCfg
-from embodichain.lab.sim.objects import (
-    Articulation,
-    Light,
-    Marker,
-    RigidObject,
-    RigidObjectGroup,
-    Robot,
-    SceneBody,
-    StateCache,
-    Terrain,
-)
 from embodichain.lab.sim.rendering.renderer import make_drawer
 from embodichain.lab.sim.rendering.shot import Appearance, Drawer
-from embodichain.lab.sim.sensors import (
-    Camera,
-    CameraCfg,
-    ContactSensor,
-    ContactSensorCfg,
-    StereoCamera,
-    StereoCameraCfg,
-)
 from embodichain.lab.sim.shapes import MeshCfg
 from embodichain.utils import ConfigError, logger, unknown_name
 from embodichain.utils.profiling import section
@@ -70,15 +52,15 @@ class SimulationManager:
     _latest: ClassVar[SimulationManager | None] = None
 
     def __init__(self, cfg: SimulationManagerCfg) -> None:
-        self.rigid_objects: dict[str, RigidObject] = {}
-        self.articulations: dict[str, Articulation] = {}
-        self.robots: dict[str, Robot] = {}
-        self.sensors: dict[str, Camera] = {}
-        self.contact_sensors: dict[str, ContactSensor] = {}
-        self._markers: dict[str, Marker] = {}
-        self._groups: dict[str, RigidObjectGroup] = {}
-        self._lights: dict[str, Light] = {}
-        self._bodies: dict[str, SceneBody] = {}
+        self.rigid_objects: dict[str, objects.RigidObject] = {}
+        self.articulations: dict[str, objects.Articulation] = {}
+        self.robots: dict[str, objects.Robot] = {}
+        self.sensors: dict[str, sensors.Camera] = {}
+        self.contact_sensors: dict[str, sensors.ContactSensor] = {}
+        self._markers: dict[str, objects.Marker] = {}
+        self._groups: dict[str, objects.RigidObjectGroup] = {}
+        self._lights: dict[str, objects.Light] = {}
+        self._bodies: dict[str, objects.SceneBody] = {}
         SimulationManager._latest = self
         self.cfg = cfg
         self.num_envs = cfg.num_envs
@@ -87,10 +69,10 @@ class SimulationManager:
         self._scene_file: str | None = None
         self._softened: dict[str, str] = {}
         self._backend: Backend | None = None
-        self._state_cache: StateCache | None = None
+        self._state_cache: objects.StateCache | None = None
         self._contact_columns: dict[str, slice] = {}
-        self._detached: list[RigidObject | Articulation] = []
-        self.terrain: Terrain | None = None  # None: level ground
+        self._detached: list[objects.RigidObject | objects.Articulation] = []
+        self.terrain: objects.Terrain | None = None  # None: level ground
         self._appearance: Appearance | None = None
         self._drawing: Drawer | None = None
 
@@ -167,42 +149,44 @@ class SimulationManager:
             scene.model, scene.visual_model, self.num_envs, self.cfg.num_threads, self.cfg.sim_device
         )
         self._backend, self._softened = backend, scene.softened
-        self._state_cache = StateCache(backend)
+        self._state_cache = objects.StateCache(backend)
         for name, sensor in scene.contact_sensors.items():
             first = int(scene.model.sensor(sensor).adr[0])
             self._contact_columns[name] = slice(first, first + 3)
         if scene.terrain is not None:
-            self.terrain = Terrain(scene.terrain, self.num_envs, self.device)
+            self.terrain = objects.Terrain(scene.terrain, self.num_envs, self.device)
         self._appearance = Appearance(scene.visual_model, self.num_envs)
         if file is not None:
             names = [scene.model.body(body).name for body in range(1, scene.model.nbody)]
-            self._bodies = {name: SceneBody(name, backend) for name in names if name}
+            self._bodies = {name: objects.SceneBody(name, backend) for name in names if name}
         for cfg in self.builder.entities.values():
             match cfg:
                 case RobotCfg():
                     parts = scene.parts[cfg.uid]
-                    self.robots[cfg.uid] = Robot(cfg, backend, scene.joints[cfg.uid], scene.links[cfg.uid], parts)
+                    self.robots[cfg.uid] = objects.Robot(
+                        cfg, backend, scene.joints[cfg.uid], scene.links[cfg.uid], parts
+                    )
                 case ArticulationCfg():
-                    self.articulations[cfg.uid] = Articulation(
+                    self.articulations[cfg.uid] = objects.Articulation(
                         cfg, backend, scene.joints[cfg.uid], scene.links[cfg.uid]
                     )
                 case RigidObjectCfg():
-                    self.rigid_objects[cfg.uid] = RigidObject(cfg, backend, scene.variants.get(cfg.uid, []))
+                    self.rigid_objects[cfg.uid] = objects.RigidObject(cfg, backend, scene.variants.get(cfg.uid, []))
                 case MarkerCfg():
-                    self._markers[cfg.uid] = Marker(cfg, backend)
+                    self._markers[cfg.uid] = objects.Marker(cfg, backend)
                 case LightCfg():
-                    self._lights[cfg.uid] = Light(cfg, scene.visual_model, self._appearance)
+                    self._lights[cfg.uid] = objects.Light(cfg, scene.visual_model, self._appearance)
                 case RigidObjectGroupCfg():
                     members = [self.rigid_objects[member.uid] for member in member_cfgs(cfg).values()]
-                    self._groups[cfg.uid] = RigidObjectGroup(cfg, members)
-                case StereoCameraCfg():
-                    self.sensors[cfg.uid] = StereoCamera(cfg, backend, self._appearance, self._drawer)
-                case ContactSensorCfg():
+                    self._groups[cfg.uid] = objects.RigidObjectGroup(cfg, members)
+                case sensors.StereoCameraCfg():
+                    self.sensors[cfg.uid] = sensors.StereoCamera(cfg, backend, self._appearance, self._drawer)
+                case sensors.ContactSensorCfg():
                     links, first_sensor = scene.sensed_links[cfg.uid]
                     column = int(scene.model.sensor(first_sensor).adr[0])
-                    self.contact_sensors[cfg.uid] = ContactSensor(cfg, backend, links, column)
-                case CameraCfg():
-                    self.sensors[cfg.uid] = Camera(cfg, backend, self._appearance, self._drawer)
+                    self.contact_sensors[cfg.uid] = sensors.ContactSensor(cfg, backend, links, column)
+                case sensors.CameraCfg():
+                    self.sensors[cfg.uid] = sensors.Camera(cfg, backend, self._appearance, self._drawer)
 
     @property
     def backend(self) -> Backend:
@@ -210,7 +194,7 @@ class SimulationManager:
         return _built(self._backend)
 
     @property
-    def state_cache(self) -> StateCache:
+    def state_cache(self) -> objects.StateCache:
         """Values that terms and tasks computed from the present state; available after :meth:`build`."""
         return _built(self._state_cache)
 
@@ -261,7 +245,11 @@ class SimulationManager:
 
     def detach_from_reset(self, uids: Sequence[str]) -> None:
         """Let rigid bodies, articulations or robots keep their state at every reset from now on."""
-        movable: dict[str, RigidObject | Articulation] = {**self.rigid_objects, **self.articulations, **self.robots}
+        movable: dict[str, objects.RigidObject | objects.Articulation] = {
+            **self.rigid_objects,
+            **self.articulations,
+            **self.robots,
+        }
         self._detached += [
             asset for uid in uids if (asset := find_entity(movable, "entity", uid)) not in self._detached
         ]
@@ -309,52 +297,52 @@ class SimulationManager:
         # The engine's sensor has the force of the body on the others.
         return -self.backend.read("sensordata")[:, self._contact_columns[name]]
 
-    def get_rigid_object(self, uid: str) -> RigidObject:
+    def get_rigid_object(self, uid: str) -> objects.RigidObject:
         """Return a rigid body; KeyError names the known ones."""
         return find_entity(self.rigid_objects, "rigid object", uid)
 
-    def get_articulation(self, uid: str) -> Articulation:
+    def get_articulation(self, uid: str) -> objects.Articulation:
         """Return an articulation; KeyError names the known ones."""
         return find_entity(self.articulations, "articulation", uid)
 
-    def get_robot(self, uid: str) -> Robot:
+    def get_robot(self, uid: str) -> objects.Robot:
         """Return a robot; KeyError names the known ones."""
         return find_entity(self.robots, "robot", uid)
 
-    def get_articulation_or_robot(self, uid: str) -> Articulation:
+    def get_articulation_or_robot(self, uid: str) -> objects.Articulation:
         """Return an articulation or a robot; KeyError names the known ones."""
         return find_entity({**self.articulations, **self.robots}, "articulation or robot", uid)
 
-    def get_asset(self, uid: str) -> RigidObject | Articulation | Marker | SceneBody:
+    def get_asset(self, uid: str) -> objects.RigidObject | objects.Articulation | objects.Marker | objects.SceneBody:
         """Return a rigid body, articulation, robot, marker or body of a file; KeyError names the known ones."""
-        assets: dict[str, RigidObject | Articulation | Marker | SceneBody] = {
+        assets: dict[str, objects.RigidObject | objects.Articulation | objects.Marker | objects.SceneBody] = {
             **self.rigid_objects,
             **self._markers,
             **self._bodies,
         }
         return find_entity(assets | self.articulations | self.robots, "entity", uid)
 
-    def get_marker(self, uid: str) -> Marker:
+    def get_marker(self, uid: str) -> objects.Marker:
         """Return a marker; KeyError names the known ones."""
         return find_entity(self._markers, "marker", uid)
 
-    def get_body(self, uid: str) -> SceneBody:
+    def get_body(self, uid: str) -> objects.SceneBody:
         """Return a body of the scene's file; KeyError names the known ones."""
         return find_entity(self._bodies, "body", uid)
 
-    def get_rigid_object_group(self, uid: str) -> RigidObjectGroup:
+    def get_rigid_object_group(self, uid: str) -> objects.RigidObjectGroup:
         """Return a group of rigid bodies; KeyError names the known ones."""
         return find_entity(self._groups, "rigid object group", uid)
 
-    def get_light(self, uid: str) -> Light:
+    def get_light(self, uid: str) -> objects.Light:
         """Return a light; KeyError names the known ones."""
         return find_entity(self._lights, "light", uid)
 
-    def get_sensor(self, uid: str) -> Camera:
+    def get_sensor(self, uid: str) -> sensors.Camera:
         """Return a camera; KeyError names the known ones."""
         return find_entity(self.sensors, "sensor", uid)
 
-    def get_contact_sensor(self, uid: str) -> ContactSensor:
+    def get_contact_sensor(self, uid: str) -> sensors.ContactSensor:
         """Return a contact sensor; KeyError names the known ones."""
         return find_entity(self.contact_sensors, "contact sensor", uid)
 
@@ -362,7 +350,7 @@ class SimulationManager:
         """Let cameras return their last images without rendering, or render again when they are read."""
         for sensor in self.sensors.values():
             sensor.is_held = is_held
-            if isinstance(sensor, StereoCamera):
+            if isinstance(sensor, sensors.StereoCamera):
                 sensor.right.is_held = is_held
 
     def close(self) -> None:

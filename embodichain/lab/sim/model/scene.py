@@ -23,28 +23,10 @@ from embodichain.lab.sim.cfg import (
     RobotCfg,
     SimulationManagerCfg,
 )
+from embodichain.lab.sim.model import drives, initial_state, terrain
 from embodichain.lab.sim.model.assembly import Assembly, assemble, place_base, quat_of_degrees
-from embodichain.lab.sim.model.drives import (
-    limit_collisions,
-    match_driven,
-    match_names,
-    scale_drive_by_inertia,
-    sense_links,
-    sense_net_force,
-    set_drives,
-    soften_stiff_drives,
-)
-from embodichain.lab.sim.model.initial_state import shift_free_bases, warn_of_collisions, write_keyframe
 from embodichain.lab.sim.model.model_files import MESH_FORMATS, MeshVariant, collecting_warnings, measure_mesh, set_mass
-from embodichain.lab.sim.model.terrain import (
-    TerrainCfg,
-    TerrainHeights,
-    add_light,
-    add_surroundings,
-    ambient_of,
-    lay_terrain,
-    make_heights,
-)
+from embodichain.lab.sim.model.terrain import TerrainCfg, TerrainHeights
 from embodichain.lab.sim.sensors.cfg import CameraCfg, ContactSensorCfg
 from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg, PlaneCfg, ShapeCfg, SphereCfg
 from embodichain.utils import ConfigError, logger, nearest, placed, replace, unknown_name
@@ -176,7 +158,7 @@ class SceneBuilder:
         self._ignored: list[str] = []
         self._warnings: list[str] = []
         self._terrain: TerrainHeights | None = None
-        add_surroundings(self._spec)
+        terrain.add_surroundings(self._spec)
         _set_bits(self._spec.geom("ground"), _OBJECT_BITS)
 
     def add(self, cfg: EntityCfg, place: str = "") -> None:
@@ -201,7 +183,7 @@ class SceneBuilder:
             case MarkerCfg():
                 self._add_marker(cfg)
             case LightCfg():
-                add_light(self._spec, cfg)
+                terrain.add_light(self._spec, cfg)
             case ContactSensorCfg():
                 self._add_contact_sensor(cfg, place or f"sensor '{cfg.uid}'")
 
@@ -251,9 +233,9 @@ class SceneBuilder:
         """Add an articulation, or a robot, with a position drive on every joint that can have one."""
         built = assemble(cfg, place)
         spec, names = built.spec, list(built.joints)
-        set_drives(spec, built.joints, built.undriven, cfg.drive_pros, place)
+        drives.set_drives(spec, built.joints, built.undriven, cfg.drive_pros, place)
         if cfg.collision_links is not None:
-            limit_collisions(spec, built.links, cfg.collision_links, f"{place}.collision_links")
+            drives.limit_collisions(spec, built.links, cfg.collision_links, f"{place}.collision_links")
         for geom in spec.geoms:
             if geom.contype or geom.conaffinity:
                 _set_bits(geom, _ROBOT_BITS if isinstance(cfg, RobotCfg) else _ARTICULATION_BITS)
@@ -284,7 +266,9 @@ class SceneBuilder:
             raise ConfigError(f"{place}.entity: {unknown_name('robot or articulation', entity, self.links)}")
         if entity in self.links:  # else its own error is reported
             names, links = f"{place}.link_names", self.links[entity]
-            self.sensed_links[cfg.uid] = sense_links(self._spec, cfg.uid, cfg.link_names, links, f"{entity}/", names)
+            self.sensed_links[cfg.uid] = drives.sense_links(
+                self._spec, cfg.uid, cfg.link_names, links, f"{entity}/", names
+            )
 
     def names(self) -> dict[str, dict[str, list[str]]]:
         """Return the names of ``joints`` and ``links``, and the links of contact sensors (``sensed``), by uid."""
@@ -296,25 +280,25 @@ class SceneBuilder:
 
     def add_terrain(self, cfg: TerrainCfg) -> None:
         """Replace the level ground; robots with a free base start on the first cell."""
-        self._terrain = make_heights(cfg)
-        lay_terrain(self._spec, self._terrain)
+        self._terrain = terrain.make_heights(cfg)
+        terrain.lay_terrain(self._spec, self._terrain)
 
     def set_emission_light(self, cfg: EmissionLightCfg) -> None:
         """Set the ambient light."""
-        self._spec.visual.headlight.ambient = ambient_of(cfg)
+        self._spec.visual.headlight.ambient = terrain.ambient_of(cfg)
 
     def _read_names(self, cfg: ArticulationCfg, built: Assembly, place: str) -> None:
         """Store the names of the articulation's joints, links and parts in the model."""
         self.joints[cfg.uid] = {name: f"{cfg.uid}/{full}" for name, full in built.joints.items()}
         self.links[cfg.uid] = {name: f"{cfg.uid}/{full}" for name, full in built.links.items()}
-        for link in match_names(cfg.sense_contacts, list(built.links), f"{place}.sense_contacts", "link"):
+        for link in drives.match_names(cfg.sense_contacts, list(built.links), f"{place}.sense_contacts", "link"):
             self._sense_contacts(f"{cfg.uid}/{link}", self.links[cfg.uid][link])
         if not isinstance(cfg, RobotCfg):
             return
         parts = {part: joints for part, joints in built.parts.items() if joints}
         if cfg.control_parts is not None:
             parts = {
-                part: match_driven(patterns, list(built.joints), built.undriven, f"{place}.control_parts.{part}")
+                part: drives.match_driven(patterns, list(built.joints), built.undriven, f"{place}.control_parts.{part}")
                 for part, patterns in cfg.control_parts.items()
             }
         self.parts[cfg.uid] = parts
@@ -329,7 +313,7 @@ class SceneBuilder:
         self._contact_sensors[name] = f"{body}/contacts"
         sensor = self._spec.add_sensor(name=self._contact_sensors[name])
         sensor.objtype, sensor.objname = mujoco.mjtObj.mjOBJ_BODY, body
-        sense_net_force(sensor)
+        drives.sense_net_force(sensor)
 
     def compile(self) -> CompiledScene:
         """Compile the model; keys without a counterpart in MuJoCo are listed in one warning."""
@@ -350,16 +334,16 @@ class SceneBuilder:
             model.dof_damping[dof : dof + 3] = cfg.attrs.linear_damping * model.body_mass[body]
             model.dof_damping[dof + 3 : dof + 6] = cfg.attrs.angular_damping * model.body_inertia[body]
         for name in self._acceleration_drives:
-            scale_drive_by_inertia(model, name)
-        write_keyframe(model, self._init_qpos)
+            drives.scale_drive_by_inertia(model, name)
+        initial_state.write_keyframe(model, self._init_qpos)
         if self._terrain is not None:
-            shift_free_bases(model, self.parts, self._terrain.origins[0, 0])
-        softened = soften_stiff_drives(model)
+            initial_state.shift_free_bases(model, self.parts, self._terrain.origins[0, 0])
+        softened = drives.soften_stiff_drives(model)
         for warning in self._warnings:
             logger.log_warning(warning)
         if self._ignored:
             logger.log_warning(f"without counterpart in MuJoCo, not used: {', '.join(sorted(self._ignored))}")
-        warn_of_collisions(model)
+        initial_state.warn_of_collisions(model)
         return CompiledScene(
             model,
             visual_model,
