@@ -47,8 +47,7 @@ from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.trainer.evaluation import Evaluation, Evaluator
 from embodichain.agents.rl.trainer.trainer import Trainer
-from embodichain.ext.gymnasium.cfg import PREFIX, GymnasiumEnvCfg
-from embodichain.ext.gymnasium.gymnasium_env import GymnasiumEnv
+from embodichain.ext.gymnasium.gymnasium_env import PREFIX, GymnasiumEnv, GymnasiumEnvCfg
 from embodichain.ext.report.compare import Comparison, compare_groups
 
 TASKS = ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5")

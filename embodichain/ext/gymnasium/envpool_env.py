@@ -2,17 +2,29 @@
 
 import importlib
 import warnings
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+import torch
 from tensordict import TensorDict
 from typing_extensions import override
 
-from embodichain.ext.gymnasium.cfg import EnvPoolCfg
-from embodichain.ext.gymnasium.foreign_env import ForeignEnv, RawStep, rendered
-from embodichain.utils import ConfigError, install_extra
+from embodichain.ext.gymnasium.foreign_env import ForeignEnv, ForeignEnvCfg, RawStep, rendered
+from embodichain.utils import ConfigError, configclass, install_extra, replace
 
 _NO_METRICS = ("env_id", "players", "elapsed_step")
+
+
+@configclass
+class EnvPoolCfg(ForeignEnvCfg):
+    """The config of EnvPool's environments."""
+
+    num_threads: int = 0
+    """Threads of the pool; 0: EnvPool's own number. A training in several processes shares the processor."""
+
+    def for_process(self, num_envs: int, first_env_id: int, num_threads: int, device: torch.device) -> Self:
+        """Return the config of one of several processes."""
+        return replace(self, num_envs=num_envs, first_env_id=first_env_id, num_threads=num_threads)
 
 
 class EnvPoolEnv(ForeignEnv):

@@ -1,4 +1,4 @@
-"""Environments of other libraries as ones that our learner trains in.
+"""Environments of other libraries as ones that our learner trains in: their config and their base.
 
 Legend: N envs, T rollout steps, A action size.
 """
@@ -8,19 +8,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self
 
 import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
+from pydantic import Field, PositiveInt
 from tensordict import TensorDict
 from torch import Tensor
 
-from embodichain.ext.gymnasium.cfg import RENDER_MODE, ForeignEnvCfg
 from embodichain.ext.gymnasium.spaces import ActionAdapter, InfoReader, ObservationAdapter
 from embodichain.lab.sim.random import CounterRandom
-from embodichain.utils import CommandFailedError, ConfigError, logger, placed, replace, to_dict
+from embodichain.utils import CommandFailedError, ConfigError, configclass, field, logger, placed, replace, to_dict
 from embodichain.utils.video import Footage, VideoWriter
 
 StepResult = tuple[TensorDict, Tensor, Tensor, Tensor, dict[str, Any]]
@@ -28,9 +28,58 @@ StepResult = tuple[TensorDict, Tensor, Tensor, Tensor, dict[str, Any]]
 RawStep = tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]
 """A step as Gymnasium's vector environments return it; for infos the numbers in them, [N] by name."""
 
+RENDER_MODE = "rgb_array"
+"""``render_mode`` of environments that make images."""
 FILE_KEYS = ("id", "kwargs", "num_envs", "max_episode_steps", "vectorization")
 """Keys of a config's file."""
 _SEED_BITS = 7, 24  # of the two draws that make a seed
+
+
+@configclass
+class ForeignEnvCfg:
+    """The config of N environments of another library; its methods are those of ``TaskCfg``."""
+
+    id: str
+    """``"gymnasium:HalfCheetah-v5"``, ``"envpool:HopperHop-v1"``; with a package that registers it,
+    ``"gymnasium:package:Name-v0"``."""
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    """Arguments of the environment's constructor. With ``"render_mode": "rgb_array"`` evaluations record videos."""
+    num_envs: PositiveInt = 1
+    """Environments that step side by side."""
+    max_episode_steps: PositiveInt | None = None
+    """Time limit in steps; null: the registered one."""
+    seed: int = 1
+    """Seed of the episodes' seeds. A training has its own."""
+    group_size: Annotated[int, Field(ge=1)] = 1
+    """Environments of the same i // group_size begin equal episodes. A training takes it from the algorithm."""
+    first_env_id: Annotated[int, Field(ge=0)] = 0
+    """Global id of the first environment. A training sets it."""
+    records: bool = True
+    """Whether ``start_recording`` records a video, where there are images."""
+
+    def for_run(self, seed: int, num_envs: int, **simulation: Any) -> Self:
+        """Return the config of a run's environments, which have no simulation of ours."""
+        return replace(self, seed=seed, num_envs=num_envs)
+
+    def for_training(self, events: dict[str, Any], group_size: int) -> Self:
+        """Return the config of a training, which records no videos and has no events."""
+        return replace(self.without_records(), group_size=group_size)
+
+    def for_evaluation(self, events: dict[str, Any], num_envs: int) -> Self:
+        """Return the config with an evaluation's number of environments."""
+        return replace(self, num_envs=num_envs)
+
+    def for_process(self, num_envs: int, first_env_id: int, num_threads: int, device: torch.device) -> Self:
+        """Return the config of one of several processes."""
+        return replace(self, num_envs=num_envs, first_env_id=first_env_id)
+
+    def without_records(self) -> Self:
+        """Return the config without videos; the environment may need its ``render_mode`` for its observations."""
+        return replace(self, records=False)
+
+    def with_images(self) -> Self:
+        """Return the config of environments that make images, for others to record."""
+        return replace(self, kwargs=self.kwargs | {"render_mode": RENDER_MODE}, records=False)
 
 
 class ForeignEnv(ABC):

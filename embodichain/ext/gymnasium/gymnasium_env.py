@@ -1,30 +1,36 @@
-"""Gymnasium's environments as ones that our learner trains in. Legend: N envs."""
+"""Gymnasium's environments as ones that our learner trains in: ``{"id": "gymnasium:HalfCheetah-v5", "num_envs": 8}``.
 
+Legend: N envs.
+"""
+
+import importlib
 import os
 import random
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from multiprocessing.connection import wait
-from typing import Any
+from typing import Any, Literal, Self
 
 import gymnasium as gym
 import numpy as np
 import torch
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.async_vector_env import AsyncState
 from tensordict import TensorDict
 from typing_extensions import override
 
-from embodichain.ext.gymnasium.cfg import RENDER_MODE, GymnasiumEnvCfg, entry_folders, find_spec
-from embodichain.ext.gymnasium.foreign_env import ForeignEnv, RawStep, rendered
+from embodichain.ext.gymnasium.foreign_env import RENDER_MODE, ForeignEnv, ForeignEnvCfg, RawStep, rendered
 from embodichain.ext.gymnasium.spaces import columns_of, has_images, numbers_of
+from embodichain.lab.gym.registry import find_env_spec
 from embodichain.lab.sim.backend.choice import draw_without_shadows, is_model
-from embodichain.utils import CommandFailedError, ConfigError, placed
-from embodichain.utils.module_utils import folders_on_path
+from embodichain.utils import CommandFailedError, ConfigError, MayChange, configclass, nearest, placed, replace
+from embodichain.utils.module_utils import folders_on_path, import_allowed_modules, import_folders
 from embodichain.utils.system import starting_workers, stop_signals, worker_start_method
 
+PREFIX = "gymnasium:"
 VectorEnv = Any
 """A ``gymnasium.vector.VectorEnv``; that type lacks lists of seeds and the attributes of its two kinds."""
 
@@ -34,6 +40,23 @@ _NORMALIZERS = {
     "NormalizeObservation": "policy.normalize_obs normalises observations",
     "NormalizeReward": "algorithm.cfg.normalize_returns normalises rewards",
 }
+
+
+@configclass
+class GymnasiumEnvCfg(ForeignEnvCfg):
+    """The config of Gymnasium's environments."""
+
+    vectorization: MayChange[Literal["sync", "async"]] = "sync"
+    """``"sync"``: one after the other; ``"async"``: each in a process of its own. Images are made by ``"sync"``."""
+
+    def for_evaluation(self, events: dict[str, Any], num_envs: int) -> Self:
+        """Return the config with an evaluation's number of environments; with images in this process."""
+        changes = {"vectorization": "sync"} if "render_mode" in self.kwargs else {}
+        return replace(self, num_envs=num_envs, **changes)
+
+    def with_images(self) -> Self:
+        """Return the config of environments that make images, for others to record."""
+        return replace(super().with_images(), vectorization="sync")
 
 
 class GymnasiumEnv(ForeignEnv):
@@ -176,6 +199,52 @@ def _make(cfg: GymnasiumEnvCfg) -> VectorEnv:
         return gym.make_vec(
             spec, cfg.num_envs, cfg.vectorization, settings, [partial(_Member, owner=os.getpid())], **kwargs
         )
+
+
+def check_gymnasium_id(env_id: str, allowed_imports: Sequence[str]) -> EnvSpec:
+    """Return what Gymnasium has registered for the id of a config, after importing the package that it names.
+
+    Args:
+        allowed_imports: prefixes of the packages that it may name.
+    """
+    module, _ = _parts(env_id)
+    if module:
+        import_allowed_modules([module], allowed_imports, "id")
+    return find_spec(env_id)
+
+
+def find_spec(env_id: str) -> EnvSpec:
+    """Return what Gymnasium has registered for the id of a checked config."""
+    module, name = _parts(env_id)
+    if module:
+        with folders_on_path([os.getcwd()]):
+            importlib.import_module(module)
+    if find_env_spec(name) is not None:
+        raise ConfigError(
+            f"id: '{name}' is EmbodiChain's own environment: write \"id\": \"{name}\", without '{PREFIX}'"
+        )
+    spec = gym.registry.get(name)
+    if spec is None:
+        hint = "" if module else f" If a package registers it, write '{PREFIX}<package>:{name}'"
+        raise ConfigError(f"id: Gymnasium has no environment '{name}'.{nearest(name, gym.registry)}{hint}")
+    return spec
+
+
+def entry_folders(env_id: str, spec: EnvSpec) -> list[str]:
+    """Return the folders of the imported modules that an id names and that have its class.
+
+    The user allowed them. The working directory is not among them for others, whose missing packages a file there would
+    replace.
+    """
+    entry = spec.entry_point
+    module = entry.partition(":")[0] if isinstance(entry, str) else str(getattr(entry, "__module__", ""))
+    return import_folders([_parts(env_id)[0], module])
+
+
+def _parts(env_id: str) -> tuple[str, str]:
+    """Return the package that an id names, or "", and the name of the environment."""
+    module, _, name = env_id.removeprefix(PREFIX).rpartition(":")
+    return module, name
 
 
 class ForeignGenerators:

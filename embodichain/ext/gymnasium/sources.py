@@ -5,17 +5,9 @@ from typing import Any
 
 import gymnasium as gym
 
-from embodichain.ext.gymnasium.cfg import (
-    PREFIX,
-    RENDER_MODE,
-    EnvPoolCfg,
-    ForeignEnvCfg,
-    GymnasiumEnvCfg,
-    check_gymnasium_id,
-)
-from embodichain.ext.gymnasium.envpool_env import EnvPoolEnv, import_envpool
-from embodichain.ext.gymnasium.foreign_env import ForeignEnv, file_data
-from embodichain.ext.gymnasium.gymnasium_env import GymnasiumEnv
+from embodichain.ext.gymnasium.envpool_env import EnvPoolCfg, EnvPoolEnv, import_envpool
+from embodichain.ext.gymnasium.foreign_env import RENDER_MODE, ForeignEnv, ForeignEnvCfg, file_data
+from embodichain.ext.gymnasium.gymnasium_env import PREFIX, GymnasiumEnv, GymnasiumEnvCfg, check_gymnasium_id
 from embodichain.lab.gym.env_sources import EnvSource, ParsedTask
 from embodichain.lab.gym.registry import find_env_spec
 from embodichain.utils import ConfigError, collected, nearest, unknown_key

@@ -11,8 +11,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from embodichain.ext.gymnasium.cfg import GymnasiumEnvCfg
-from embodichain.ext.gymnasium.gymnasium_env import GymnasiumEnv
+from embodichain.ext.gymnasium.gymnasium_env import GymnasiumEnv, GymnasiumEnvCfg
 
 # Episodes last 3 steps in env 0, 2 in env 1, 4 in env 2, 1 in env 3.
 LENGTHS = (3, 2, 4, 1)

@@ -20,8 +20,13 @@ from tensordict import TensorDict
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers ours)
 from embodichain.agents.rl.collector import SyncCollector
 from embodichain.agents.rl.models import build_policy
-from embodichain.ext.gymnasium.cfg import GymnasiumEnvCfg, check_gymnasium_id, find_spec
-from embodichain.ext.gymnasium.gymnasium_env import ForeignGenerators, GymnasiumEnv
+from embodichain.ext.gymnasium.gymnasium_env import (
+    ForeignGenerators,
+    GymnasiumEnv,
+    GymnasiumEnvCfg,
+    check_gymnasium_id,
+    find_spec,
+)
 from embodichain.ext.gymnasium.sources import ENVPOOL, GYMNASIUM
 from embodichain.lab.gym.env_sources import find_source
 from embodichain.utils import CommandFailedError, ConfigError

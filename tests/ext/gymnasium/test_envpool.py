@@ -14,8 +14,7 @@ import torch
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.train import train_from_config
 from embodichain.cli import main as command
-from embodichain.ext.gymnasium.cfg import EnvPoolCfg
-from embodichain.ext.gymnasium.envpool_env import EnvPoolEnv
+from embodichain.ext.gymnasium.envpool_env import EnvPoolCfg, EnvPoolEnv
 from embodichain.utils import ConfigError
 from tests.agents.rl.fakes import tiny_config, write_config
 

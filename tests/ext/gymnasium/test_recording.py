@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from embodichain.ext.gymnasium import foreign_env as recording
-from embodichain.ext.gymnasium.cfg import GymnasiumEnvCfg
-from embodichain.ext.gymnasium.gymnasium_env import GymnasiumEnv
+from embodichain.ext.gymnasium.gymnasium_env import GymnasiumEnv, GymnasiumEnvCfg
 from embodichain.lab.sim.rendering.opengl import opengl_problem
 from embodichain.utils.video import VideoReader
 from tests.ext.gymnasium.scripted import registered

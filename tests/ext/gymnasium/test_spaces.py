@@ -11,8 +11,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from embodichain.ext.gymnasium.cfg import GymnasiumEnvCfg
-from embodichain.ext.gymnasium.gymnasium_env import GymnasiumEnv
+from embodichain.ext.gymnasium.gymnasium_env import GymnasiumEnv, GymnasiumEnvCfg
 from embodichain.ext.gymnasium.spaces import ActionAdapter, InfoReader, ObservationAdapter, columns_of, numbers_of
 from embodichain.utils import ConfigError
 from embodichain.utils.observations import entry_spaces, flatten_dict_observation

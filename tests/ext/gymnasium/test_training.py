@@ -19,8 +19,7 @@ from embodichain.agents.rl.run_config import load_checkpoint_config, load_run_co
 from embodichain.agents.rl.train import main, train_from_config
 from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.cli import main as command
-from embodichain.ext.gymnasium.cfg import GymnasiumEnvCfg
-from embodichain.ext.gymnasium.gymnasium_env import GymnasiumEnv
+from embodichain.ext.gymnasium.gymnasium_env import GymnasiumEnv, GymnasiumEnvCfg
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import NETWORK, tiny_config, write_config
