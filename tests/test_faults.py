@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from embodichain.agents.rl.checkpoint.file import load_checkpoint
+from embodichain.agents.rl.checkpoint.files import load_checkpoint
 from tests.agents.rl.fakes import assert_same, tiny_config, tiny_sac_config, write_config
 
 ITERATIONS, KILLS = 30, 2

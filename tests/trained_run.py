@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from embodichain.agents.rl.checkpoint.file import load_checkpoint, save_checkpoint
+from embodichain.agents.rl.checkpoint.files import load_checkpoint, save_checkpoint
 from embodichain.agents.rl.train import main
 from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import CART_POLE_ENV, tiny_config, write_config

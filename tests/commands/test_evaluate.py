@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from embodichain.agents.rl.checkpoint.file import load_checkpoint, save_checkpoint
+from embodichain.agents.rl.checkpoint.files import load_checkpoint, save_checkpoint
 from embodichain.cli import main
 from embodichain.tools.evaluate import describe, format_evaluation
 from embodichain.utils import write_json

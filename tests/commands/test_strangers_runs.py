@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from embodichain.agents.rl.checkpoint.file import load_checkpoint, save_checkpoint
+from embodichain.agents.rl.checkpoint.files import load_checkpoint, save_checkpoint
 from embodichain.cli import main
 from tests.agents.rl.runs import write_run
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from embodichain.agents.rl.checkpoint.file import load_checkpoint
+from embodichain.agents.rl.checkpoint.files import load_checkpoint
 from tests.pages import REPOSITORY, run_all, shell_variables, write_files
 
 pytestmark = pytest.mark.e2e

@@ -15,7 +15,7 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import BaseAlgorithm
 from embodichain.agents.rl.buffer import EXPERT, Demonstrations, check_finite
-from embodichain.agents.rl.checkpoint.file import load_checkpoint, save_checkpoint
+from embodichain.agents.rl.checkpoint.files import load_checkpoint, save_checkpoint
 from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.run_config import RunConfig

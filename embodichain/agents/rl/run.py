@@ -13,8 +13,7 @@ import numpy as np
 import torch
 
 from embodichain.agents.rl.build import build_env_sets, build_envs, build_learner, build_trainer
-from embodichain.agents.rl.checkpoint.run_access import RunLock
-from embodichain.agents.rl.checkpoint.saved_run import SavedRun
+from embodichain.agents.rl.checkpoint.saved_run import RunLock, SavedRun
 from embodichain.agents.rl.config_changes import changes_of_env_file, check_resumed_config
 from embodichain.agents.rl.distributed import ProcessGroup
 from embodichain.agents.rl.distributed.placement import Placement

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from embodichain.agents.rl.checkpoint.run_access import check_links
+from embodichain.agents.rl.checkpoint.saved_run import check_links
 from embodichain.agents.rl.metrics.metrics_file import read_rows
 from embodichain.utils import ConfigError, read_text
 

@@ -15,9 +15,8 @@ from typing import Any
 import torch
 
 from embodichain import __version__
-from embodichain.agents.rl.checkpoint.run_access import RunLock
-from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
-from embodichain.agents.rl.checkpoint.segments import SEGMENTS
+from embodichain.agents.rl.checkpoint.files import SEGMENTS
+from embodichain.agents.rl.checkpoint.saved_run import RunLock, SavedRun, find_run
 from embodichain.agents.rl.distributed import ProcessGroup
 from embodichain.agents.rl.distributed.launch import find_launched_run, record_launch
 from embodichain.agents.rl.distributed.placement import Placement

@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any
 
 from embodichain.agents.rl.build import for_rank
-from embodichain.agents.rl.checkpoint.run_access import RunLock
+from embodichain.agents.rl.checkpoint.saved_run import RunLock
 from embodichain.agents.rl.config.arguments import all_overrides, parse_args
 from embodichain.agents.rl.distributed import ProcessGroup, join_process_group
 from embodichain.agents.rl.distributed.launch import start_local_processes

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from embodichain.agents.rl.algo import BC
-from embodichain.agents.rl.checkpoint.file import load_checkpoint
+from embodichain.agents.rl.checkpoint.files import load_checkpoint
 from embodichain.agents.rl.train import train_from_config
 from embodichain.cli import main
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from embodichain.agents.rl.checkpoint.file import load_checkpoint
+from embodichain.agents.rl.checkpoint.files import load_checkpoint
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.train import train_from_config
 from embodichain.utils import ConfigError

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from embodichain.agents.rl.checkpoint.file import load_checkpoint
+from embodichain.agents.rl.checkpoint.files import load_checkpoint
 from embodichain.agents.rl.demonstrations import FILE, play_expert
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.train import train_from_config

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from embodichain.agents.rl.checkpoint.file import load_checkpoint
+from embodichain.agents.rl.checkpoint.files import load_checkpoint
 from embodichain.agents.rl.train import main as train
 from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import CART_POLE_ENV, assert_same, tiny_config, tiny_sac_config, write_config

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from embodichain.agents.rl.checkpoint.file import load_checkpoint
+from embodichain.agents.rl.checkpoint.files import load_checkpoint
 from embodichain.agents.rl.train import main, train_from_config
 from embodichain.cli import main as cli
 from embodichain.utils.utility import load_json

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 import torch
 
-from embodichain.agents.rl.checkpoint.file import load_checkpoint
-from embodichain.agents.rl.checkpoint.run_access import RunLock
+from embodichain.agents.rl.checkpoint.files import load_checkpoint
+from embodichain.agents.rl.checkpoint.saved_run import RunLock
 from embodichain.agents.rl.train import main, train_from_config
 from embodichain.agents.rl.trainer.evaluation import Evaluator
 from embodichain.cli import main as cli

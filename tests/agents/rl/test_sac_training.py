@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from embodichain.agents.rl.checkpoint.file import load_checkpoint
+from embodichain.agents.rl.checkpoint.files import load_checkpoint
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.train import main as train
 from embodichain.cli import main as cli

@@ -19,8 +19,8 @@ from matplotlib.image import imread
 from embodichain.agents.rl import build, run, train
 from embodichain.agents.rl import run_folder as run_folder_module
 from embodichain.agents.rl.algo import PPO
-from embodichain.agents.rl.checkpoint import folder as checkpoint_folder
-from embodichain.agents.rl.checkpoint.file import load_checkpoint, save_checkpoint
+from embodichain.agents.rl.checkpoint import files
+from embodichain.agents.rl.checkpoint.files import load_checkpoint, save_checkpoint
 from embodichain.agents.rl.checkpoint.saved_run import find_run
 from embodichain.agents.rl.distributed.launch import FailedProcessError
 from embodichain.agents.rl.metrics.sinks import RunLog
@@ -422,7 +422,7 @@ def fail_saving(monkeypatch: pytest.MonkeyPatch, *calls: int) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         save(path, content)
 
-    monkeypatch.setattr(checkpoint_folder, "save_checkpoint", save_or_fail)
+    monkeypatch.setattr(files, "save_checkpoint", save_or_fail)
 
 
 QUICK = ("trainer.enable_eval=false", "trainer.iterations=4", "trainer.save_freq=1 it")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from embodichain.agents.rl.checkpoint.file import load_checkpoint
+from embodichain.agents.rl.checkpoint.files import load_checkpoint
 from embodichain.agents.rl.collector import SyncCollector
 from embodichain.agents.rl.models import build_policy
 from embodichain.agents.rl.train import main

@@ -14,7 +14,7 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import PPO
 from embodichain.agents.rl.buffer import VLABuffer
-from embodichain.agents.rl.checkpoint.file import load_checkpoint
+from embodichain.agents.rl.checkpoint.files import load_checkpoint
 from embodichain.agents.rl.collector import AsyncCollector
 from embodichain.agents.rl.distributed.stop import InterruptedTraining
 from embodichain.agents.rl.metrics.sinks import RunLog

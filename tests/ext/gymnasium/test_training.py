@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from embodichain.agents.rl.algo import build_algo
-from embodichain.agents.rl.checkpoint.file import load_checkpoint
+from embodichain.agents.rl.checkpoint.files import load_checkpoint
 from embodichain.agents.rl.collector import SyncCollector
 from embodichain.agents.rl.models import build_policy
 from embodichain.agents.rl.run_config import load_checkpoint_config, load_run_config

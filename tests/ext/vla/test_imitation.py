@@ -16,7 +16,7 @@ from torch import nn
 
 from embodichain.agents.rl.algo import BC, BCCfg
 from embodichain.agents.rl.buffer import Demonstrations
-from embodichain.agents.rl.checkpoint.file import load_checkpoint
+from embodichain.agents.rl.checkpoint.files import load_checkpoint
 from embodichain.agents.rl.demonstrations import Task
 from embodichain.agents.rl.models import VLAPolicy
 from embodichain.agents.rl.train import train_from_config

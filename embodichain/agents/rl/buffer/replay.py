@@ -165,7 +165,7 @@ class ReplayBuffer:
         batch["next"] = select_rows(self._slots.select(*_OBSERVED, strict=False), behind)
         return batch
 
-    # --- for checkpoints; see ``Store`` in checkpoint/segments.py ---
+    # --- for checkpoints; see ``Store`` in checkpoint/files.py ---
 
     @property
     def slot_bytes(self) -> int:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from embodichain.agents.rl.checkpoint.folder import CheckpointFolder
-from embodichain.agents.rl.checkpoint.segments import SegmentFolder, Store
+from embodichain.agents.rl.checkpoint.files import CheckpointFolder, SegmentFolder, Store
 from embodichain.agents.rl.distributed import ProcessGroup
 from embodichain.utils import logger
 from embodichain.utils.profiling import section

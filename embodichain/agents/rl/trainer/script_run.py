@@ -8,8 +8,7 @@ from typing import Any
 
 from embodichain.agents.rl.algo import BaseAlgorithm
 from embodichain.agents.rl.algo.registry import algorithm_data, find_algo_name
-from embodichain.agents.rl.checkpoint.run_access import RunLock
-from embodichain.agents.rl.checkpoint.saved_run import PROBLEM_KEY
+from embodichain.agents.rl.checkpoint.saved_run import PROBLEM_KEY, RunLock
 from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
 from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.metrics.metrics_file import JsonLinesSink

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from embodichain.agents.rl.checkpoint.file import load_checkpoint
+from embodichain.agents.rl.checkpoint.files import load_checkpoint
 from embodichain.agents.rl.train import main, train_from_config
 from tests.agents.rl.distributed.processes import run_ranks
 from tests.agents.rl.fakes import tiny_config, write_config

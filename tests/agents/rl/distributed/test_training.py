@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from embodichain.agents.rl.checkpoint.file import load_checkpoint
+from embodichain.agents.rl.checkpoint.files import load_checkpoint
 from embodichain.agents.rl.distributed.stop import InterruptedTraining
 from embodichain.agents.rl.train import train_from_config
 from embodichain.agents.rl.trainer.trainer import Trainer

@@ -14,7 +14,7 @@ import torch
 from gymnasium import spaces
 
 from embodichain.agents.rl.build import init_policy
-from embodichain.agents.rl.checkpoint.file import load_checkpoint
+from embodichain.agents.rl.checkpoint.files import load_checkpoint
 from embodichain.agents.rl.models import SoftActorCriticCfg, build_policy
 from embodichain.agents.rl.models.registry import parse_policy_block
 from embodichain.agents.rl.train import main

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from embodichain.agents.rl.buffer import ReplayBuffer
-from embodichain.agents.rl.checkpoint import segments
-from embodichain.agents.rl.checkpoint.file import load_checkpoint
+from embodichain.agents.rl.checkpoint import files as checkpoint_files
+from embodichain.agents.rl.checkpoint.files import load_checkpoint
 from embodichain.agents.rl.distributed import ProcessGroup
 from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.trainer.saving import Saver
@@ -234,7 +234,7 @@ def test_slots_are_written_in_pieces_of_a_bounded_size(
     tmp_path: Path, whole: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A slot has obs of 8 bytes, action and reward of 4 each and 2 flags: 3 slots of both environments are 108 bytes.
-    monkeypatch.setattr(segments, "SEGMENT_BYTES", 110)
+    monkeypatch.setattr(checkpoint_files, "SEGMENT_BYTES", 110)
     trainer = make(tmp_path, save_freq="5 it")
     trainer.train(STEPS)
     entry = load_checkpoint(tmp_path / "tiny_step_80.pt")["stores"]["replay"]

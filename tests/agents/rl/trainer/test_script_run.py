@@ -12,9 +12,8 @@ import torch
 from torch import distributed as dist
 
 from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
-from embodichain.agents.rl.checkpoint.file import load_checkpoint
-from embodichain.agents.rl.checkpoint.run_access import RunLock
-from embodichain.agents.rl.checkpoint.saved_run import find_run
+from embodichain.agents.rl.checkpoint.files import load_checkpoint
+from embodichain.agents.rl.checkpoint.saved_run import RunLock, find_run
 from embodichain.agents.rl.distributed import ProcessGroup, forget_process_group, get_process_group
 from embodichain.agents.rl.models import Policy, build_mlp_from_cfg, build_policy
 from embodichain.agents.rl.run_config import load_checkpoint_config

@@ -15,7 +15,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain import __version__
-from embodichain.agents.rl.checkpoint.file import load_checkpoint
+from embodichain.agents.rl.checkpoint.files import load_checkpoint
 from embodichain.agents.rl.distributed.stop import InterruptedTraining
 from embodichain.agents.rl.metrics.metrics_file import JsonLinesSink
 from embodichain.agents.rl.metrics.sinks import RunLog, TensorBoardSink
