@@ -7,6 +7,7 @@ A test compares the committed page with the output of this script.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import re
@@ -126,17 +127,22 @@ def term_text(name: str, term: Any) -> str:
     for parameter in parameters(term):
         default = "required" if parameter.default is parameter.empty else f"`{plain(parameter.default)}`"
         meaning = meanings.get(parameter.name, "")
-        rows.append(f"- `{parameter.name}` ({type_text(str(parameter.annotation))}, {default}): {meaning}")
+        rows.append(f"- `{parameter.name}` ({type_text(parameter.annotation)}, {default}): {meaning}")
     listed = "\n".join(rows) + "\n" if rows else ""
     return "\n".join(part for part in (f"### `{name}`\n", f"{about}\n", returns and f"{returns}\n", listed) if part)
 
 
 def parameters(term: Any) -> list[inspect.Parameter]:
-    """Return what the config's ``params`` may have."""
+    """Return what the config's ``params`` may have, with the annotations as the source has them."""
     call = term
     if isinstance(term, type):
         call = getattr(term, "configure", None) or term.__call__
-    return [p for p in inspect.signature(call).parameters.values() if p.name not in LEADING]
+    definition = ast.parse(textwrap.dedent(inspect.getsource(call))).body[0]
+    assert isinstance(definition, ast.FunctionDef)
+    arguments = [*definition.args.posonlyargs, *definition.args.args, *definition.args.kwonlyargs]
+    written = {a.arg: ast.unparse(a.annotation) for a in arguments if a.annotation is not None}
+    own = [p for p in inspect.signature(call).parameters.values() if p.name not in LEADING]
+    return [p.replace(annotation=written[p.name]) for p in own]
 
 
 def split_docstring(text: str) -> tuple[str, dict[str, str], str]:

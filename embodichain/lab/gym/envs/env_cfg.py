@@ -1,10 +1,8 @@
 """The environments' typed configs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import field
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import torch
 from pydantic import Field
@@ -99,22 +97,22 @@ class EmbodiedEnvCfg(EnvCfg):
     extensions: dict[str, Any] = field(default_factory=dict)
     """Become attributes of the environment, for the task's own parameters; checked against its class's annotations."""
 
-    def for_run(self, seed: int, num_envs: int, **simulation: Any) -> EmbodiedEnvCfg:
+    def for_run(self, seed: int, num_envs: int, **simulation: Any) -> Self:
         """Return the config of a run's environments; ``simulation`` has fields of ``sim_cfg``."""
         return replace(self, seed=seed, num_envs=num_envs, sim_cfg=replace(self.sim_cfg, **simulation))
 
-    def for_training(self, events: dict[str, EventCfg], group_size: int) -> EmbodiedEnvCfg:
+    def for_training(self, events: dict[str, EventCfg], group_size: int) -> Self:
         """Return the config with a training's further events, and with its algorithm's groups."""
         return replace(self, events=self.events | events, group_size=group_size)
 
-    def for_evaluation(self, events: dict[str, EventCfg], num_envs: int) -> EmbodiedEnvCfg:
+    def for_evaluation(self, events: dict[str, EventCfg], num_envs: int) -> Self:
         """Return the config with an evaluation's further events and number of environments.
 
         A curriculum follows the training's progress; evaluations are about the task as it is configured.
         """
         return replace(self, events=self.events | events, num_envs=num_envs, curriculum={})
 
-    def for_process(self, num_envs: int, first_env_id: int, num_threads: int, device: torch.device) -> EmbodiedEnvCfg:
+    def for_process(self, num_envs: int, first_env_id: int, num_threads: int, device: torch.device) -> Self:
         """Return the config of one of several processes, with its own number of environments and first global id.
 
         ``num_threads`` counts unless the config has it; ``device`` replaces any GPU in the config.
@@ -124,7 +122,7 @@ class EmbodiedEnvCfg(EnvCfg):
         sim_cfg = replace(self.sim_cfg, num_threads=self.sim_cfg.num_threads or num_threads, **on_gpu)
         return replace(self, num_envs=num_envs, first_env_id=first_env_id, sim_cfg=sim_cfg)
 
-    def without_records(self) -> EmbodiedEnvCfg:
+    def without_records(self) -> Self:
         """Return the config without writers of files: videos, datasets."""
         events = {
             name: event
@@ -133,7 +131,7 @@ class EmbodiedEnvCfg(EnvCfg):
         }
         return replace(self, dataset={}, events=events)
 
-    def with_images(self) -> EmbodiedEnvCfg:
+    def with_images(self) -> Self:
         """Return the config itself: images can be made of any scene."""
         return self
 

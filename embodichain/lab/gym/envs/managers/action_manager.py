@@ -1,7 +1,5 @@
 """Conversion of the policy's actions to targets of the drives. Shapes: N environments, A action size."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 

@@ -3,8 +3,6 @@
 Each moves the environment's active joints, or the joints of the control part ``part_name``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import ClassVar, Literal

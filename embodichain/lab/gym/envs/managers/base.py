@@ -3,8 +3,6 @@
 Shapes: N environments, n in ``env_ids``, A action size.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -35,6 +33,77 @@ _OBSERVATION_TYPES = ("EnvObs", "TensorDict")
 def kind_of(value: object) -> str:
     """Return a description of a term's result, for messages."""
     return f"a tensor {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+
+
+class _Actions(Protocol):
+    @property
+    def total_action_dim(self) -> int: ...
+
+
+class _Commands(Protocol):
+    def get_command(self, name: str) -> Tensor: ...
+
+    def get_tracked(self, name: str) -> Tensor: ...
+
+    def get_term(self, name: str) -> Any: ...
+
+
+class TermEnv(Protocol):
+    """The attributes of every :class:`~embodichain.lab.gym.envs.EmbodiedEnv`; tasks add their own."""
+
+    cfg: Any
+    """An ``EmbodiedEnvCfg``."""
+    num_envs: int
+    """N."""
+    device: torch.device
+    """Device of all tensors."""
+    sim: SimulationManager
+    """The scene."""
+    robot: Robot
+    """The robot that acts."""
+    active_part: str | None
+    """The control part that actions move by default; None: all joints."""
+    active_joint_ids: list[int]
+    """The joints of that part."""
+    random: CounterRandom
+    """Random streams of the environments: the only source of random numbers."""
+    all_env_ids: Tensor
+    """[N] int64: 0 to N - 1."""
+    stepping_ids: Tensor
+    """[n] int64: the environments that make the present control step; all, but within a chunk of actions."""
+    elapsed_steps: Tensor
+    """[N] int64: steps in the current episode."""
+    last_action: Tensor
+    """[N, A]: the action of the present step, within its limits."""
+    output: OutputFolder
+    """The folder for files."""
+    single_observation_space: spaces.Dict
+    """Space of one environment; not there yet when the terms are built."""
+
+    @property
+    def state_cache(self) -> StateCache:
+        """Cached values of the present state, see :func:`~embodichain.lab.sim.objects.cached_per_state`."""
+
+    @property
+    def step_dt(self) -> float:
+        """Duration of a control step, s."""
+
+    @property
+    def action_manager(self) -> _Actions:
+        """The :class:`~embodichain.lab.gym.envs.managers.ActionManager`."""
+
+    @property
+    def command_manager(self) -> _Commands:
+        """The :class:`~embodichain.lab.gym.envs.managers.CommandManager`."""
+
+    def choose(self, mask: Tensor) -> AbstractContextManager[Tensor]:
+        """Change only the rows of a mask [N] bool inside the block; yields the ``env_ids`` to compute with."""
+
+    def config_data(self) -> dict[str, Any]:
+        """Return the environment's config as the content of a file."""
+
+    def instructions(self) -> list[str]:
+        """Return each environment's task in words, N of them."""
 
 
 class Functor:
@@ -378,77 +447,6 @@ class Manager:
             saved = state["terms"].get(name)
             if saved is not None:
                 functor.load_state_dict(saved)
-
-
-class _Actions(Protocol):
-    @property
-    def total_action_dim(self) -> int: ...
-
-
-class _Commands(Protocol):
-    def get_command(self, name: str) -> Tensor: ...
-
-    def get_tracked(self, name: str) -> Tensor: ...
-
-    def get_term(self, name: str) -> Any: ...
-
-
-class TermEnv(Protocol):
-    """The attributes of every :class:`~embodichain.lab.gym.envs.EmbodiedEnv`; tasks add their own."""
-
-    cfg: Any
-    """An ``EmbodiedEnvCfg``."""
-    num_envs: int
-    """N."""
-    device: torch.device
-    """Device of all tensors."""
-    sim: SimulationManager
-    """The scene."""
-    robot: Robot
-    """The robot that acts."""
-    active_part: str | None
-    """The control part that actions move by default; None: all joints."""
-    active_joint_ids: list[int]
-    """The joints of that part."""
-    random: CounterRandom
-    """Random streams of the environments: the only source of random numbers."""
-    all_env_ids: Tensor
-    """[N] int64: 0 to N - 1."""
-    stepping_ids: Tensor
-    """[n] int64: the environments that make the present control step; all, but within a chunk of actions."""
-    elapsed_steps: Tensor
-    """[N] int64: steps in the current episode."""
-    last_action: Tensor
-    """[N, A]: the action of the present step, within its limits."""
-    output: OutputFolder
-    """The folder for files."""
-    single_observation_space: spaces.Dict
-    """Space of one environment; not there yet when the terms are built."""
-
-    @property
-    def state_cache(self) -> StateCache:
-        """Cached values of the present state, see :func:`~embodichain.lab.sim.objects.cached_per_state`."""
-
-    @property
-    def step_dt(self) -> float:
-        """Duration of a control step, s."""
-
-    @property
-    def action_manager(self) -> _Actions:
-        """The :class:`~embodichain.lab.gym.envs.managers.ActionManager`."""
-
-    @property
-    def command_manager(self) -> _Commands:
-        """The :class:`~embodichain.lab.gym.envs.managers.CommandManager`."""
-
-    def choose(self, mask: Tensor) -> AbstractContextManager[Tensor]:
-        """Change only the rows of a mask [N] bool inside the block; yields the ``env_ids`` to compute with."""
-
-    def config_data(self) -> dict[str, Any]:
-        """Return the environment's config as the content of a file."""
-
-    def instructions(self) -> list[str]:
-        """Return each environment's task in words, N of them."""
 
 
 def takes_observation(cfg: FunctorCfg) -> bool:

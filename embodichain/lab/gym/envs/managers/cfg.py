@@ -1,7 +1,5 @@
 """Configuration of the managers' terms, and the modules in which their functions are looked up."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Annotated, Any, ClassVar, Literal, TypeVar

@@ -3,8 +3,6 @@
 The same check runs when a config is read, with the names that the config has, and when an environment is built.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager

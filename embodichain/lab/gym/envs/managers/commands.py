@@ -1,7 +1,5 @@
 """Commands that policies follow, and their manager. Shapes: N environments, n in ``env_ids``, C length of a command."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext

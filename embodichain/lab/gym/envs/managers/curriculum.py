@@ -3,8 +3,6 @@
 Shapes: N environments, n in ``env_ids``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

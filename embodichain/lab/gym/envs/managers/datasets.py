@@ -1,7 +1,5 @@
 """Recording of steps into datasets. Shapes: N environments, A action size."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Events of the environment: at start-up, at each reset, at intervals. Shapes: N environments, n in ``env_ids``."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 Shapes: N environments, J joints, F feet, P points.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import torch

@@ -3,8 +3,6 @@
 Rewards named ``..._l2`` return a sum of squares: give them a negative weight.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -4,8 +4,6 @@ A term states its recipe by :func:`deployed_as`; ``embodichain export`` writes i
 the exported runner carries it out. Shapes: N environments, D size of a measurement.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -45,7 +43,7 @@ class Recipe:
     steps: list[dict[str, Any]]
     measurements: list[Measurement] = field(default_factory=list)
 
-    def followed_by(self, other: Recipe) -> Recipe:
+    def followed_by(self, other: "Recipe") -> "Recipe":
         """Return the recipe of both, one after the other."""
         return Recipe(self.steps + other.steps, self.measurements + other.measurements)
 

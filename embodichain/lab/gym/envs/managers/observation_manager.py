@@ -5,8 +5,6 @@ observations of these: their state from before the first call is restored, they 
 called. In the other environments' rows, state and result of the first call stay.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any

@@ -3,8 +3,6 @@
 Shapes: N environments, J joints, P points.
 """
 
-from __future__ import annotations
-
 import builtins
 from typing import Literal
 

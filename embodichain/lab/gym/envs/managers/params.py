@@ -1,7 +1,5 @@
 """The parameters of functors, read from their signatures, and checks of a config's ``params``."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import warnings

@@ -1,7 +1,5 @@
 """Events that record videos."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence

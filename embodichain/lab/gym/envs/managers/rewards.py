@@ -3,8 +3,6 @@
 Shapes: N environments. Distances are in metres.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,10 +1,8 @@
 """Names of scene entities in terms, checked when a config is read and when an environment is built."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from embodichain.lab.gym.envs.managers.base import TermEnv
 from embodichain.lab.gym.envs.managers.cfg import (
@@ -62,7 +60,7 @@ class SceneNames:
     sensed: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, env: TermEnv) -> SceneNames:
+    def of(cls, env: TermEnv) -> Self:
         """Return the names of a built scene."""
         builder, robot = env.sim.builder, env.robot.uid if env.sim.robots else None
         uids = uids_by_kind(builder.entities.values())

@@ -5,8 +5,6 @@ computes histories itself; noise and delays are the real sensors' own there. Del
 Shapes: N environments, n in ``env_ids``, D size of an entry, K frames, oldest first; ... of one value.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Values of the state that several terms need. Shapes: N environments."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Terms that end episodes, ``func(env, **params) -> [N] bool``, and their manager. Shapes: N environments."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Annotated, Any

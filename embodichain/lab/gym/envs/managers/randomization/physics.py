@@ -3,8 +3,6 @@
 Values stay until the next draw: in mode ``reset`` for an episode, in mode ``startup`` for ever.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache

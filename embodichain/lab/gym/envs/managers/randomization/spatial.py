@@ -3,8 +3,6 @@
 Ranges are ``[lowest, highest]``; positions in m, rotations in degrees about the fixed x, then y, then z axis.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

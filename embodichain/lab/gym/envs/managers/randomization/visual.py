@@ -4,8 +4,6 @@ They take row numbers, because appearance is stored on the host. Ranges are ``[l
 1. Shapes: N environments, n in ``env_ids``.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch
