@@ -179,6 +179,7 @@ def markdown(text: str) -> str:
 
 def type_text(annotation: str) -> str:
     """Return an annotation in the words of JSON."""
+    annotation = annotation.replace("types.", "")  # the module of the parameters' types
     for name, text in TYPES.items():
         annotation = re.sub(rf"(?<![\w.]){re.escape(name)}(?!\w)", text, annotation)
     annotation = annotation.replace("Sequence[", "list[")

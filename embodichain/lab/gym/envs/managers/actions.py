@@ -12,8 +12,9 @@ from pydantic import PositiveFloat
 from torch import Tensor
 from typing_extensions import override
 
+from embodichain.lab.gym.envs.managers import types
 from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap, TermEnv
-from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, Delay, Floats, Interval, JointIds
+from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg
 from embodichain.lab.gym.envs.managers.sensor_models import draw_delay, push, read
 from embodichain.lab.sim.math import matrix_from_euler, matrix_from_quat, pad_batch
 from embodichain.lab.sim.objects.joint_drives import DriveMode
@@ -137,8 +138,8 @@ class QposDenormalizedTerm(_AffineTerm):
     def configure(
         self,
         scale: PositiveFloat = 1.0,
-        joint_ids: JointIds | None = None,
-        range: Interval = (-1.0, 1.0),
+        joint_ids: types.JointIds | None = None,
+        range: types.Interval = (-1.0, 1.0),
         part_name: str | None = None,
     ) -> None:
         self.choose_joints(part_name)
@@ -170,7 +171,7 @@ class QposNormalizedTerm(ActionTerm):
 
     @override
     def configure(
-        self, joint_ids: JointIds | None = None, range: Interval = (0.0, 1.0), part_name: str | None = None
+        self, joint_ids: types.JointIds | None = None, range: types.Interval = (0.0, 1.0), part_name: str | None = None
     ) -> None:
         self.choose_joints(part_name)
         self._offset, self._factor = _unit_map(self, joint_ids, range)
@@ -378,8 +379,8 @@ class _EefShiftTerm(ActionTerm):
     def configure(
         self,
         scale: PositiveFloat = 0.02,
-        low: Floats | None = None,
-        high: Floats | None = None,
+        low: types.Floats | None = None,
+        high: types.Floats | None = None,
         part_name: str | None = None,
     ) -> None:
         self.choose_joints(part_name)
@@ -511,7 +512,7 @@ class JointPositionTerm(ActionTerm):
         scale: PositiveFloat = 0.25,
         limit: PositiveFloat = 10.0,
         part_name: str | None = None,
-        delay: Delay = (0, 0),
+        delay: types.Delay = (0, 0),
     ) -> None:
         self.choose_joints(part_name)
         self._scale, self._limit, self._delay = scale, limit, delay

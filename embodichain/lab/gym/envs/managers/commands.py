@@ -10,8 +10,9 @@ from pydantic import NonNegativeFloat
 from torch import Tensor
 from typing_extensions import override
 
+from embodichain.lab.gym.envs.managers import types
 from embodichain.lab.gym.envs.managers.base import CommandTerm, Manager, TermEnv
-from embodichain.lab.gym.envs.managers.cfg import CommandCfg, Range1, Share
+from embodichain.lab.gym.envs.managers.cfg import CommandCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms
 from embodichain.lab.sim.rows import changing_rows
 from embodichain.utils import ConfigError, unknown_name
@@ -40,11 +41,11 @@ class UniformVelocityCommand(CommandTerm):
     @override
     def configure(
         self,
-        lin_vel_x: Range1 = (-1.0, 1.0),
-        lin_vel_y: Range1 = (-0.5, 0.5),
-        ang_vel_z: Range1 = (-1.0, 1.0),
-        standing_share: Share = 0.1,
-        heading: Range1 | None = None,
+        lin_vel_x: types.Range1 = (-1.0, 1.0),
+        lin_vel_y: types.Range1 = (-0.5, 0.5),
+        ang_vel_z: types.Range1 = (-1.0, 1.0),
+        standing_share: types.Share = 0.1,
+        heading: types.Range1 | None = None,
         heading_stiffness: NonNegativeFloat = 0.5,
     ) -> None:
         low, high = zip(lin_vel_x, lin_vel_y, ang_vel_z, strict=True)

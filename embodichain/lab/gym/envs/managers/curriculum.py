@@ -10,8 +10,9 @@ from pydantic import PositiveFloat
 from torch import Tensor
 from typing_extensions import override
 
+from embodichain.lab.gym.envs.managers import types
 from embodichain.lab.gym.envs.managers.base import Functor, Manager, Term, TermEnv
-from embodichain.lab.gym.envs.managers.cfg import BASE_VELOCITY, CommandName, CurriculumCfg, FunctorCfg, PositiveShare
+from embodichain.lab.gym.envs.managers.cfg import CurriculumCfg, FunctorCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms, wrong_return
 from embodichain.lab.sim.rows import chosen_rows
 from embodichain.utils import ConfigError
@@ -41,10 +42,10 @@ class command_range(Functor):  # noqa: N801 (named like a function, as configs n
         self,
         env: TermEnv,
         env_ids: Tensor,
-        command: CommandName = BASE_VELOCITY,
-        initial: PositiveShare = 0.3,
+        command: types.CommandName = types.BASE_VELOCITY,
+        initial: types.PositiveShare = 0.3,
         step: PositiveFloat = 0.1,
-        long_share: PositiveShare = 0.8,
+        long_share: types.PositiveShare = 0.8,
     ) -> Tensor:
         limit = env.cfg.max_episode_steps
         if limit is None:
@@ -61,7 +62,7 @@ class command_range(Functor):  # noqa: N801 (named like a function, as configs n
         return self._share
 
 
-def terrain_levels(env: TermEnv, env_ids: Tensor, command: CommandName = BASE_VELOCITY) -> Tensor:
+def terrain_levels(env: TermEnv, env_ids: Tensor, command: types.CommandName = types.BASE_VELOCITY) -> Tensor:
     """Move environments to harder or easier cells of the terrain, and return the level of each, [N].
 
     One level up where the robot is more than half a cell from its start; one down where it is less than half of the

@@ -12,8 +12,8 @@ from pydantic import NonNegativeInt
 from torch import Tensor
 from typing_extensions import override
 
+from embodichain.lab.gym.envs.managers import types
 from embodichain.lab.gym.envs.managers.base import Functor, TermEnv
-from embodichain.lab.gym.envs.managers.cfg import GroupEntity, Range3, RigidEntity, SceneEntityCfg, Vec3
 from embodichain.lab.gym.envs.managers.randomization.physics import draw, entity_uid
 from embodichain.lab.sim import SimulationManager
 from embodichain.lab.sim.math import pose_from_row, row_from_pose
@@ -52,7 +52,7 @@ class replace_assets_from_group(Functor):  # noqa: N801 (named like a function, 
         sim.add_mesh_variants(entity_uid(params["entity_cfg"]), _meshes(params["folder_path"]))
 
     @override
-    def __call__(self, env: TermEnv, env_ids: Tensor, entity_cfg: RigidEntity, folder_path: str) -> None:
+    def __call__(self, env: TermEnv, env_ids: Tensor, entity_cfg: types.RigidEntity, folder_path: str) -> None:
         physics = env.sim.get_rigid_object(entity_cfg.uid).physics
         # The configured mesh, number 0, is not of the folder.
         count = physics.num_variants - 1
@@ -63,9 +63,9 @@ class replace_assets_from_group(Functor):  # noqa: N801 (named like a function, 
 def drop_rigid_object_group_sequentially(
     env: TermEnv,
     env_ids: Tensor,
-    entity_cfg: GroupEntity,
-    drop_position: Vec3 = (0.0, 0.0, 1.0),
-    position_range: Range3 = ((-0.1, -0.1, 0.0), (0.1, 0.1, 0.0)),
+    entity_cfg: types.GroupEntity,
+    drop_position: types.Vec3 = (0.0, 0.0, 1.0),
+    position_range: types.Range3 = ((-0.1, -0.1, 0.0), (0.1, 0.1, 0.0)),
     physics_step: NonNegativeInt = 2,
 ) -> None:
     """Drop the objects of a group one after the other, unturned and from rest.
@@ -131,7 +131,7 @@ def prepare_extra_attr(env: TermEnv, env_ids: Tensor, attrs: list[dict[str, Any]
 def register_entity_attrs(
     env: TermEnv,
     env_ids: Tensor,
-    entity_cfg: SceneEntityCfg,
+    entity_cfg: types.SceneEntityCfg,
     registration: str = "affordance_datas",
     attrs: Sequence[str] = (),
     prefix: bool = True,
@@ -157,7 +157,7 @@ def register_entity_attrs(
 def register_entity_pose(
     env: TermEnv,
     env_ids: Tensor,
-    entity_cfg: SceneEntityCfg,
+    entity_cfg: types.SceneEntityCfg,
     registration: str = "affordance_datas",
     compute_relative: bool | list[str] | str = "all_robots",
     compute_pose_object_to_arena: bool = True,
@@ -217,7 +217,7 @@ def register_info_to_env(
     if sim_update:
         env.sim.update(100, env_ids)
     for entry in registry:
-        entity = from_dict(SceneEntityCfg, entry["entity_cfg"], "register_info_to_env: entity_cfg")
+        entity = from_dict(types.SceneEntityCfg, entry["entity_cfg"], "register_info_to_env: entity_cfg")
         if "attrs" in entry:
             register_entity_attrs(env, env_ids, entity, registration, entry["attrs"], entry.get("prefix", True))
         if "pose_register_params" in entry:
@@ -272,7 +272,7 @@ def _own_attribute(asset: object, name: str) -> Any:
     return None
 
 
-def _pose_of(env: TermEnv, entity: SceneEntityCfg) -> tuple[str, Tensor]:
+def _pose_of(env: TermEnv, entity: types.SceneEntityCfg) -> tuple[str, Tensor]:
     """Return the name under which a pose is stored, and the pose [N, 4, 4]."""
     asset = env.sim.get_asset(entity.uid)
     if isinstance(asset, Robot):

@@ -9,16 +9,9 @@ import torch
 from pydantic import PositiveFloat
 from torch import Tensor
 
+from embodichain.lab.gym.envs.managers import state_values, types
 from embodichain.lab.gym.envs.managers.base import TermEnv
-from embodichain.lab.gym.envs.managers.cfg import BASE_VELOCITY, CommandName, SensorName
 from embodichain.lab.gym.envs.managers.measurements import Measurement, Recipe, deployed_as, measured, raw
-from embodichain.lab.gym.envs.managers.state_values import (
-    STANDING_COMMAND,
-    gait_clock,
-    ground_height,
-    height_above_ground,
-    is_moving,
-)
 from embodichain.utils.device import constant
 
 __all__ = [
@@ -52,7 +45,11 @@ def _command(env: TermEnv, name: str) -> Measurement:
 
 
 def _gait_recipe(env: TermEnv, frequency: float, command: str) -> Recipe:
-    clock = {"command": command, "cycles_per_step": env.step_dt * frequency, "standing_below": STANDING_COMMAND}
+    clock = {
+        "command": command,
+        "cycles_per_step": env.step_dt * frequency,
+        "standing_below": state_values.STANDING_COMMAND,
+    }
     return Recipe([{"gait_clock": clock}], [_command(env, command)])
 
 
@@ -102,7 +99,7 @@ def last_action(env: TermEnv) -> Tensor:
 
 
 @deployed_as(lambda env, command: raw(_command(env, command)))
-def generated_command(env: TermEnv, command: CommandName = BASE_VELOCITY) -> Tensor:
+def generated_command(env: TermEnv, command: types.CommandName = types.BASE_VELOCITY) -> Tensor:
     """Return the command that the next action is to follow, [N, C].
 
     Args:
@@ -112,7 +109,9 @@ def generated_command(env: TermEnv, command: CommandName = BASE_VELOCITY) -> Ten
 
 
 @deployed_as(_gait_recipe)
-def gait_phase(env: TermEnv, frequency: PositiveFloat = 2.0, command: CommandName = BASE_VELOCITY) -> Tensor:
+def gait_phase(
+    env: TermEnv, frequency: PositiveFloat = 2.0, command: types.CommandName = types.BASE_VELOCITY
+) -> Tensor:
     """Return sine and cosine of the clock of a gait, [N, 2]; 0 where the command is to stand still.
 
     The clock starts at 0 with the episode; ``feet_gait`` rewards feet that keep its time.
@@ -121,19 +120,19 @@ def gait_phase(env: TermEnv, frequency: PositiveFloat = 2.0, command: CommandNam
         frequency: strides in a second, 1/s.
         command: command's name in ``env.commands``.
     """
-    phase = gait_clock(env, frequency)
-    moving = is_moving(env.command_manager.get_command(command))
+    phase = state_values.gait_clock(env, frequency)
+    moving = state_values.is_moving(env.command_manager.get_command(command))
     return torch.stack((torch.sin(phase), torch.cos(phase)), dim=1) * moving[:, None]
 
 
 @measured("height of the base's origin above the ground, m")
 def base_height(env: TermEnv) -> Tensor:
     """Return the height of the base's origin above the ground, [N, 1], m."""
-    return height_above_ground(env, env.robot.base.get()[:, :3])[:, None]
+    return state_values.height_above_ground(env, env.robot.base.get()[:, :3])[:, None]
 
 
 @deployed_as(_contact_recipe)
-def feet_contact(env: TermEnv, sensor: SensorName) -> Tensor:
+def feet_contact(env: TermEnv, sensor: types.SensorName) -> Tensor:
     """Return 1 for each link of a contact sensor that touches something, else 0: [N, F].
 
     Args:
@@ -161,7 +160,7 @@ def height_scan(
     """
     row = env.robot.get_local_pose()
     xy = row[:, None, :2] + _turned(_grid(tuple(size), resolution, env.device), env.robot.base.rotation()[:, :2, 0])
-    return torch.clamp(ground_height(env, xy) - row[:, 2:3], -clip, clip)
+    return torch.clamp(state_values.ground_height(env, xy) - row[:, 2:3], -clip, clip)
 
 
 def _turned(points: Tensor, ahead: Tensor) -> Tensor:

@@ -12,17 +12,9 @@ from tensordict import TensorDict
 from torch import Tensor
 from typing_extensions import override
 
+from embodichain.lab.gym.envs.managers import state_values, types
 from embodichain.lab.gym.envs.managers.base import Functor, TermEnv
-from embodichain.lab.gym.envs.managers.cfg import (
-    BASE_VELOCITY,
-    CommandName,
-    FunctorCfg,
-    JointName,
-    PerLink,
-    PositiveShare,
-    SensorName,
-)
-from embodichain.lab.gym.envs.managers.state_values import gait_clock, height_above_ground, is_moving
+from embodichain.lab.gym.envs.managers.cfg import FunctorCfg
 from embodichain.lab.sim.model.drives import match_names
 from embodichain.utils.device import constant
 
@@ -57,7 +49,7 @@ def track_lin_vel_xy_exp(
     action: Tensor,
     info: dict[str, Any],
     std: PositiveFloat = 0.5,
-    command: CommandName = BASE_VELOCITY,
+    command: types.CommandName = types.BASE_VELOCITY,
 ) -> Tensor:
     """Return exp(-|v - c|^2 / std^2) of the base's velocity v and the commanded one c, forwards and to the left.
 
@@ -75,7 +67,7 @@ def track_ang_vel_z_exp(
     action: Tensor,
     info: dict[str, Any],
     std: PositiveFloat = 0.5,
-    command: CommandName = BASE_VELOCITY,
+    command: types.CommandName = types.BASE_VELOCITY,
 ) -> Tensor:
     """Return exp(-(w - c)^2 / std^2) of the base's yaw rate w and the commanded one c.
 
@@ -110,7 +102,7 @@ def base_height_l2(
     Args:
         target_height: m.
     """
-    return (height_above_ground(env, env.robot.base.get()[:, :3]) - target_height).square()
+    return (state_values.height_above_ground(env, env.robot.base.get()[:, :3]) - target_height).square()
 
 
 class action_rate_l2(Functor):  # noqa: N801 (named like a function, as configs name it)
@@ -157,7 +149,7 @@ class joint_acc_l2(Functor):  # noqa: N801 (named like a function, as configs na
 
 
 def joint_pos_limits(
-    env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any], soft_share: PositiveShare = 0.95
+    env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any], soft_share: types.PositiveShare = 0.95
 ) -> Tensor:
     """Return how far the joints are outside the middle part of their ranges, summed, rad or m.
 
@@ -172,7 +164,7 @@ def joint_pos_limits(
 
 
 def joint_torque_limits(
-    env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any], soft_share: PositiveShare = 0.8
+    env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any], soft_share: types.PositiveShare = 0.8
 ) -> Tensor:
     """Return how far the drives' efforts are beyond a part of their limits, summed, Nm or N.
 
@@ -210,7 +202,7 @@ class posture(Functor):  # noqa: N801 (named like a function, as configs name it
         obs: TensorDict,
         action: Tensor,
         info: dict[str, Any],
-        std: PositiveFloat | dict[JointName, PositiveFloat] = 0.5,
+        std: PositiveFloat | dict[types.JointName, PositiveFloat] = 0.5,
     ) -> Tensor:
         qpos = env.robot.get_qpos()[:, constant(tuple(self._joints), env.device)]
         return torch.exp((qpos - self._default).square() @ self._factor)
@@ -221,9 +213,9 @@ def feet_air_time(
     obs: TensorDict,
     action: Tensor,
     info: dict[str, Any],
-    sensor: SensorName,
+    sensor: types.SensorName,
     threshold: PositiveFloat = 0.5,
-    command: CommandName = BASE_VELOCITY,
+    command: types.CommandName = types.BASE_VELOCITY,
 ) -> Tensor:
     """Return the sum over the feet that land of (time in the air - threshold), s; 0 where the command is to stand.
 
@@ -236,10 +228,10 @@ def feet_air_time(
     """
     feet = env.sim.get_contact_sensor(sensor)
     gained = ((feet.last_air_time - threshold) * feet.first_contact).sum(dim=1)
-    return gained * is_moving(env.command_manager.get_tracked(command))
+    return gained * state_values.is_moving(env.command_manager.get_tracked(command))
 
 
-def feet_slide(env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any], sensor: SensorName) -> Tensor:
+def feet_slide(env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any], sensor: types.SensorName) -> Tensor:
     """Return the sum of the horizontal speeds of the feet in contact, m/s.
 
     Args:
@@ -254,7 +246,7 @@ def feet_clearance(
     obs: TensorDict,
     action: Tensor,
     info: dict[str, Any],
-    sensor: SensorName,
+    sensor: types.SensorName,
     target_height: PositiveFloat = 0.08,
 ) -> Tensor:
     """Return the sum over the feet of (height - target)^2 times their horizontal speed, m^3/s.
@@ -264,12 +256,17 @@ def feet_clearance(
         target_height: height of a foot's origin above the ground, m.
     """
     feet = env.sim.get_contact_sensor(sensor)
-    error = (height_above_ground(env, feet.pos) - target_height).square()
+    error = (state_values.height_above_ground(env, feet.pos) - target_height).square()
     return (error * torch.linalg.vector_norm(feet.vel[:, :, :2], dim=2)).sum(dim=1)
 
 
 def feet_impact(
-    env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any], sensor: SensorName, max_force: PositiveFloat
+    env: TermEnv,
+    obs: TensorDict,
+    action: Tensor,
+    info: dict[str, Any],
+    sensor: types.SensorName,
+    max_force: PositiveFloat,
 ) -> Tensor:
     """Return the sum of the contact forces on the feet beyond a bound, N.
 
@@ -313,18 +310,18 @@ class feet_gait(Functor):  # noqa: N801 (named like a function, as configs name 
         obs: TensorDict,
         action: Tensor,
         info: dict[str, Any],
-        sensor: SensorName,
-        offsets: PerLink,
+        sensor: types.SensorName,
+        offsets: types.PerLink,
         frequency: PositiveFloat = 2.0,
         swing_height: PositiveFloat = 0.06,
         foot_radius: PositiveFloat = 0.022,
-        command: CommandName = BASE_VELOCITY,
+        command: types.CommandName = types.BASE_VELOCITY,
     ) -> Tensor:
         feet = env.sim.get_contact_sensor(sensor)
-        moving = is_moving(env.command_manager.get_tracked(command))[:, None]
-        s = torch.sin(gait_clock(env, frequency)[:, None] + self._offsets) * moving
+        moving = state_values.is_moving(env.command_manager.get_tracked(command))[:, None]
+        s = torch.sin(state_values.gait_clock(env, frequency)[:, None] + self._offsets) * moving
         swings = torch.where(moving, (0.5 + s).clamp(0.0, 1.0), 0.0)
-        height = height_above_ground(env, feet.pos) - foot_radius
+        height = state_values.height_above_ground(env, feet.pos) - foot_radius
         error = height - swing_height * s.clamp(min=0.0)
         in_air = torch.exp(error.square() * (-1.0 / (0.5 * swing_height) ** 2)) * ~feet.in_contact
         slide = feet.vel[:, :, :2].square().sum(dim=2)
@@ -336,7 +333,7 @@ _SLIDE_STD = 0.2  # speed at which a foot in contact earns 1 / e, m/s
 
 
 def undesired_contacts(
-    env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any], sensor: SensorName
+    env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any], sensor: types.SensorName
 ) -> Tensor:
     """Return how many links of a contact sensor touch something in the step's last physics substep.
 

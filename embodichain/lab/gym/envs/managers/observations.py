@@ -10,19 +10,9 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from embodichain.lab.gym.envs.managers import state_values, types
 from embodichain.lab.gym.envs.managers.base import Functor, TermEnv
-from embodichain.lab.gym.envs.managers.cfg import (
-    ALL_SENSORS,
-    CameraEntity,
-    CameraName,
-    FunctorCfg,
-    Interval,
-    JointedEntity,
-    JointIds,
-    RigidEntity,
-    SceneEntityCfg,
-)
-from embodichain.lab.gym.envs.managers.state_values import offset_to_target, target_pose
+from embodichain.lab.gym.envs.managers.cfg import FunctorCfg
 from embodichain.lab.sim.math import pose_from_pos_quat, row_from_pose
 from embodichain.lab.sim.objects import Marker, Robot
 from embodichain.lab.sim.sensors import Camera, StereoCamera
@@ -48,7 +38,7 @@ __all__ = [
 ]
 
 
-def get_rigid_object_pose(env: TermEnv, entity_cfg: RigidEntity, to_matrix: bool = True) -> Tensor:
+def get_rigid_object_pose(env: TermEnv, entity_cfg: types.RigidEntity, to_matrix: bool = True) -> Tensor:
     """Return a rigid body's pose in the environment's frame.
 
     Args:
@@ -58,7 +48,7 @@ def get_rigid_object_pose(env: TermEnv, entity_cfg: RigidEntity, to_matrix: bool
     return env.sim.get_rigid_object(entity_cfg.uid).get_local_pose(to_matrix)
 
 
-def get_object_pose(env: TermEnv, entity_cfg: SceneEntityCfg, to_matrix: bool = True) -> Tensor:
+def get_object_pose(env: TermEnv, entity_cfg: types.SceneEntityCfg, to_matrix: bool = True) -> Tensor:
     """Return the pose of a rigid body, or of the base of an articulation or robot, in the environment's frame.
 
     Args:
@@ -70,7 +60,7 @@ def get_object_pose(env: TermEnv, entity_cfg: SceneEntityCfg, to_matrix: bool = 
     return asset.get_local_pose(to_matrix)
 
 
-def get_rigid_object_velocity(env: TermEnv, entity_cfg: RigidEntity) -> Tensor:
+def get_rigid_object_velocity(env: TermEnv, entity_cfg: types.RigidEntity) -> Tensor:
     """Return a rigid body's linear (m/s) and angular (rad/s) velocity in the environment's frame, [N, 6].
 
     Args:
@@ -101,10 +91,10 @@ def target_position(env: TermEnv, target_pose_key: str = "goal_pose") -> Tensor:
     Args:
         target_pose_key: under which the target pose is stored.
     """
-    return target_pose(env, target_pose_key)[:, :3, 3]
+    return state_values.target_pose(env, target_pose_key)[:, :3, 3]
 
 
-def offset_from_eef(env: TermEnv, entity_cfg: RigidEntity, part_name: str = "arm") -> Tensor:
+def offset_from_eef(env: TermEnv, entity_cfg: types.RigidEntity, part_name: str = "arm") -> Tensor:
     """Return the vector from a control part's tool centre point to a rigid body, in the environment's frame, [N, 3], m.
 
     Args:
@@ -114,14 +104,14 @@ def offset_from_eef(env: TermEnv, entity_cfg: RigidEntity, part_name: str = "arm
     return env.sim.get_rigid_object(entity_cfg.uid).pos - env.robot.get_eef_pose(part_name)[:, :3, 3]
 
 
-def offset_from_target(env: TermEnv, entity_cfg: RigidEntity, target_pose_key: str = "goal_pose") -> Tensor:
+def offset_from_target(env: TermEnv, entity_cfg: types.RigidEntity, target_pose_key: str = "goal_pose") -> Tensor:
     """Return the vector from a target pose to a rigid body, in the environment's frame, [N, 3], m.
 
     Args:
         entity_cfg: the body.
         target_pose_key: under which the target pose is stored.
     """
-    return offset_to_target(env, entity_cfg.uid, target_pose_key)
+    return state_values.offset_to_target(env, entity_cfg.uid, target_pose_key)
 
 
 class normalize_robot_joint_data(Functor):  # noqa: N801 (named like a function, as configs name it)
@@ -158,14 +148,14 @@ class normalize_robot_joint_data(Functor):  # noqa: N801 (named like a function,
         self,
         env: TermEnv,
         data: Tensor,
-        joint_ids: JointIds | None = None,
+        joint_ids: types.JointIds | None = None,
         limit: Literal["qpos_limits", "qvel_limits"] = "qpos_limits",
-        range: Interval = (-1.0, 1.0),
+        range: types.Interval = (-1.0, 1.0),
     ) -> Tensor:
         return torch.addcmul(self._offset, data, self._scale)
 
 
-def get_object_body_scale(env: TermEnv, entity_cfg: RigidEntity) -> Tensor:
+def get_object_body_scale(env: TermEnv, entity_cfg: types.RigidEntity) -> Tensor:
     """Return the size of a rigid body as a factor of the configured one along its axes, [N, 3].
 
     Args:
@@ -174,7 +164,7 @@ def get_object_body_scale(env: TermEnv, entity_cfg: RigidEntity) -> Tensor:
     return env.sim.get_rigid_object(entity_cfg.uid).physics.get_body_scale()
 
 
-def get_object_uid(env: TermEnv, entity_cfg: SceneEntityCfg) -> Tensor:
+def get_object_uid(env: TermEnv, entity_cfg: types.SceneEntityCfg) -> Tensor:
     """Return an entity's number in the scene: [N] int32 of a rigid body, [N, links] of an articulation or robot.
 
     Args:
@@ -185,7 +175,7 @@ def get_object_uid(env: TermEnv, entity_cfg: SceneEntityCfg) -> Tensor:
     return asset.get_user_ids()
 
 
-def get_rigid_object_physics_attributes(env: TermEnv, entity_cfg: RigidEntity) -> dict[str, Tensor]:
+def get_rigid_object_physics_attributes(env: TermEnv, entity_cfg: types.RigidEntity) -> dict[str, Tensor]:
     """Return the physical attributes of a rigid body, as a group of entries.
 
     ``mass`` [N, 1] kg, ``friction`` [N, 1] (sliding coefficient), ``damping`` [N, 1] (decay of the linear velocity,
@@ -203,7 +193,7 @@ def get_rigid_object_physics_attributes(env: TermEnv, entity_cfg: RigidEntity) -
     }
 
 
-def get_articulation_joint_drive(env: TermEnv, entity_cfg: JointedEntity) -> dict[str, Tensor]:
+def get_articulation_joint_drive(env: TermEnv, entity_cfg: types.JointedEntity) -> dict[str, Tensor]:
     """Return the drives of an articulation or robot, as a group of entries, [N, J] each.
 
     ``stiffness`` (N/m or Nm/rad), ``damping`` (N s/m or Nm s/rad), ``max_effort`` (N or Nm), ``max_velocity`` (m/s or
@@ -245,7 +235,7 @@ class ExteroceptionSource:
 
 
 def get_sensor_pose_in_robot_frame(
-    env: TermEnv, entity_cfg: CameraEntity, robot_uid: str | None = None, is_right: bool = False
+    env: TermEnv, entity_cfg: types.CameraEntity, robot_uid: str | None = None, is_right: bool = False
 ) -> Tensor:
     """Return a camera's pose in the frame of a robot's base, [N, 4, 4]; it looks along -z, and +y is up in its image.
 
@@ -259,7 +249,7 @@ def get_sensor_pose_in_robot_frame(
     return base @ _camera(env, entity_cfg.uid, is_right).get_arena_pose(to_matrix=True)
 
 
-def get_sensor_intrinsics(env: TermEnv, entity_cfg: CameraEntity, is_right: bool = False) -> Tensor:
+def get_sensor_intrinsics(env: TermEnv, entity_cfg: types.CameraEntity, is_right: bool = False) -> Tensor:
     """Return a camera's matrix, [N, 3, 3], pixels.
 
     Args:
@@ -270,7 +260,7 @@ def get_sensor_intrinsics(env: TermEnv, entity_cfg: CameraEntity, is_right: bool
 
 
 def compute_semantic_mask(
-    env: TermEnv, entity_cfg: CameraEntity, foreground_uids: list[str], is_right: bool = False
+    env: TermEnv, entity_cfg: types.CameraEntity, foreground_uids: list[str], is_right: bool = False
 ) -> Tensor:
     """Return a camera's masks of background, foreground and robot, [N, H, W, 3] uint8, 0 or 1; needs ``enable_mask``.
 
@@ -289,7 +279,7 @@ def compute_semantic_mask(
 
 def compute_exteroception(
     env: TermEnv,
-    descriptor: dict[CameraName, list[ExteroceptionSource]],
+    descriptor: dict[types.CameraName, list[ExteroceptionSource]],
     x_interval: float = 0.02,
     y_interval: float = 0.02,
     kpnts_number: int = 12,
@@ -310,7 +300,7 @@ def compute_exteroception(
     """
     points = []
     for uid, sources in descriptor.items():
-        for sensor in env.sim.sensors.values() if uid == ALL_SENSORS else [env.sim.get_sensor(uid)]:
+        for sensor in env.sim.sensors.values() if uid == types.ALL_SENSORS else [env.sim.get_sensor(uid)]:
             at = [_around(env, source, x_interval, y_interval, kpnts_number) for source in sources]
             for camera in [sensor, sensor.right] if isinstance(sensor, StereoCamera) else [sensor]:
                 points.append(_project(camera, torch.cat(at, dim=1)))

@@ -10,7 +10,7 @@ from typing import Any, Optional, cast
 from pydantic.dataclasses import rebuild_dataclass
 from pydantic.warnings import ArbitraryTypeWarning
 
-from embodichain.lab.gym.envs.managers.cfg import SceneEntityCfg
+from embodichain.lab.gym.envs.managers import types
 from embodichain.utils import configclass
 from embodichain.utils.validation import from_dict
 
@@ -99,4 +99,4 @@ def _hint(func: Any, argument: inspect.Parameter) -> Any:
 
 
 def _entity(value: Any, place: str) -> Any:
-    return from_dict(SceneEntityCfg, value, place) if isinstance(value, dict) and "uid" in value else value
+    return from_dict(types.SceneEntityCfg, value, place) if isinstance(value, dict) and "uid" in value else value

@@ -11,8 +11,9 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 from typing_extensions import override
 
+from embodichain.lab.gym.envs.managers import types
 from embodichain.lab.gym.envs.managers.base import Functor, TermEnv
-from embodichain.lab.gym.envs.managers.cfg import EventCfg, FunctorCfg, Vec3
+from embodichain.lab.gym.envs.managers.cfg import EventCfg, FunctorCfg
 from embodichain.lab.sim.objects import Marker
 from embodichain.lab.sim.rendering.renderer import CameraPose, Renderer
 from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
@@ -115,9 +116,9 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
         env_ids: Tensor,
         name: FileName = "camera",
         resolution: Resolution = _RESOLUTION,
-        eye: Vec3 = _EYE,
-        target: Vec3 = _TARGET,
-        up: Vec3 = _UP,
+        eye: types.Vec3 = _EYE,
+        target: types.Vec3 = _TARGET,
+        up: types.Vec3 = _UP,
         intrinsics: Intrinsics | None = None,
         save_path: SavePath | None = None,
         max_env_num: Annotated[int, Field(ge=1, le=64)] = 1,

@@ -12,10 +12,10 @@ from tensordict import TensorDict
 from torch import Tensor
 from typing_extensions import override
 
+from embodichain.lab.gym.envs.managers import state_values, types
 from embodichain.lab.gym.envs.managers.base import Functor, Manager, Term, TermEnv
-from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, JointIds, RewardCfg, RigidEntity
+from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, RewardCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms, leaving_unchanged, wrong_return
-from embodichain.lab.gym.envs.managers.state_values import offset_to_target, range_to_target
 from embodichain.utils.device import constant
 
 __all__ = [
@@ -36,8 +36,8 @@ def distance_between_objects(
     obs: TensorDict,
     action: Tensor,
     info: dict[str, Any],
-    source_entity_cfg: RigidEntity,
-    target_entity_cfg: RigidEntity,
+    source_entity_cfg: types.RigidEntity,
+    target_entity_cfg: types.RigidEntity,
     exponential: bool = False,
     sigma: PositiveFloat = 1.0,
 ) -> Tensor:
@@ -59,7 +59,7 @@ def distance_to_target(
     obs: TensorDict,
     action: Tensor,
     info: dict[str, Any],
-    source_entity_cfg: RigidEntity,
+    source_entity_cfg: types.RigidEntity,
     target_pose_key: str = "goal_pose",
     exponential: bool = False,
     sigma: PositiveFloat = 1.0,
@@ -74,7 +74,7 @@ def distance_to_target(
         sigma: the distance of which the second form is exp(-1/2), m.
         use_xy_only: the distance in the horizontal plane.
     """
-    distance = range_to_target(env, source_entity_cfg.uid, target_pose_key, use_xy_only)
+    distance = state_values.range_to_target(env, source_entity_cfg.uid, target_pose_key, use_xy_only)
     return _closeness(distance, exponential, sigma)
 
 
@@ -83,8 +83,8 @@ def orientation_alignment(
     obs: TensorDict,
     action: Tensor,
     info: dict[str, Any],
-    source_entity_cfg: RigidEntity,
-    target_entity_cfg: RigidEntity,
+    source_entity_cfg: types.RigidEntity,
+    target_entity_cfg: types.RigidEntity,
 ) -> Tensor:
     """Return the cosine of the angle between two rigid bodies' orientations: 1 where they agree, -1 half a turn off.
 
@@ -130,14 +130,14 @@ class incremental_distance_to_target(Functor):  # noqa: N801 (named like a funct
         obs: TensorDict,
         action: Tensor,
         info: dict[str, Any],
-        source_entity_cfg: RigidEntity,
+        source_entity_cfg: types.RigidEntity,
         target_pose_key: str = "goal_pose",
         tanh_scale: float = 10.0,
         positive_weight: float = 1.0,
         negative_weight: float = 1.0,
         use_xy_only: bool = False,
     ) -> Tensor:
-        distance = range_to_target(env, source_entity_cfg.uid, target_pose_key, use_xy_only)
+        distance = state_values.range_to_target(env, source_entity_cfg.uid, target_pose_key, use_xy_only)
         progress = torch.tanh(tanh_scale * (self._before - distance)).nan_to_num(nan=0.0)
         self._before = distance.clone()  # the task may hand it out as a metric
         if positive_weight == negative_weight:
@@ -150,7 +150,7 @@ def reaching_behind_object(
     obs: TensorDict,
     action: Tensor,
     info: dict[str, Any],
-    object_cfg: RigidEntity,
+    object_cfg: types.RigidEntity,
     target_pose_key: str = "goal_pose",
     behind_offset: float = 0.015,
     height_offset: float = 0.015,
@@ -170,8 +170,8 @@ def reaching_behind_object(
         distance_scale: steepness, 1/m.
         part_name: control part with the pushing tool.
     """
-    away = offset_to_target(env, object_cfg.uid, target_pose_key, use_xy_only=True)
-    distance = range_to_target(env, object_cfg.uid, target_pose_key, use_xy_only=True)
+    away = state_values.offset_to_target(env, object_cfg.uid, target_pose_key, use_xy_only=True)
+    distance = state_values.range_to_target(env, object_cfg.uid, target_pose_key, use_xy_only=True)
     # From the place to the tool: the tool's offset from the body's centre less the place's.
     offset = env.robot.get_eef_pose(part_name)[:, :3, 3] - env.sim.get_rigid_object(object_cfg.uid).pos
     offset = torch.addcdiv(offset, away, distance.clamp(min=1e-6).unsqueeze(1), value=-behind_offset)
@@ -185,7 +185,7 @@ def joint_velocity_penalty(
     action: Tensor,
     info: dict[str, Any],
     robot_uid: str,
-    joint_ids: JointIds | None = None,
+    joint_ids: types.JointIds | None = None,
     part_name: str | None = None,
 ) -> Tensor:
     """Return minus the norm of a robot's joint velocities (rad/s, m/s), of some joints or of a control part.
@@ -207,7 +207,7 @@ def joint_limit_penalty(
     action: Tensor,
     info: dict[str, Any],
     robot_uid: str,
-    joint_ids: JointIds | None = None,
+    joint_ids: types.JointIds | None = None,
     margin: PositiveFloat = 0.1,
 ) -> Tensor:
     """Return minus how far a robot's joints are inside ``margin`` of their limits, as shares of their ranges, summed.

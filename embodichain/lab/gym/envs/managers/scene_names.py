@@ -4,20 +4,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from embodichain.lab.gym.envs.managers import types
 from embodichain.lab.gym.envs.managers.base import TermEnv
-from embodichain.lab.gym.envs.managers.cfg import (
-    ALL_SENSORS,
-    GROUND_UID,
-    CameraEntityCfg,
-    CameraUid,
-    CommandKey,
-    ContactSensorUid,
-    JointNumbers,
-    JointPattern,
-    JointRanges,
-    LinkNumbers,
-    SceneEntityCfg,
-)
 from embodichain.lab.sim.cfg import ArticulationCfg, LightCfg, RigidObjectCfg, RigidObjectGroupCfg, RobotCfg
 from embodichain.lab.sim.model.drives import match_names
 from embodichain.lab.sim.model.scene import EntityCfg
@@ -97,8 +85,8 @@ def _unknown_entities(params: Mapping[str, Any], place: str, names: SceneNames) 
             known = frozenset().union(*parts) if parts else None
             of = f"robot '{robot or next(iter(names.parts), '')}'"
         elif kind == "camera" and known is not None:
-            known |= {ALL_SENSORS}
-        if known is not None and value not in known and (kind, value) != ("", GROUND_UID):
+            known |= {types.ALL_SENSORS}
+        if known is not None and value not in known and (kind, value) != ("", types.GROUND_UID):
             there = ", ".join(sorted(known)) or "none"
             yield f"{path}: no {kind and kind + ' '}'{value}' in the {of}.{nearest(value, known)} There are: {there}"
 
@@ -110,17 +98,17 @@ def _mentions(params: Mapping[str, Any], place: str) -> Iterator[tuple[str, str,
         for i, item in enumerate(value if is_list else [value]):
             path = f"{place}.{key}[{i}]" if is_list else f"{place}.{key}"
             match item:
-                case CameraEntityCfg():
+                case types.CameraEntityCfg():
                     yield f"{path}.uid", "camera", item.uid
-                case SceneEntityCfg():
+                case types.SceneEntityCfg():
                     yield f"{path}.uid", item.kind, item.uid
                 case dict():
-                    yield from ((f"{path}.{uid}", "camera", uid) for uid in item if isinstance(uid, CameraUid))
-                case CameraUid():
+                    yield from ((f"{path}.{uid}", "camera", uid) for uid in item if isinstance(uid, types.CameraUid))
+                case types.CameraUid():
                     yield path, "camera", item
-                case ContactSensorUid():
+                case types.ContactSensorUid():
                     yield path, "contact sensor", item
-                case CommandKey():
+                case types.CommandKey():
                     yield path, "command", item
                 case str() if key == "robot_uid":
                     yield path, "robot", item
@@ -136,15 +124,15 @@ def _model_problems(params: Mapping[str, Any], place: str, names: SceneNames) ->
     for key, value in params.items():
         path = f"{place}.{key}"
         with collected(problems):
-            if isinstance(value, SceneEntityCfg):
+            if isinstance(value, types.SceneEntityCfg):
                 if value.joint_names is not None and value.uid in names.joints:
                     match_names(_patterns(value.joint_names), names.joints[value.uid], f"{path}.joint_names")
                 if value.link_names is not None and value.uid in names.links:
                     match_names(value.link_names, names.links[value.uid], f"{path}.link_names", "link")
             elif isinstance(value, dict) and (joints := names.joints.get(names.robot or "")):
-                match_names([name for name in value if isinstance(name, JointPattern)], joints, path)
-            elif isinstance(value, LinkNumbers):
-                sensor = next((uid for uid in params.values() if isinstance(uid, ContactSensorUid)), "")
+                match_names([name for name in value if isinstance(name, types.JointPattern)], joints, path)
+            elif isinstance(value, types.LinkNumbers):
+                sensor = next((uid for uid in params.values() if isinstance(uid, types.ContactSensorUid)), "")
                 if sensor in names.sensed:
                     problems += _count_problem(path, value, names.sensed[sensor], f"links of sensor '{sensor}'")
     return problems if problems else _joint_number_problems(params, place, names)
@@ -152,11 +140,11 @@ def _model_problems(params: Mapping[str, Any], place: str, names: SceneNames) ->
 
 def _joint_number_problems(params: Mapping[str, Any], place: str, names: SceneNames) -> list[str]:
     """Return the problems of indices of joints and of ranges with numbers for each joint."""
-    entity = next((value for value in params.values() if isinstance(value, SceneEntityCfg)), None)
+    entity = next((value for value in params.values() if isinstance(value, types.SceneEntityCfg)), None)
     joints = names.joints.get((params.get("robot_uid") or names.robot or "") if entity is None else entity.uid)
     if joints is None:
         return []
-    ids = {key: value for key, value in params.items() if isinstance(value, JointNumbers)}
+    ids = {key: value for key, value in params.items() if isinstance(value, types.JointNumbers)}
     for key, value in ids.items():
         if wrong := [joint for joint in value if not 0 <= joint < len(joints)]:
             there = ", ".join(f"{i} ({name})" for i, name in enumerate(joints))
@@ -167,7 +155,7 @@ def _joint_number_problems(params: Mapping[str, Any], place: str, names: SceneNa
     return [
         problem
         for key, value in params.items()
-        if isinstance(value, JointRanges) and len(value[0]) != 1
+        if isinstance(value, types.JointRanges) and len(value[0]) != 1
         for problem in _count_problem(f"{place}.{key}", value[0], joints, "joints")
     ]
 

@@ -13,8 +13,9 @@ from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 from typing_extensions import override
 
+from embodichain.lab.gym.envs.managers import types
 from embodichain.lab.gym.envs.managers.base import Functor, TermEnv
-from embodichain.lab.gym.envs.managers.cfg import Delay, FunctorCfg, ObservationCfg
+from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, ObservationCfg
 from embodichain.lab.gym.envs.managers.measurements import Recipe, deployed_as
 from embodichain.lab.sim.random import CounterRandom
 from embodichain.utils import ConfigError
@@ -95,7 +96,7 @@ class observation_delay(_Frames):  # noqa: N801 (named like a function, as confi
         self._lag = self._lag.index_copy(0, env_ids, drawn)
 
     @override
-    def __call__(self, env: TermEnv, data: Tensor, delay: Delay) -> Tensor:
+    def __call__(self, env: TermEnv, data: Tensor, delay: types.Delay) -> Tensor:
         self._frames = push(frames_for(self._frames, data, 1 + delay[1]), data)
         lag = torch.minimum(self._lag, self._count)
         self._count = self._count + 1
@@ -121,7 +122,7 @@ class observation_history(_Frames):  # noqa: N801 (named like a function, as con
         return read(self._frames, lags).flatten(1)
 
 
-def draw_delay(random: CounterRandom, env_ids: Tensor, delay: Delay) -> Tensor:
+def draw_delay(random: CounterRandom, env_ids: Tensor, delay: types.Delay) -> Tensor:
     """Return whole numbers of control steps from lowest to highest, equally likely, [n] int64."""
     lowest, highest = delay
     return (lowest + random.uniform(env_ids, 0.0, float(highest - lowest + 1), 1)[:, 0].floor()).long()

@@ -8,10 +8,10 @@ import torch
 from pydantic import Field, PositiveFloat
 from torch import Tensor
 
+from embodichain.lab.gym.envs.managers import state_values, types
 from embodichain.lab.gym.envs.managers.base import Manager, Term, TermEnv
-from embodichain.lab.gym.envs.managers.cfg import SensorName, TerminationCfg
+from embodichain.lab.gym.envs.managers.cfg import TerminationCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms, wrong_return
-from embodichain.lab.gym.envs.managers.state_values import height_above_ground
 
 __all__ = ["bad_orientation", "base_height_below", "illegal_contact"]
 
@@ -33,10 +33,10 @@ def base_height_below(env: TermEnv, minimum: PositiveFloat) -> Tensor:
     Args:
         minimum: height of the base's origin above the ground, m.
     """
-    return height_above_ground(env, env.robot.base.get()[:, :3]) < minimum
+    return state_values.height_above_ground(env, env.robot.base.get()[:, :3]) < minimum
 
 
-def illegal_contact(env: TermEnv, sensor: SensorName) -> Tensor:
+def illegal_contact(env: TermEnv, sensor: types.SensorName) -> Tensor:
     """Return where any link of a contact sensor touches something in the step's last physics substep, [N] bool.
 
     Args:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from embodichain.lab.gym.envs.managers import ActionTerm, Functor
-from embodichain.lab.gym.envs.managers.cfg import Range, SceneEntityCfg
+from embodichain.lab.gym.envs.managers import ActionTerm, Functor, types
 from embodichain.lab.gym.envs.managers.params import parse_params
 from embodichain.utils import ConfigError
 
@@ -25,8 +24,8 @@ def typed(
     pair: tuple[float, float] = (0.0, 1.0),
     ids: Sequence[int] | None = None,
     kind: Literal["near", "far"] = "near",
-    thing: SceneEntityCfg | None = None,
-    things: list[SceneEntityCfg] = [],  # noqa: B006
+    thing: types.SceneEntityCfg | None = None,
+    things: list[types.SceneEntityCfg] = [],  # noqa: B006
     careless: float = None,  # type: ignore[assignment]  # noqa: RUF013
     *,
     last: str = "z",
@@ -52,9 +51,9 @@ def test_values_become_what_the_annotations_say_and_defaults_are_filled_in() -> 
     parsed = parse_params(typed, 1, {"number": 2, "pair": [1, 2], "ids": [0, 3], "thing": {"uid": "cube"}}, "")
     assert isinstance(parsed["number"], float)
     assert (parsed["number"], parsed["pair"], parsed["ids"]) == (2.0, (1.0, 2.0), [0, 3])
-    assert parsed["thing"] == SceneEntityCfg("cube")
+    assert parsed["thing"] == types.SceneEntityCfg("cube")
     assert (parsed["whole"], parsed["last"], parsed["things"]) == (1, "z", [])
-    assert parse_params(typed, 1, {"number": 1, "things": [{"uid": "a"}]}, "")["things"] == [SceneEntityCfg("a")]
+    assert parse_params(typed, 1, {"number": 1, "things": [{"uid": "a"}]}, "")["things"] == [types.SceneEntityCfg("a")]
     assert parse_params(typed, 1, {"number": 1, "careless": None}, "")["careless"] is None
 
 
@@ -88,7 +87,7 @@ def test_all_errors_come_together() -> None:
 
 def test_what_only_a_type_checker_knows_is_not_checked() -> None:
     parsed = parse_params(untyped, 1, {"anything": [1], "thing": {"uid": "a"}, "call": "x"}, "")
-    assert (parsed["anything"], parsed["thing"], parsed["call"]) == ([1], SceneEntityCfg("a"), "x")
+    assert (parsed["anything"], parsed["thing"], parsed["call"]) == ([1], types.SceneEntityCfg("a"), "x")
     assert errors(untyped, {}) == ["params.anything: required, but missing"]
     half_known.__annotations__["things"] = list["Thing"]  # as in a module without `from __future__ import annotations`
     assert parse_params(half_known, 1, {"things": 3}, "") == {"things": 3}
@@ -97,13 +96,13 @@ def test_what_only_a_type_checker_knows_is_not_checked() -> None:
 def test_open_signature_takes_more_but_checks_what_it_names() -> None:
     assert parse_params(open_ended, 1, {"scale": 2, "other": {"uid": "a"}}, "") == {
         "scale": 2.0,
-        "other": SceneEntityCfg("a"),
+        "other": types.SceneEntityCfg("a"),
     }
     assert errors(open_ended, {"scale": "x", "other": 1}) == ["params.scale: Input should be a valid number, got 'x'"]
 
 
 def test_range_has_two_lists_of_equal_length_in_order() -> None:
-    def draw(env: Thing, bounds: Range) -> None: ...
+    def draw(env: Thing, bounds: types.Range) -> None: ...
 
     assert parse_params(draw, 1, {"bounds": [[0, -1], [0, 1]]}, "")["bounds"] == ((0.0, -1.0), (0.0, 1.0))
     for bounds in ([[0, 1], [1]], [[1], [0]]):

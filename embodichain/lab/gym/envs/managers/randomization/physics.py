@@ -12,18 +12,8 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from embodichain.lab.gym.envs.managers import types
 from embodichain.lab.gym.envs.managers.base import Functor, TermEnv
-from embodichain.lab.gym.envs.managers.cfg import (
-    JointedEntity,
-    JointRange,
-    PositiveRange,
-    Range,
-    Range1,
-    Range3,
-    RigidEntity,
-    RobotEntity,
-    SceneEntityCfg,
-)
 from embodichain.lab.sim import SimulationManager
 from embodichain.lab.sim.math import quat_from_euler, quat_mul
 from embodichain.lab.sim.model.drives import match_names
@@ -50,7 +40,7 @@ __all__ = [
 
 
 def randomize_rigid_object_mass(
-    env: TermEnv, env_ids: Tensor, entity_cfg: RigidEntity, mass_range: Range1, relative: bool = False
+    env: TermEnv, env_ids: Tensor, entity_cfg: types.RigidEntity, mass_range: types.Range1, relative: bool = False
 ) -> None:
     """Draw the mass of a dynamic body; its moments of inertia and its damping follow in proportion.
 
@@ -80,13 +70,15 @@ class randomize_rigid_object_center_of_mass(Functor):  # noqa: N801 (named like 
         sim.vary_inertia(entity_uid(params["entity_cfg"]))
 
     @override
-    def __call__(self, env: TermEnv, env_ids: Tensor, entity_cfg: RigidEntity, com_pos_offset_range: Range3) -> None:
+    def __call__(
+        self, env: TermEnv, env_ids: Tensor, entity_cfg: types.RigidEntity, com_pos_offset_range: types.Range3
+    ) -> None:
         physics = env.sim.get_rigid_object(entity_cfg.uid).physics
         physics.set_center_of_mass_offset(draw(env, env_ids, com_pos_offset_range, 3), env_ids)
 
 
 def randomize_rigid_object_friction(
-    env: TermEnv, env_ids: Tensor, entity_cfg: RigidEntity, friction_range: Range1, relative: bool = False
+    env: TermEnv, env_ids: Tensor, entity_cfg: types.RigidEntity, friction_range: types.Range1, relative: bool = False
 ) -> None:
     """Draw the sliding friction coefficient of a body; of two touching bodies the larger counts.
 
@@ -105,9 +97,9 @@ def randomize_rigid_object_friction(
 def randomize_joint_drive(
     env: TermEnv,
     env_ids: Tensor,
-    entity_cfg: JointedEntity,
-    stiffness_range: Range1 = (1.0, 1.0),
-    damping_range: Range1 = (1.0, 1.0),
+    entity_cfg: types.JointedEntity,
+    stiffness_range: types.Range1 = (1.0, 1.0),
+    damping_range: types.Range1 = (1.0, 1.0),
 ) -> None:
     """Draw factors of the gains of a robot's or an articulation's drives, for each joint.
 
@@ -128,8 +120,8 @@ def randomize_joint_drive(
 def randomize_rigid_object_scale(
     env: TermEnv,
     env_ids: Tensor,
-    entity_cfg: RigidEntity,
-    scale_factor_range: Range,
+    entity_cfg: types.RigidEntity,
+    scale_factor_range: types.Range,
     same_scale_all_axes: bool = True,
 ) -> None:
     """Draw the size of a body as a factor of the configured one; its mass stays, and its moments of inertia follow.
@@ -148,8 +140,8 @@ def randomize_rigid_object_scale(
 def randomize_rigid_objects_scale(
     env: TermEnv,
     env_ids: Tensor,
-    entity_cfgs: list[RigidEntity],
-    scale_factor_range: Range,
+    entity_cfgs: list[types.RigidEntity],
+    scale_factor_range: types.Range,
     same_scale_all_axes: bool = True,
     shared_sample: bool = False,
 ) -> None:
@@ -169,7 +161,7 @@ def randomize_rigid_objects_scale(
         env.sim.get_rigid_object(entity.uid).physics.set_body_scale(scale, env_ids)
 
 
-def named_joints(names: list[str], entity_cfg: SceneEntityCfg | None, place: str) -> list[int]:
+def named_joints(names: list[str], entity_cfg: types.SceneEntityCfg | None, place: str) -> list[int]:
     """Return the indices of the joints that an entity's ``joint_names`` name, or of all."""
     if entity_cfg is None or entity_cfg.joint_names is None:
         return list(range(len(names)))
@@ -178,9 +170,9 @@ def named_joints(names: list[str], entity_cfg: SceneEntityCfg | None, place: str
     return [names.index(name) for name in match_names(patterns, names, f"{place}: entity_cfg.joint_names")]
 
 
-def entity_uid(entity: SceneEntityCfg | Mapping[str, Any]) -> str:
+def entity_uid(entity: types.SceneEntityCfg | Mapping[str, Any]) -> str:
     """Return the uid of an entity parameter, converted or plain."""
-    return entity.uid if isinstance(entity, SceneEntityCfg) else str(entity["uid"])
+    return entity.uid if isinstance(entity, types.SceneEntityCfg) else str(entity["uid"])
 
 
 _ALONG = ((-0.5, -0.5, 0.0), (0.5, 0.5, 0.0))
@@ -190,8 +182,8 @@ _NOT_AT_ALL = ((0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
 def push_robot(
     env: TermEnv,
     env_ids: Tensor,
-    velocity_range: Range3 = _ALONG,
-    angular_velocity_range: Range3 = _NOT_AT_ALL,
+    velocity_range: types.Range3 = _ALONG,
+    angular_velocity_range: types.Range3 = _NOT_AT_ALL,
 ) -> None:
     """Push the robot: add random velocities to its base's, which is free; of use at intervals.
 
@@ -207,8 +199,8 @@ def push_robot(
 def randomize_base_velocity(
     env: TermEnv,
     env_ids: Tensor,
-    velocity_range: Range3 = _ALONG,
-    angular_velocity_range: Range3 = _NOT_AT_ALL,
+    velocity_range: types.Range3 = _ALONG,
+    angular_velocity_range: types.Range3 = _NOT_AT_ALL,
 ) -> None:
     """Draw the velocities of the robot's base, which is free; after a draw of its pose, which leaves it at rest.
 
@@ -223,8 +215,8 @@ def randomize_base_velocity(
 def randomize_base_pose(
     env: TermEnv,
     env_ids: Tensor,
-    position_range: Range3 | None = None,
-    rotation_range: Range3 | None = None,
+    position_range: types.Range3 | None = None,
+    rotation_range: types.Range3 | None = None,
 ) -> None:
     """Move the robot's base, which is free, by a random shift and turn from its present pose; it is then at rest.
 
@@ -238,7 +230,7 @@ def randomize_base_pose(
 
 
 def randomize_joint_velocity(
-    env: TermEnv, env_ids: Tensor, qvel_range: JointRange, entity_cfg: RobotEntity | None = None
+    env: TermEnv, env_ids: Tensor, qvel_range: types.JointRange, entity_cfg: types.RobotEntity | None = None
 ) -> None:
     """Draw the velocities of a robot's joints.
 
@@ -252,7 +244,7 @@ def randomize_joint_velocity(
 
 
 def randomize_link_mass(
-    env: TermEnv, env_ids: Tensor, entity_cfg: JointedEntity, mass_range: Range1, relative: bool = True
+    env: TermEnv, env_ids: Tensor, entity_cfg: types.JointedEntity, mass_range: types.Range1, relative: bool = True
 ) -> None:
     """Draw the masses of links, each by itself; their moments of inertia follow in proportion.
 
@@ -270,7 +262,7 @@ def randomize_link_mass(
 
 
 def randomize_link_center_of_mass(
-    env: TermEnv, env_ids: Tensor, entity_cfg: JointedEntity, com_pos_offset_range: Range3
+    env: TermEnv, env_ids: Tensor, entity_cfg: types.JointedEntity, com_pos_offset_range: types.Range3
 ) -> None:
     """Draw the centres of mass of links, each by itself.
 
@@ -286,7 +278,7 @@ def randomize_link_center_of_mass(
 
 
 def randomize_link_friction(
-    env: TermEnv, env_ids: Tensor, entity_cfg: JointedEntity, friction_range: Range1, relative: bool = False
+    env: TermEnv, env_ids: Tensor, entity_cfg: types.JointedEntity, friction_range: types.Range1, relative: bool = False
 ) -> None:
     """Draw the sliding friction coefficient of links' collision shapes, one for all of an environment.
 
@@ -306,7 +298,7 @@ def randomize_link_friction(
 
 
 def randomize_motor_strength(
-    env: TermEnv, env_ids: Tensor, entity_cfg: JointedEntity, strength_range: PositiveRange
+    env: TermEnv, env_ids: Tensor, entity_cfg: types.JointedEntity, strength_range: types.PositiveRange
 ) -> None:
     """Draw a factor of each motor's effort limit, stiffness and damping; the factors of ``randomize_joint_drive`` stay.
 
@@ -327,7 +319,7 @@ def _free_base(env: TermEnv, place: str) -> BasePose:
     return base
 
 
-def _draw_velocity(env: TermEnv, env_ids: Tensor, linear: Range3, angular: Range3) -> Tensor:
+def _draw_velocity(env: TermEnv, env_ids: Tensor, linear: types.Range3, angular: types.Range3) -> Tensor:
     """Return linear and angular velocities, [n, 6]."""
     low, high = ((*a, *b) for a, b in zip(linear, angular, strict=True))
     return draw(env, env_ids, (low, high), 6)

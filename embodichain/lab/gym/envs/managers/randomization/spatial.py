@@ -9,16 +9,8 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
+from embodichain.lab.gym.envs.managers import types
 from embodichain.lab.gym.envs.managers.base import TermEnv
-from embodichain.lab.gym.envs.managers.cfg import (
-    ArticulationEntity,
-    JointIds,
-    JointRange,
-    Range2,
-    Range3,
-    RigidEntity,
-    RobotEntity,
-)
 from embodichain.lab.gym.envs.managers.randomization.physics import draw, draw_pose, euler_degrees, named_joints
 from embodichain.lab.sim.math import matrix_from_quat, pose_from_pos_matrix, pose_from_row
 from embodichain.utils import ConfigError
@@ -37,9 +29,9 @@ __all__ = [
 def randomize_rigid_object_pose(
     env: TermEnv,
     env_ids: Tensor,
-    entity_cfg: RigidEntity,
-    position_range: Range3 | None = None,
-    rotation_range: Range3 | None = None,
+    entity_cfg: types.RigidEntity,
+    position_range: types.Range3 | None = None,
+    rotation_range: types.Range3 | None = None,
     relative_position: bool = True,
     relative_rotation: bool = True,
 ) -> None:
@@ -62,9 +54,9 @@ def randomize_rigid_object_pose(
 def randomize_articulation_root_pose(
     env: TermEnv,
     env_ids: Tensor,
-    entity_cfg: ArticulationEntity,
-    position_range: Range3 | None = None,
-    rotation_range: Range3 | None = None,
+    entity_cfg: types.ArticulationEntity,
+    position_range: types.Range3 | None = None,
+    rotation_range: types.Range3 | None = None,
     relative_position: bool = True,
     relative_rotation: bool = False,
     physics_update_step: int = -1,
@@ -91,10 +83,10 @@ def randomize_articulation_root_pose(
 def randomize_target_pose(
     env: TermEnv,
     env_ids: Tensor,
-    position_range: Range3,
-    rotation_range: Range3 | None = None,
+    position_range: types.Range3,
+    rotation_range: types.Range3 | None = None,
     relative_position: bool = False,
-    reference_entity_cfg: RigidEntity | None = None,
+    reference_entity_cfg: types.RigidEntity | None = None,
     store_key: str = "target_pose",
 ) -> None:
     """Draw a target pose and store it as ``env.<store_key>``, [N, 4, 4].
@@ -124,10 +116,10 @@ def randomize_target_pose(
 def randomize_robot_qpos(
     env: TermEnv,
     env_ids: Tensor,
-    qpos_range: JointRange,
-    joint_ids: JointIds | None = None,
+    qpos_range: types.JointRange,
+    joint_ids: types.JointIds | None = None,
     relative_qpos: bool = True,
-    entity_cfg: RobotEntity | None = None,
+    entity_cfg: types.RobotEntity | None = None,
 ) -> None:
     """Put the robot's joints at random positions within their limits, drives' targets included, and at rest.
 
@@ -152,9 +144,9 @@ def randomize_robot_qpos(
 def randomize_robot_eef_pose(
     env: TermEnv,
     env_ids: Tensor,
-    entity_cfg: RobotEntity,
-    position_range: Range3 | None = None,
-    rotation_range: Range3 | None = None,
+    entity_cfg: types.RobotEntity,
+    position_range: types.Range3 | None = None,
+    rotation_range: types.Range3 | None = None,
 ) -> None:
     """Put the tools of a robot at random poses around their present ones, by inverse kinematics, and at rest.
 
@@ -180,7 +172,7 @@ def randomize_robot_eef_pose(
 def planner_grid_cell_sampler(
     env: TermEnv,
     env_ids: Tensor,
-    position_range: Range2,
+    position_range: types.Range2,
     reference_height: float,
     object_uid_list: Sequence[str],
     grid_size: tuple[PositiveInt, PositiveInt],

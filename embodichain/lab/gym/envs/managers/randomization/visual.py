@@ -10,16 +10,9 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from embodichain.lab.gym.envs.managers import types
 from embodichain.lab.gym.envs.managers.base import Functor, TermEnv
-from embodichain.lab.gym.envs.managers.cfg import (
-    GROUND_UID,
-    CameraEntity,
-    FunctorCfg,
-    GroupEntity,
-    LightEntity,
-    RigidEntity,
-    SceneEntityCfg,
-)
+from embodichain.lab.gym.envs.managers.cfg import FunctorCfg
 from embodichain.lab.gym.envs.managers.randomization.physics import draw, draw_number
 from embodichain.lab.sim.cfg import EmissionLightCfg, VisualMaterialCfg
 from embodichain.lab.sim.math import matrix_from_euler, matrix_from_quat, pose_from_pos_matrix
@@ -48,7 +41,7 @@ _ANY_COLOR: Range3 = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 def randomize_light(
     env: TermEnv,
     env_ids: Tensor,
-    entity_cfg: LightEntity,
+    entity_cfg: types.LightEntity,
     position_range: Range3 | None = None,
     color_range: Range3 | None = None,
     intensity_range: Range1 | None = None,
@@ -97,7 +90,7 @@ def randomize_emission_light(
 def randomize_camera_intrinsics(
     env: TermEnv,
     env_ids: Tensor,
-    entity_cfg: CameraEntity,
+    entity_cfg: types.CameraEntity,
     focal_x_range: Range1 | None = None,
     focal_y_range: Range1 | None = None,
     cx_range: Range1 | None = None,
@@ -122,7 +115,7 @@ def randomize_camera_intrinsics(
 def randomize_camera_extrinsics(
     env: TermEnv,
     env_ids: Tensor,
-    entity_cfg: CameraEntity,
+    entity_cfg: types.CameraEntity,
     pos_range: Range3 | None = None,
     euler_range: Range3 | None = None,
     eye_range: Range3 | None = None,
@@ -154,7 +147,7 @@ def randomize_camera_extrinsics(
 
 
 def set_rigid_object_visual_material(
-    env: TermEnv, env_ids: Tensor, entity_cfg: RigidEntity, mat_cfg: VisualMaterialCfg
+    env: TermEnv, env_ids: Tensor, entity_cfg: types.RigidEntity, mat_cfg: VisualMaterialCfg
 ) -> None:
     """Give a rigid body a colour.
 
@@ -168,7 +161,7 @@ def set_rigid_object_visual_material(
 
 
 def set_rigid_object_group_visual_material(
-    env: TermEnv, env_ids: Tensor, entity_cfg: GroupEntity, mat_cfg: VisualMaterialCfg
+    env: TermEnv, env_ids: Tensor, entity_cfg: types.GroupEntity, mat_cfg: VisualMaterialCfg
 ) -> None:
     """Give all members of a group of rigid bodies a colour.
 
@@ -205,7 +198,7 @@ class randomize_visual_material(Functor):  # noqa: N801 (named like a function, 
         self,
         env: TermEnv,
         env_ids: Tensor,
-        entity_cfg: SceneEntityCfg,
+        entity_cfg: types.SceneEntityCfg,
         random_texture_prob: float = 0.5,
         texture_path: str | None = None,
         base_color_range: Range3 | None = None,
@@ -215,7 +208,7 @@ class randomize_visual_material(Functor):  # noqa: N801 (named like a function, 
     ) -> None:
         env_ids = row_numbers(env_ids)
         color = draw(env, env_ids, base_color_range or _ANY_COLOR, 3)
-        uid = "ground" if entity_cfg.uid == GROUND_UID else entity_cfg.uid
+        uid = "ground" if entity_cfg.uid == types.GROUND_UID else entity_cfg.uid
         rgba = torch.cat((color, torch.ones_like(color[:, :1])), dim=1)
         env.sim.appearance.set_color(uid, rgba, env_ids, entity_cfg.link_names)
 

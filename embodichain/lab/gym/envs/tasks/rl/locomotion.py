@@ -8,7 +8,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
-from embodichain.lab.gym.envs.managers.cfg import BASE_VELOCITY
+from embodichain.lab.gym.envs.managers import types
 from embodichain.lab.gym.envs.managers.locomotion_rewards import is_terminated
 from embodichain.lab.gym.envs.tasks.rl.basic import default_cfg
 from embodichain.lab.gym.registry import register_env
@@ -25,7 +25,7 @@ class LocomotionEnv(EmbodiedEnv):
 
     success_terminates = False
     base_entries = ()
-    command_name: str = BASE_VELOCITY
+    command_name: str = types.BASE_VELOCITY
     """Name of the velocity command."""
     max_velocity_error: float = 0.3
     """Largest mean error of success, m/s."""

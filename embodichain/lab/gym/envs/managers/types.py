@@ -1,0 +1,178 @@
+"""Types of terms' parameters, which say what a config may write; names in the scene are checked by ``checks``."""
+
+from collections.abc import Sequence
+from copy import copy
+from typing import Annotated, ClassVar, TypeVar
+
+from pydantic import AfterValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic_core import PydanticCustomError
+
+from embodichain.utils import configclass
+
+GROUND_UID = "default_plane"
+"""Name of the ground for terms that take it as an entity."""
+ALL_SENSORS = "all_sensors"
+"""Stands for every camera where a term takes cameras by name."""
+Floats = tuple[float, ...]
+Number = TypeVar("Number", int, float)
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+PositiveShare = Annotated[float, Field(gt=0.0, le=1.0)]
+Vec3 = tuple[float, float, float]
+
+
+def _range_error(problem: str) -> PydanticCustomError:
+    return PydanticCustomError("range", "{problem}", {"problem": problem})
+
+
+def _check_range(bounds: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+    low, high = bounds
+    if len(low) != len(high) or any(a > b for a, b in zip(low, high, strict=True)):
+        raise _range_error("must be [lowest, highest] of equal length, with no lowest value above its highest")
+    return bounds
+
+
+def _check_bounds(bounds: tuple[Number, Number]) -> tuple[Number, Number]:
+    if bounds[0] > bounds[1]:
+        raise _range_error("must be [lowest, highest], with the lowest not above the highest")
+    return bounds
+
+
+def _check_interval(bounds: tuple[float, float]) -> tuple[float, float]:
+    if bounds[0] >= bounds[1]:
+        raise _range_error("must be [lowest, highest], with the lowest below the highest")
+    return bounds
+
+
+Range = Annotated[tuple[Floats, Floats], AfterValidator(_check_range)]
+"""``[lowest, highest]``, each a list of as many numbers."""
+Range2 = Annotated[tuple[tuple[float, float], tuple[float, float]], AfterValidator(_check_range)]
+"""The same for two axes."""
+Range3 = Annotated[tuple[Vec3, Vec3], AfterValidator(_check_range)]
+"""The same for three axes."""
+Range1 = Annotated[tuple[float, float], AfterValidator(_check_bounds)]
+"""``[lowest, highest]`` of one number."""
+PositiveRange = Annotated[tuple[PositiveFloat, PositiveFloat], AfterValidator(_check_bounds)]
+"""``[lowest, highest]`` of one number above 0."""
+StepRange = Annotated[tuple[PositiveInt, PositiveInt], AfterValidator(_check_bounds)]
+"""``[lowest, highest]`` of a number of steps, 1 or more."""
+Delay = Annotated[tuple[NonNegativeInt, NonNegativeInt], AfterValidator(_check_bounds)]
+"""``[lowest, highest]`` number of control steps, 0 or more."""
+Interval = Annotated[tuple[float, float], AfterValidator(_check_interval)]
+"""``[lowest, highest]`` of one number, not the same."""
+
+
+@configclass
+class SceneEntityCfg:
+    """An entity of the scene, by name."""
+
+    kind: ClassVar[str] = ""
+    """Required kind of entity; "": any."""
+
+    uid: str
+    """Entity's name."""
+    control_parts: list[str] | str | None = None
+    """Control parts of a robot; None: all of it, or the arm."""
+    joint_names: list[str] | str | None = None
+    """Joints of an articulation, by names or regular expressions; None: all."""
+    link_names: list[str] | None = None
+    """Entity's links, by names or regular expressions; None: all."""
+
+
+@configclass
+class CameraEntityCfg(SceneEntityCfg):
+    """A camera, by name."""
+
+
+class CameraUid(str):
+    """The name of a camera."""
+
+    __slots__ = ()
+
+
+def _of_kind(kind: str) -> AfterValidator:
+    """Return the validator that turns an entity into one that must be of a kind."""
+
+    def marked(cfg: SceneEntityCfg) -> SceneEntityCfg:
+        entity = copy(cfg)
+        vars(entity)["kind"] = kind
+        return entity
+
+    return AfterValidator(marked)
+
+
+RigidEntity = Annotated[SceneEntityCfg, _of_kind("rigid object")]
+"""A parameter that must name a rigid object, which :mod:`~embodichain.lab.gym.envs.managers.checks` checks."""
+GroupEntity = Annotated[SceneEntityCfg, _of_kind("rigid object group")]
+"""The same for a group of rigid objects."""
+RobotEntity = Annotated[SceneEntityCfg, _of_kind("robot")]
+"""The same for a robot."""
+ArticulationEntity = Annotated[SceneEntityCfg, _of_kind("articulation")]
+"""The same for an articulation that is no robot."""
+JointedEntity = Annotated[SceneEntityCfg, _of_kind("articulation or robot")]
+"""The same for an articulation or a robot."""
+LightEntity = Annotated[SceneEntityCfg, _of_kind("light")]
+"""The same for a light."""
+CameraEntity = Annotated[SceneEntityCfg, AfterValidator(lambda cfg: CameraEntityCfg(**vars(cfg)))]
+"""The same for a camera."""
+CameraName = Annotated[str, AfterValidator(CameraUid)]
+"""The same for a parameter that is a name."""
+
+
+class ContactSensorUid(str):
+    """The name of a contact sensor."""
+
+    __slots__ = ()
+
+
+SensorName = Annotated[str, AfterValidator(ContactSensorUid)]
+"""A parameter that must name a contact sensor."""
+
+
+class CommandKey(str):
+    """The name of a command."""
+
+    __slots__ = ()
+
+
+BASE_VELOCITY = CommandKey("base_velocity")
+"""The command that terms of locomotion follow by default."""
+CommandName = Annotated[str, AfterValidator(CommandKey)]
+"""A parameter that must name a command of ``env.commands``."""
+
+
+class JointPattern(str):
+    """A joint of the environment's robot, by its name or a regular expression."""
+
+    __slots__ = ()
+
+
+JointName = Annotated[str, AfterValidator(JointPattern)]
+"""A key that must name joints of the environment's robot."""
+
+
+class JointRanges(tuple[Floats, Floats]):
+    """``[lowest, highest]`` of each joint of the term, or of all."""
+
+    __slots__ = ()
+
+
+JointRange = Annotated[tuple[Floats, Floats], AfterValidator(_check_range), AfterValidator(JointRanges)]
+"""``[lowest, highest]``, each a list with a number for each of the term's joints, or with one for all."""
+
+
+class JointNumbers(tuple[int, ...]):
+    """Joints of the term's robot, by their indices."""
+
+    __slots__ = ()
+
+
+JointIds = Annotated[Sequence[int], AfterValidator(JointNumbers)]
+"""Indices of joints of the term's robot."""
+
+
+class LinkNumbers(list[float]):
+    """A number for each link of the term's contact sensor."""
+
+
+PerLink = Annotated[list[float], AfterValidator(LinkNumbers)]
+"""A list with a number for each link of the term's contact sensor."""
