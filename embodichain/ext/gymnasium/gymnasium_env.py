@@ -25,7 +25,7 @@ from typing_extensions import override
 from embodichain.ext.gymnasium.foreign_env import RENDER_MODE, ForeignEnv, ForeignEnvCfg, RawStep, rendered
 from embodichain.ext.gymnasium.spaces import columns_of, has_images, numbers_of
 from embodichain.lab.gym.registry import find_env_spec
-from embodichain.lab.sim.backend.choice import draw_without_shadows, is_model
+from embodichain.lab.sim.backend import draw_without_shadows, is_model
 from embodichain.utils import CommandFailedError, ConfigError, MayChange, configclass, nearest, placed, replace
 from embodichain.utils.module_utils import folders_on_path, import_allowed_modules, import_folders
 from embodichain.utils.system import starting_workers, stop_signals, worker_start_method

@@ -1,16 +1,94 @@
-"""Physics engines behind one protocol."""
+"""Physics engines behind one protocol, and the choice of one by its device."""
 
-from embodichain.lab.sim.backend.base import Backend, ModelPart, named_geoms
-from embodichain.lab.sim.backend.choice import WARP_ON_CPU, has_warp, make_backend, parse_sim_device
+import importlib
+import importlib.util
+import re
+from typing import Any
+
+import mujoco
+import torch
+
+from embodichain.lab.sim.backend.base import Backend, Columns, ModelPart, StateCache, cached_per_state, named_geoms
 from embodichain.lab.sim.backend.mujoco_batch import MujocoBatchBackend
+from embodichain.utils import ConfigError, install_extra
 
 __all__ = [
     "WARP_ON_CPU",
     "Backend",
+    "Columns",
     "ModelPart",
     "MujocoBatchBackend",
+    "StateCache",
+    "cached_per_state",
+    "draw_without_shadows",
     "has_warp",
+    "import_for_warp",
+    "is_model",
     "make_backend",
     "named_geoms",
     "parse_sim_device",
 ]
+
+WARP_ON_CPU = "warp:cpu"
+"""The ``sim_device`` of MuJoCo Warp on the CPU: slower than MuJoCo, but the same code as on a GPU."""
+
+
+def has_warp() -> bool:
+    """Return whether MuJoCo Warp is installed."""
+    return importlib.util.find_spec("mujoco_warp") is not None
+
+
+def parse_sim_device(sim_device: str | torch.device) -> tuple[bool, torch.device]:
+    """Return whether a ``sim_device`` means MuJoCo Warp, and the device of its tensors; nothing is imported."""
+    name = str(sim_device)
+    match = re.fullmatch(r"auto|cpu|warp:cpu|cuda(?::(\d+))?", name)
+    if match is None:
+        raise ConfigError(f"sim_device: must be 'auto', 'cpu', 'cuda:<number>' or '{WARP_ON_CPU}', got '{name}'")
+    if name in ("auto", "cpu"):
+        return False, torch.device("cpu")
+    device = torch.device("cpu" if name == WARP_ON_CPU else f"cuda:{match[1] or 0}")
+    if device.type == "cuda":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if int(match[1] or 0) >= count:
+            there = f"there are {count} (cuda:0 to cuda:{count - 1})" if count else "CUDA is not available here"
+            raise ConfigError(f"sim_device: '{name}' cannot be used: {there}")
+    if not has_warp():
+        hint = f"{install_extra('gpu')}, or sim_device 'cpu'"
+        raise ConfigError(f"sim_device: '{name}' needs the package mujoco_warp: {hint}")
+    return True, device
+
+
+def make_backend(
+    model: mujoco.MjModel, visual_model: mujoco.MjModel, num_envs: int, num_threads: int, sim_device: str | torch.device
+) -> Backend:
+    """Return the engine for a scene.
+
+    Args:
+        model: compiled; its keyframe 0 is the initial state.
+        num_threads: CPU threads; 0: one for each CPU that this process may use.
+        sim_device: see ``SimulationManagerCfg.sim_device``.
+    """
+    is_warp, device = parse_sim_device(sim_device)
+    if not is_warp:
+        return MujocoBatchBackend(model, visual_model, num_envs, num_threads)
+    module = import_for_warp("embodichain.lab.sim.backend.mujoco_warp")
+    backend: Backend = module.MujocoWarpBackend(model, visual_model, num_envs, device)
+    return backend
+
+
+def import_for_warp(name: str) -> Any:
+    """Import a module that needs Warp, with Warp's own messages off; ModuleNotFoundError where it is not installed."""
+    import warp  # noqa: PLC0415 (an extra)
+
+    warp.config.log_level = warp.LOG_ERROR  # it prints its devices and every kernel it compiles
+    return importlib.import_module(name)
+
+
+def draw_without_shadows(model: Any) -> None:
+    """Make images that are not yet begun ten times as fast: on a processor, shadows and smoothing take the most."""
+    model.vis.quality.shadowsize = model.vis.quality.offsamples = 0
+
+
+def is_model(value: object) -> bool:
+    """Return whether an object is an ``MjModel``."""
+    return isinstance(value, mujoco.MjModel)

@@ -1,13 +1,14 @@
-"""The interface of physics engines.
+"""The interface of physics engines, and the cache of values that follow from their state.
 
 Shapes: N environments, n in ``env_ids`` (None: all), nq/nv/nu the model's positions, velocities and controls.
 Returned tensors are float32 on ``device`` and never change afterwards.
 """
 
+import functools
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import mujoco
 import numpy as np
@@ -218,3 +219,62 @@ def named_geoms(model: mujoco.MjModel, visual_model: mujoco.MjModel) -> tuple[li
     names = {visual_model.geom(i).name: i for i in range(visual_model.ngeom)}
     named = [i for i in range(model.ngeom) if model.geom(i).name]
     return named, [names[model.geom(i).name] for i in named]
+
+
+class StateCache:
+    """Values computed from the present state of the physics; :func:`cached_per_state` fills it."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._version = -1
+        self._values: dict[Hashable, Tensor] = {}
+
+    def values(self) -> dict[Hashable, Tensor]:
+        """Return the values of the present state by function and arguments."""
+        if self._version != self._backend.version:
+            self._values.clear()
+            self._version = self._backend.version
+        return self._values
+
+
+class _Owner(Protocol):
+    @property
+    def state_cache(self) -> StateCache: ...
+
+
+Owner = TypeVar("Owner", bound=_Owner)
+P = ParamSpec("P")
+
+
+def cached_per_state(func: Callable[Concatenate[Owner, P], Tensor]) -> Callable[Concatenate[Owner, P], Tensor]:
+    """Cache a function's value until the physics state changes.
+
+    The first argument is an environment, or another object with a ``state_cache``. Everything else that the value
+    depends on, such as a target, must be an argument; a tensor is compared by identity and by its count of writes. Do
+    not write into the value.
+
+    Example::
+
+        @cached_per_state
+        def offset(env: EmbodiedEnv, target: Tensor) -> Tensor:
+            return env.robot.get_eef_pose()[:, :3, 3] - target
+    """
+
+    @functools.wraps(func)
+    def cached(owner: Owner, /, *args: P.args, **kwargs: P.kwargs) -> Tensor:
+        values = owner.state_cache.values()
+        key = (func, *map(_identity, args), *kwargs.items())
+        value = values.get(key)
+        if value is None:
+            value = values[key] = func(owner, *args, **kwargs)
+        return value
+
+    return cached
+
+
+def _identity(argument: Any) -> Hashable:
+    """Return the cache key of an argument; a tensor's includes its count of writes, where torch has one."""
+    if isinstance(argument, Tensor) and not argument.is_inference():
+        return argument, argument._version
+    key: Hashable = argument
+    return key

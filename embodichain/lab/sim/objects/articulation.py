@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embodichain.lab.sim.backend import Backend
-from embodichain.lab.sim.backend.base import Columns
+from embodichain.lab.sim.backend import Backend, Columns, StateCache, cached_per_state
 from embodichain.lab.sim.cfg import ArticulationCfg
 from embodichain.lab.sim.kinematics import SerialChain, bodies_between
 from embodichain.lab.sim.math import (
@@ -25,7 +24,6 @@ from embodichain.lab.sim.model.drives import per_joint
 from embodichain.lab.sim.model.initial_state import mimics
 from embodichain.lab.sim.objects.body_physics import LinkPhysics
 from embodichain.lab.sim.objects.joint_drives import JointDrives
-from embodichain.lab.sim.objects.state_cache import StateCache, cached_per_state
 from embodichain.utils import unknown_name
 from embodichain.utils.device import constant
 

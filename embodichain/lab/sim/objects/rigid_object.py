@@ -5,12 +5,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from embodichain.lab.sim.backend import Backend
+from embodichain.lab.sim.backend import Backend, StateCache, cached_per_state
 from embodichain.lab.sim.cfg import RigidObjectCfg, RigidObjectGroupCfg
 from embodichain.lab.sim.math import matrix_from_quat, pose_from_row, row_from_pose
 from embodichain.lab.sim.model.model_files import MeshVariant
 from embodichain.lab.sim.objects.body_physics import BodyPhysics
-from embodichain.lab.sim.objects.state_cache import StateCache, cached_per_state
 
 
 class RigidObject:

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from embodichain.lab.sim.backend import Backend
-from embodichain.lab.sim.backend.choice import has_warp, import_for_warp
+from embodichain.lab.sim.backend import Backend, has_warp, import_for_warp
 from embodichain.lab.sim.math import look_at
 from embodichain.lab.sim.rendering.opengl import OpenGLDrawer, RenderThreads, opengl_problem
 from embodichain.lab.sim.rendering.shot import Appearance, Drawer, RenderingUnavailableError, Shot

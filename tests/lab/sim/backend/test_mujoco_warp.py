@@ -15,9 +15,9 @@ from torch import Tensor
 
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.sim import SimulationManager, SimulationManagerCfg
+from embodichain.lab.sim import backend as backend_module
 from embodichain.lab.sim.backend import Backend
-from embodichain.lab.sim.backend import choice as choice_module
-from embodichain.lab.sim.backend.warp_model import Capacity
+from embodichain.lab.sim.backend.mujoco_warp import Capacity
 from embodichain.lab.sim.cfg import RigidObjectCfg
 from embodichain.lab.sim.rows import row_numbers
 from embodichain.lab.sim.shapes import MeshCfg
@@ -382,6 +382,6 @@ def test_render_data_are_of_the_env_that_is_asked_for(backend: Backend) -> None:
 
 
 def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice_module, "has_warp", lambda: False)
+    monkeypatch.setattr(backend_module, "has_warp", lambda: False)
     with pytest.raises(ConfigError, match=r"needs the package mujoco_warp: .*pip install .*'mujoco-warp"):
         SimulationManager(SimulationManagerCfg(sim_device="warp:cpu"))
