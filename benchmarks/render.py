@@ -24,7 +24,7 @@ import torch
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks)
 from embodichain.lab.gym.envs.tasks.rl.basic import default_cfg
 from embodichain.lab.gym.registry import make
-from embodichain.lab.sim.sensors import CameraCfg, ExtrinsicsCfg
+from embodichain.lab.sim.cfg import CameraCfg, ExtrinsicsCfg
 from embodichain.utils import replace
 
 

@@ -11,9 +11,9 @@ from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.scene_names import SceneNames, uids_by_kind
 from embodichain.lab.gym.envs.scene_env import SceneEnv
+from embodichain.lab.sim.cfg import CameraCfg, StereoCameraCfg
 from embodichain.lab.sim.model.model_files import MENAGERIE
 from embodichain.lab.sim.model.scene import SceneBuilder, scene_path
-from embodichain.lab.sim.sensors.cfg import CameraCfg, StereoCameraCfg
 from embodichain.utils import MISSING, ConfigError, collected, placed, raise_problems, replace
 
 _SCENE_HOOKS = ("_setup_robot", "_prepare_scene", "_setup_sensors")

@@ -20,9 +20,8 @@ from embodichain.lab.gym.envs.managers.cfg import (
 from embodichain.lab.gym.envs.managers.record import record_camera_data
 from embodichain.lab.gym.envs.mirror_map import EnvSymmetryCfg
 from embodichain.lab.sim import SimulationManagerCfg
-from embodichain.lab.sim.cfg import ArticulationCfg, LightsCfg, RigidObjectCfg, RigidObjectGroupCfg, RobotCfg
+from embodichain.lab.sim.cfg import ArticulationCfg, LightsCfg, RigidObjectCfg, RigidObjectGroupCfg, RobotCfg, SensorCfg
 from embodichain.lab.sim.model.terrain import TerrainCfg
-from embodichain.lab.sim.sensors import SensorCfg
 from embodichain.utils import ConfigError, configclass, replace, unknown_name
 
 

@@ -14,6 +14,8 @@ import numpy as np
 
 from embodichain.lab.sim.cfg import (
     ArticulationCfg,
+    CameraCfg,
+    ContactSensorCfg,
     EmissionLightCfg,
     LightCfg,
     MarkerCfg,
@@ -27,7 +29,6 @@ from embodichain.lab.sim.model import drives, initial_state, terrain
 from embodichain.lab.sim.model.assembly import Assembly, assemble, place_base, quat_of_degrees
 from embodichain.lab.sim.model.model_files import MESH_FORMATS, MeshVariant, collecting_warnings, measure_mesh, set_mass
 from embodichain.lab.sim.model.terrain import TerrainCfg, TerrainHeights
-from embodichain.lab.sim.sensors.cfg import CameraCfg, ContactSensorCfg
 from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg, PlaneCfg, ShapeCfg, SphereCfg
 from embodichain.utils import ConfigError, logger, nearest, placed, replace, unknown_name
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from embodichain.lab.sim import SimulationManager, SimulationManagerCfg
-from embodichain.lab.sim.cfg import MarkerCfg, RigidObjectCfg
+from embodichain.lab.sim.cfg import CameraCfg, ExtrinsicsCfg, MarkerCfg, RigidObjectCfg
 from embodichain.lab.sim.rendering.live_scene import (
     LiveScene,
     add_geom,
@@ -21,7 +21,6 @@ from embodichain.lab.sim.rendering.live_scene import (
     seen_box,
     texture_colours,
 )
-from embodichain.lab.sim.sensors import CameraCfg, ExtrinsicsCfg
 from embodichain.lab.sim.shapes import CubeCfg, SphereCfg
 from tests.lab.scenes import needs_gl, simulate
 from tests.lab.terrain_scenes import ball_env, terrain_cfg

@@ -12,16 +12,15 @@ import pytest
 import torch
 
 from embodichain.lab.sim import SimulationManager, SimulationManagerCfg
-from embodichain.lab.sim.cfg import MarkerCfg, RigidObjectCfg
+from embodichain.lab.sim.cfg import CameraCfg, ExtrinsicsCfg, MarkerCfg, RigidObjectCfg
 from embodichain.lab.sim.rendering import renderer as renderer_module
 from embodichain.lab.sim.rendering.renderer import CameraPose, Renderer, make_drawer
 from embodichain.lab.sim.rendering.shot import Drawer, RenderingUnavailableError
-from embodichain.lab.sim.sensors import CameraCfg, ExtrinsicsCfg
 from embodichain.lab.sim.shapes import CubeCfg, SphereCfg
 from tests.lab.scenes import needs_gl
-from tests.lab.sim.sensors.test_camera import VIEW as CAMERA_VIEW
-from tests.lab.sim.sensors.test_camera import centre, red
-from tests.lab.sim.sensors.test_camera import place as place_ball
+from tests.lab.sim.test_cameras import VIEW as CAMERA_VIEW
+from tests.lab.sim.test_cameras import centre, red
+from tests.lab.sim.test_cameras import place as place_ball
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("mujoco_warp") is None, reason="needs the extra raytrace")
 # See test_camera for the view.

@@ -9,7 +9,7 @@ from embodichain.lab.gym.envs.managers.base import TermEnv
 from embodichain.lab.sim.cfg import ArticulationCfg, LightCfg, RigidObjectCfg, RigidObjectGroupCfg, RobotCfg
 from embodichain.lab.sim.model.drives import match_names
 from embodichain.lab.sim.model.scene import EntityCfg
-from embodichain.lab.sim.sensors.cfg import CameraCfg, ContactSensorCfg
+from embodichain.lab.sim.sensors import CameraCfg, ContactSensorCfg
 from embodichain.utils import collected, nearest
 
 _KINDS: dict[str, type | tuple[type, ...]] = {

@@ -9,8 +9,8 @@ import torch
 
 from embodichain.lab.gym.envs.tasks.rl.locomotion import LocomotionEnv
 from embodichain.lab.sim import SimulationManager, SimulationManagerCfg
-from embodichain.lab.sim.cfg import ArticulationCfg
-from embodichain.lab.sim.sensors import ContactSensor, ContactSensorCfg
+from embodichain.lab.sim.cfg import ArticulationCfg, ContactSensorCfg
+from embodichain.lab.sim.sensors import ContactSensor
 from embodichain.utils import ConfigError
 from tests.lab.legs import FEET, legs_env
 

@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from embodichain.lab.sim import SimulationManager, SimulationManagerCfg
-from embodichain.lab.sim.cfg import LightCfg, RigidObjectCfg
-from embodichain.lab.sim.sensors import CameraCfg, ExtrinsicsCfg, SensorCfg, StereoCameraCfg
+from embodichain.lab.sim.cfg import CameraCfg, ExtrinsicsCfg, LightCfg, RigidObjectCfg, SensorCfg, StereoCameraCfg
 from embodichain.lab.sim.shapes import CubeCfg, SphereCfg
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.validation import from_dict
