@@ -30,7 +30,7 @@ from embodichain.lab.gym.config.env_config import TOP_KEYS, ParsedEnv, converted
 from embodichain.lab.gym.env_sources import ParsedTask, TaskCfg, env_sources, find_source
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
-from embodichain.lab.gym.envs.managers.scene_names import SceneNames
+from embodichain.lab.gym.envs.managers.checks import SceneNames
 from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids
 from embodichain.utils import MISSING, ConfigError, collected, logger, placed, raise_problems, replace, to_dict
 from embodichain.utils.device import resolve_device

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 import torch
 
-from embodichain.lab.gym.envs.managers.scene_names import SceneNames
+from embodichain.lab.gym.envs.managers.checks import SceneNames
 from embodichain.utils import doors
 
 

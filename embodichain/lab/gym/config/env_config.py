@@ -31,8 +31,7 @@ from embodichain.lab.gym.envs.managers.cfg import (
     RewardCfg,
     TerminationCfg,
 )
-from embodichain.lab.gym.envs.managers.checks import parse_term
-from embodichain.lab.gym.envs.managers.scene_names import SceneNames
+from embodichain.lab.gym.envs.managers.checks import SceneNames, parse_term
 from embodichain.lab.gym.registry import EnvSpec, find_env_spec
 from embodichain.utils import collected, configclass, doors, logger, raise_problems, replace, unknown_key, unknown_name
 from embodichain.utils.errors import MISSPELT, closest

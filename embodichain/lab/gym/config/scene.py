@@ -9,7 +9,7 @@ from typing import Any
 from embodichain.lab.gym.envs.config_data import SCENE_KEYS
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
-from embodichain.lab.gym.envs.managers.scene_names import SceneNames, uids_by_kind
+from embodichain.lab.gym.envs.managers.checks import SceneNames, uids_by_kind
 from embodichain.lab.gym.envs.scene_env import SceneEnv
 from embodichain.lab.sim.cfg import CameraCfg, StereoCameraCfg
 from embodichain.lab.sim.model.model_files import MENAGERIE

@@ -3,7 +3,6 @@
 Shapes: N environments, n in ``env_ids``, A action size.
 """
 
-import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, CommandCfg, FunctorCfg, ObservationCfg
+from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, CommandCfg, FunctorCfg
 from embodichain.lab.sim import SimulationManager
 from embodichain.lab.sim.objects import Robot, StateCache
 from embodichain.lab.sim.random import CounterRandom
@@ -24,10 +23,6 @@ from embodichain.utils.files import OutputFolder
 from embodichain.utils.state import attributes, declared_state, load_attributes
 
 Cfg = TypeVar("Cfg", bound=FunctorCfg)
-
-
-_OBSERVATION_NAMES = ("obs", "_obs", "observation", "observations")
-_OBSERVATION_TYPES = ("EnvObs", "TensorDict")
 
 
 def kind_of(value: object) -> str:
@@ -447,27 +442,3 @@ class Manager:
             saved = state["terms"].get(name)
             if saved is not None:
                 functor.load_state_dict(saved)
-
-
-def takes_observation(cfg: FunctorCfg) -> bool:
-    """Return whether an ``add`` term takes the environment and the observation so far, as EmbodiChain's do.
-
-    Its second argument, after the environment, is then called ``obs`` (or ``observation``), or annotated so, and not
-    one of the ``params``.
-    """
-    func: Any = cfg.func
-    if not isinstance(cfg, ObservationCfg) or cfg.mode != "add":
-        return False
-    arguments = list(inspect.signature(func.__call__ if isinstance(func, type) else func).parameters.values())
-    positional = [a for a in arguments if a.kind in (a.POSITIONAL_ONLY, a.POSITIONAL_OR_KEYWORD)]
-    second = positional[2:3] if isinstance(func, type) else positional[1:2]
-    return any(
-        a.name not in cfg.params and (a.name in _OBSERVATION_NAMES or _type_name(a.annotation) in _OBSERVATION_TYPES)
-        for a in second
-    )
-
-
-def _type_name(annotation: Any) -> str:
-    """Return the last name of an annotation, which may be a text."""
-    name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
-    return name.partition("[")[0].rpartition(".")[2]

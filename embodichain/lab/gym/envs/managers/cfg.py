@@ -1,7 +1,7 @@
 """Configuration of the managers' terms, and the modules in which their functions are looked up."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import PositiveInt
 
@@ -14,6 +14,8 @@ from embodichain.utils import configclass
 class FunctorCfg:
     """A function or class, and the arguments it is called with."""
 
+    given: ClassVar[tuple[str, ...]] = ()
+    """Arguments that the manager passes before the ``params``."""
     func: Callable[..., Any] | str
     """The function or class itself, its name among the managers' modules, or a dotted path."""
     params: dict[str, Any] = {}
@@ -42,6 +44,7 @@ class ObservationCfg(FunctorCfg):
 class RewardCfg(FunctorCfg):
     """One summand of the reward."""
 
+    given: ClassVar[tuple[str, ...]] = ("env", "obs", "action", "info")
     mode: Literal["add"] = "add"
     """Summed up."""
     weight: float = 1.0
@@ -52,6 +55,7 @@ class RewardCfg(FunctorCfg):
 class EventCfg(FunctorCfg):
     """One event of the environment."""
 
+    given: ClassVar[tuple[str, ...]] = ("env", "env_ids")
     mode: Literal["startup", "reset", "interval"] = "reset"
     """Once after building, at each reset for the environments concerned, or every ``interval_step`` steps."""
     interval_step: PositiveInt | StepRange = 10
@@ -74,6 +78,7 @@ class CommandCfg(FunctorCfg):
 class TerminationCfg(FunctorCfg):
     """One condition that ends an episode, in addition to the task's own."""
 
+    given: ClassVar[tuple[str, ...]] = ("env",)
     time_out: bool = False
     """Whether it truncates the episode, so that the value of the last state still counts, rather than fails it."""
 
@@ -82,11 +87,14 @@ class TerminationCfg(FunctorCfg):
 class CurriculumCfg(FunctorCfg):
     """One change of the environment with the policy's progress, in training alone."""
 
+    given: ClassVar[tuple[str, ...]] = ("env", "env_ids")
+
 
 @configclass
 class DatasetCfg(FunctorCfg):
     """A recorder of episodes."""
 
+    given: ClassVar[tuple[str, ...]] = ("env", "action", "reward", "done", "info")
     mode: Literal["save"] = "save"
     """Written when an episode ends."""
 

@@ -1,39 +1,29 @@
-"""Terms checked against their functions' signatures and against the scene.
+"""Terms checked against their functions' signatures and against the names of the scene.
 
 The same check runs when a config is read, with the names that the config has, and when an environment is built.
 """
 
+import functools
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Optional, Self, cast
 
+from pydantic.dataclasses import rebuild_dataclass
+from pydantic.warnings import ArbitraryTypeWarning
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.base import (
-    ActionTerm,
-    Cfg,
-    CommandTerm,
-    Functor,
-    Term,
-    TermEnv,
-    kind_of,
-    takes_observation,
-)
-from embodichain.lab.gym.envs.managers.cfg import (
-    ActionTermCfg,
-    CommandCfg,
-    CurriculumCfg,
-    DatasetCfg,
-    EventCfg,
-    FunctorCfg,
-    ObservationCfg,
-    RewardCfg,
-    TerminationCfg,
-)
-from embodichain.lab.gym.envs.managers.params import parse_params
-from embodichain.lab.gym.envs.managers.scene_names import SceneNames, name_problems
-from embodichain.utils import ConfigError, collected, placed, raise_problems, replace
+from embodichain.lab.gym.envs.managers import types
+from embodichain.lab.gym.envs.managers.base import ActionTerm, Cfg, CommandTerm, Functor, Term, TermEnv, kind_of
+from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, CommandCfg, EventCfg, FunctorCfg, ObservationCfg
+from embodichain.lab.sim.cfg import ArticulationCfg, LightCfg, RigidObjectCfg, RigidObjectGroupCfg, RobotCfg
+from embodichain.lab.sim.model.drives import match_names
+from embodichain.lab.sim.model.scene import EntityCfg
+from embodichain.lab.sim.sensors import CameraCfg, ContactSensorCfg
+from embodichain.utils import ConfigError, collected, configclass, nearest, placed, raise_problems, replace
+from embodichain.utils.validation import from_dict
 
 # Terms with the arguments of their class's `configure` as parameters.
 _CONFIGURED: dict[type[FunctorCfg], type[ActionTerm | CommandTerm]] = {
@@ -47,51 +37,66 @@ _WRITTEN: dict[type[Functor], tuple[str, ...]] = {
 }
 """Methods that a user's class needs, by its base."""
 _GIVEN_BY_MANAGERS = ("obs", "action", "info", "env_ids", "data")
+_OBSERVATION_NAMES = ("obs", "_obs", "observation", "observations")
+_OBSERVATION_TYPES = ("EnvObs", "TensorDict")
+
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    "": object,
+    "rigid object": RigidObjectCfg,
+    "rigid object group": RigidObjectGroupCfg,
+    "articulation": ArticulationCfg,
+    "robot": RobotCfg,
+    "articulation or robot": ArticulationCfg,
+    "light": LightCfg,
+    "camera": CameraCfg,
+    "contact sensor": ContactSensorCfg,
+}
 
 
-def wrong_return(place: str, func: Any, value: object, wanted: str) -> ConfigError:
-    """Return the error for a term that returned ``value`` instead of a tensor of the ``wanted`` shape."""
-    found = kind_of(value)
-    return ConfigError(
-        f"{place}: {_qualified_name(func)} must return a tensor {wanted}, a row for each environment, not {found}"
-    )
+@dataclass(frozen=True)
+class SceneNames:
+    """Names that terms may use; those that are only known once the environment is built are left out.
+
+    Attributes:
+        uids: of the entities of each kind (``SceneEntityCfg.kind``; "": any), and the names in ``env.commands``.
+        parts: control parts of each robot, by its uid.
+        entries: the base observation's, by slash-separated name; None: not known.
+        robot: uid of the environment's robot.
+        joints: joints of robots and articulations, in their order, by uid.
+        links: their links, likewise.
+        sensed: links of contact sensors, in their order, by uid.
+    """
+
+    uids: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    parts: Mapping[str, Collection[str]] = field(default_factory=dict)
+    entries: frozenset[str] | None = None
+    robot: str | None = None
+    joints: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    links: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    sensed: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, env: TermEnv) -> Self:
+        """Return the names of a built scene."""
+        builder, robot = env.sim.builder, env.robot.uid if env.sim.robots else None
+        uids = uids_by_kind(builder.entities.values())
+        uids |= {"": frozenset(env.sim.entity_uids), "command": frozenset(env.cfg.commands)}
+        return cls(uids, builder.parts, None, robot, **builder.names())
 
 
-@contextmanager
-def leaving_unchanged(place: str, func: Any, shared: Mapping[str, Tensor]) -> Iterator[None]:
-    """Raise a ConfigError if a term writes into a tensor that others read, inside the block.
+def uids_by_kind(entities: Iterable[EntityCfg], added: Iterable[str] = ()) -> dict[str, frozenset[str]]:
+    """Return the uids of each kind of entity.
 
     Args:
-        place: the term's place in the config.
-        func: the term.
-        shared: the tensors, by names for the message.
+        added: uids of entities that a task adds, which may be of any kind.
     """
-    before = {key: value._version for key, value in shared.items() if not value.is_inference()}  # they have none
-    yield
-    for key, version in before.items():
-        if shared[key]._version != version:
-            raise ConfigError(
-                f"{place}: {_qualified_name(func)} writes into '{key}', which others read too: make a new tensor, "
-                "x * 0.1 instead of x *= 0.1"
-            )
-
-
-def leading_arguments(cfg: FunctorCfg) -> tuple[str, ...]:
-    """Return the arguments that a term's manager passes before the ``params``."""
-    match cfg:
-        case ActionTermCfg() | CommandCfg():
-            return ()
-        case ObservationCfg():
-            return ("env", "data") if cfg.mode == "modify" else ("env", "obs") if takes_observation(cfg) else ("env",)
-        case RewardCfg():
-            return ("env", "obs", "action", "info")
-        case TerminationCfg():
-            return ("env",)
-        case EventCfg() | CurriculumCfg():
-            return ("env", "env_ids")
-        case DatasetCfg():
-            return ("env", "action", "reward", "done", "info")
-    raise TypeError(f"no manager takes {type(cfg).__name__}")
+    entities = list(entities)
+    found = {
+        kind: frozenset([*added, *(cfg.uid for cfg in entities if isinstance(cfg, cls))])
+        for kind, cls in _KINDS.items()
+    }
+    found["articulation"] -= found["robot"] - frozenset(added)
+    return found
 
 
 def build_terms(cfgs: Mapping[str, Cfg], env: TermEnv, place: str) -> list[Term[Cfg]]:
@@ -126,17 +131,6 @@ def _instance(functor_class: type[Functor], cfg: FunctorCfg, env: TermEnv, place
     return functor
 
 
-def _check_written(functor_class: type[Functor], base: type[Functor], place: str) -> None:
-    """Raise a ConfigError if a class lacks a method that its base requires."""
-    if base is CommandTerm and functor_class.reset is not base.reset:
-        return  # which alone calls it
-    for name in _WRITTEN[base]:
-        if getattr(functor_class, name) is getattr(base, name):
-            raise ConfigError(
-                f"{place}.func: {_name_of(functor_class)} has no '{name}', which {base.__name__} classes need"
-            )
-
-
 def parse_term(cfg: FunctorCfg, place: str, names: SceneNames) -> dict[str, Any]:
     """Check a term with a resolved function, and return its ``params`` converted to their types.
 
@@ -166,6 +160,48 @@ def parse_term(cfg: FunctorCfg, place: str, names: SceneNames) -> dict[str, Any]
     if isinstance(cfg, EventCfg):
         _check_interval(cfg, place)
     return {key: parsed[key] for key in cfg.params}
+
+
+def leading_arguments(cfg: FunctorCfg) -> tuple[str, ...]:
+    """Return the arguments that a term's manager passes before the ``params``."""
+    if isinstance(cfg, ObservationCfg):
+        return ("env", "data") if cfg.mode == "modify" else ("env", "obs") if takes_observation(cfg) else ("env",)
+    return cfg.given
+
+
+def takes_observation(cfg: FunctorCfg) -> bool:
+    """Return whether an ``add`` term takes the environment and the observation so far, as EmbodiChain's do.
+
+    Its second argument, after the environment, is then called ``obs`` (or ``observation``), or annotated so, and not
+    one of the ``params``.
+    """
+    func: Any = cfg.func
+    if not isinstance(cfg, ObservationCfg) or cfg.mode != "add":
+        return False
+    arguments = list(inspect.signature(func.__call__ if isinstance(func, type) else func).parameters.values())
+    positional = [a for a in arguments if a.kind in (a.POSITIONAL_ONLY, a.POSITIONAL_OR_KEYWORD)]
+    second = positional[2:3] if isinstance(func, type) else positional[1:2]
+    return any(
+        a.name not in cfg.params and (a.name in _OBSERVATION_NAMES or _type_name(a.annotation) in _OBSERVATION_TYPES)
+        for a in second
+    )
+
+
+def _type_name(annotation: Any) -> str:
+    """Return the last name of an annotation, which may be a text."""
+    name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    return name.partition("[")[0].rpartition(".")[2]
+
+
+def _check_written(functor_class: type[Functor], base: type[Functor], place: str) -> None:
+    """Raise a ConfigError if a class lacks a method that its base requires."""
+    if base is CommandTerm and functor_class.reset is not base.reset:
+        return  # which alone calls it
+    for name in _WRITTEN[base]:
+        if getattr(functor_class, name) is getattr(base, name):
+            raise ConfigError(
+                f"{place}.func: {_name_of(functor_class)} has no '{name}', which {base.__name__} classes need"
+            )
 
 
 def _check_kind(cfg: FunctorCfg, func: Any, skip: int, place: str) -> None:
@@ -213,6 +249,219 @@ def _given(cfg: FunctorCfg) -> str:
     if isinstance(cfg, ObservationCfg) and cfg.mode == "add":
         return "env, or env and obs"
     return ", ".join(leading_arguments(cfg))
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The arguments of a function that a config gives.
+
+    Attributes:
+        cls: a config class with a field for each, typed and with its default as in the signature.
+        untyped: parameters without an annotation, or with one that only a type checker can resolve.
+        takes_more: whether the function has ``**kwargs`` too.
+    """
+
+    cls: type
+    untyped: frozenset[str]
+    takes_more: bool
+
+
+@functools.cache
+def read_signature(func: Callable[..., Any], skip: int) -> Signature:
+    """Read a function's arguments, without the first ``skip``, which the manager passes."""
+    arguments = list(inspect.signature(func).parameters.values())
+    positional = [a for a in arguments if a.kind in (a.POSITIONAL_ONLY, a.POSITIONAL_OR_KEYWORD)]
+    own = positional[skip:] + [a for a in arguments if a.kind is a.KEYWORD_ONLY]
+    hints = {a.name: _hint(func, a) for a in own}
+    defaults = {a.name: a.default for a in own if a.default is not a.empty}
+    name = f"{func.__qualname__} params" if hasattr(func, "__qualname__") else "params"
+    with warnings.catch_warnings():
+        # Non-types, such as `callable`, allow anything.
+        warnings.simplefilter("ignore", ArbitraryTypeWarning)
+        try:
+            cls = _make_class(name, hints, defaults)
+        except NameError:  # a name inside a type: list["TermEnv"]
+            hints = dict.fromkeys(hints, Any)
+            cls = _make_class(name, hints, defaults)
+    untyped = frozenset(name for name, hint in hints.items() if hint is Any)
+    return Signature(cls, untyped, any(a.kind is a.VAR_KEYWORD for a in arguments))
+
+
+def _make_class(name: str, hints: dict[str, Any], defaults: dict[str, Any]) -> type:
+    cls: type = configclass(type(name, (), {"__annotations__": hints, **defaults}))
+    rebuild_dataclass(cast(Any, cls))
+    return cls
+
+
+def parse_params(func: Callable[..., Any], skip: int, params: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """Check a config's ``params`` against a signature.
+
+    Args:
+        skip: number of leading arguments that the manager passes.
+        place: params' place in the config, for messages.
+
+    Returns:
+        All arguments, defaults included, converted to their types; ``{"uid": ...}`` is a :class:`SceneEntityCfg`.
+
+    Raises:
+        ConfigError: all errors, a line each: names that are unknown or missing, and wrong types.
+    """
+    signature = read_signature(func, skip)
+    known = {key: value for key, value in params.items() if not signature.takes_more or _has(signature.cls, key)}
+    values = vars(from_dict(signature.cls, known, place, noun="parameter"))
+    parsed = {name: values[name] for name in inspect.get_annotations(signature.cls)}
+    for key, value in params.items():
+        if key in signature.untyped or key not in known:
+            parsed[key] = _entity(value, f"{place}.{key}")
+    return parsed
+
+
+def _has(cls: type, name: str) -> bool:
+    return name in inspect.get_annotations(cls)
+
+
+def _hint(func: Any, argument: inspect.Parameter) -> Any:
+    """Return the type of an annotation, or Any if it cannot be resolved at runtime."""
+    hint = Any if argument.annotation is argument.empty else argument.annotation
+    if isinstance(hint, str):
+        try:
+            # The module's own source, as typing.get_type_hints reads it; that gives up where one name is not there, and
+            # terms import the environment's class for type checkers only.
+            hint = eval(hint, getattr(inspect.unwrap(func), "__globals__", {}))
+        except (AttributeError, NameError, SyntaxError, TypeError):
+            return Any
+    # Many write `sigma: float = None`.
+    return Optional[hint] if argument.default is None and hint is not Any else hint  # noqa: UP045 (hint is a value)
+
+
+def _entity(value: Any, place: str) -> Any:
+    return from_dict(types.SceneEntityCfg, value, place) if isinstance(value, dict) and "uid" in value else value
+
+
+def name_problems(params: Mapping[str, Any], place: str, names: SceneNames) -> list[str]:
+    """Return the problems of a term's converted parameters that name things missing in the scene, a line each."""
+    return [*_unknown_entities(params, place, names), *_model_problems(params, place, names)]
+
+
+def _unknown_entities(params: Mapping[str, Any], place: str, names: SceneNames) -> Iterator[str]:
+    robot = params.get("robot_uid")
+    for path, kind, value in _mentions(params, place):
+        known, of = names.uids.get(kind), "config's env.commands" if kind == "command" else "scene"
+        if kind == "control part":
+            parts = [parts for uid, parts in names.parts.items() if robot in (None, uid)]
+            known = frozenset().union(*parts) if parts else None
+            of = f"robot '{robot or next(iter(names.parts), '')}'"
+        elif kind == "camera" and known is not None:
+            known |= {types.ALL_SENSORS}
+        if known is not None and value not in known and (kind, value) != ("", types.GROUND_UID):
+            there = ", ".join(sorted(known)) or "none"
+            yield f"{path}: no {kind and kind + ' '}'{value}' in the {of}.{nearest(value, known)} There are: {there}"
+
+
+def _mentions(params: Mapping[str, Any], place: str) -> Iterator[tuple[str, str, str]]:
+    """Yield path, kind and value of each name of an entity."""
+    for key, value in params.items():
+        is_list = isinstance(value, (list, tuple))
+        for i, item in enumerate(value if is_list else [value]):
+            path = f"{place}.{key}[{i}]" if is_list else f"{place}.{key}"
+            match item:
+                case types.CameraEntityCfg():
+                    yield f"{path}.uid", "camera", item.uid
+                case types.SceneEntityCfg():
+                    yield f"{path}.uid", item.kind, item.uid
+                case dict():
+                    yield from ((f"{path}.{uid}", "camera", uid) for uid in item if isinstance(uid, types.CameraUid))
+                case types.CameraUid():
+                    yield path, "camera", item
+                case types.ContactSensorUid():
+                    yield path, "contact sensor", item
+                case types.CommandKey():
+                    yield path, "command", item
+                case str() if key == "robot_uid":
+                    yield path, "robot", item
+                case str() if key.endswith("part_name"):
+                    yield path, "control part", item
+                case str() if key == "uids" or key.endswith(("_uid", "_uids", "_uid_list")):
+                    yield path, "", item
+
+
+def _model_problems(params: Mapping[str, Any], place: str, names: SceneNames) -> list[str]:
+    """Return the problems of joints and links that are not there, and of a wrong number of values for them."""
+    problems: list[str] = []
+    for key, value in params.items():
+        path = f"{place}.{key}"
+        with collected(problems):
+            if isinstance(value, types.SceneEntityCfg):
+                if value.joint_names is not None and value.uid in names.joints:
+                    match_names(_patterns(value.joint_names), names.joints[value.uid], f"{path}.joint_names")
+                if value.link_names is not None and value.uid in names.links:
+                    match_names(value.link_names, names.links[value.uid], f"{path}.link_names", "link")
+            elif isinstance(value, dict) and (joints := names.joints.get(names.robot or "")):
+                match_names([name for name in value if isinstance(name, types.JointPattern)], joints, path)
+            elif isinstance(value, types.LinkNumbers):
+                sensor = next((uid for uid in params.values() if isinstance(uid, types.ContactSensorUid)), "")
+                if sensor in names.sensed:
+                    problems += _count_problem(path, value, names.sensed[sensor], f"links of sensor '{sensor}'")
+    return problems if problems else _joint_number_problems(params, place, names)
+
+
+def _joint_number_problems(params: Mapping[str, Any], place: str, names: SceneNames) -> list[str]:
+    """Return the problems of indices of joints and of ranges with numbers for each joint."""
+    entity = next((value for value in params.values() if isinstance(value, types.SceneEntityCfg)), None)
+    joints = names.joints.get((params.get("robot_uid") or names.robot or "") if entity is None else entity.uid)
+    if joints is None:
+        return []
+    ids = {key: value for key, value in params.items() if isinstance(value, types.JointNumbers)}
+    for key, value in ids.items():
+        if wrong := [joint for joint in value if not 0 <= joint < len(joints)]:
+            there = ", ".join(f"{i} ({name})" for i, name in enumerate(joints))
+            return [f"{place}.{key}: no joint {wrong[0]}. There are: {there}"]
+        joints = [joints[joint] for joint in value]
+    if not ids and entity is not None and entity.joint_names is not None:
+        joints = match_names(_patterns(entity.joint_names), joints, place)
+    return [
+        problem
+        for key, value in params.items()
+        if isinstance(value, types.JointRanges) and len(value[0]) != 1
+        for problem in _count_problem(f"{place}.{key}", value[0], joints, "joints")
+    ]
+
+
+def _patterns(given: list[str] | str) -> list[str]:
+    return [given] if isinstance(given, str) else given
+
+
+def _count_problem(path: str, values: Sequence[float], of: Sequence[str], what: str) -> list[str]:
+    if len(values) == len(of):
+        return []
+    return [f"{path}: has {len(values)} values for {len(of)} {what}: {', '.join(of)}"]
+
+
+def wrong_return(place: str, func: Any, value: object, wanted: str) -> ConfigError:
+    """Return the error for a term that returned ``value`` instead of a tensor of the ``wanted`` shape."""
+    found = kind_of(value)
+    return ConfigError(
+        f"{place}: {_qualified_name(func)} must return a tensor {wanted}, a row for each environment, not {found}"
+    )
+
+
+@contextmanager
+def leaving_unchanged(place: str, func: Any, shared: Mapping[str, Tensor]) -> Iterator[None]:
+    """Raise a ConfigError if a term writes into a tensor that others read, inside the block.
+
+    Args:
+        place: the term's place in the config.
+        func: the term.
+        shared: the tensors, by names for the message.
+    """
+    before = {key: value._version for key, value in shared.items() if not value.is_inference()}  # they have none
+    yield
+    for key, version in before.items():
+        if shared[key]._version != version:
+            raise ConfigError(
+                f"{place}: {_qualified_name(func)} writes into '{key}', which others read too: make a new tensor, "
+                "x * 0.1 instead of x *= 0.1"
+            )
 
 
 def _qualified_name(func: Any) -> str:

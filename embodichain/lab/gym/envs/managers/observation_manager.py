@@ -12,9 +12,9 @@ from typing import Any
 from torch import Tensor
 from typing_extensions import override
 
-from embodichain.lab.gym.envs.managers.base import Manager, Term, TermEnv, takes_observation
+from embodichain.lab.gym.envs.managers.base import Manager, Term, TermEnv
 from embodichain.lab.gym.envs.managers.cfg import ObservationCfg
-from embodichain.lab.gym.envs.managers.checks import build_terms, leaving_unchanged, wrong_return
+from embodichain.lab.gym.envs.managers.checks import build_terms, leaving_unchanged, takes_observation, wrong_return
 from embodichain.lab.gym.envs.managers.measurements import Recipe, recipe_of
 from embodichain.lab.sim.rows import Snapshot, changing_rows
 from embodichain.utils import ConfigError, unknown_name

@@ -1,4 +1,4 @@
-"""The parameters of a functor, read from its signature."""
+"""A term's parameters, read from the signature of its function and checked."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 from embodichain.lab.gym.envs.managers import ActionTerm, Functor, types
-from embodichain.lab.gym.envs.managers.params import parse_params
+from embodichain.lab.gym.envs.managers.checks import parse_params
 from embodichain.utils import ConfigError
 
 if TYPE_CHECKING:
