@@ -20,10 +20,9 @@ from embodichain.agents.rl.checkpoint.saved_run import RunLock, SavedRun, find_r
 from embodichain.agents.rl.distributed import ProcessGroup
 from embodichain.agents.rl.distributed.launch import find_launched_run, record_launch
 from embodichain.agents.rl.distributed.placement import Placement
-from embodichain.agents.rl.metrics.metrics_file import JsonLinesSink, draw_learning_curve, rewind_metrics
-from embodichain.agents.rl.metrics.sinks import LoggedRun, RunLog, TensorBoardSink, begin_loggers
+from embodichain.agents.rl.metrics import sinks
 from embodichain.agents.rl.run_config import RunConfig
-from embodichain.agents.rl.run_data import read_object
+from embodichain.agents.rl.run_data import draw_learning_curve, read_object, rewind_metrics
 from embodichain.agents.rl.trainer.evaluation import AT_END
 from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.agents.rl.vec_env import EvalEnv
@@ -115,7 +114,7 @@ def begin_writing(
     folder: RunFolder,
     env: EvalEnv,
     trainer: Trainer,
-    log: RunLog,
+    log: sinks.RunLog,
     resume: SavedRun | None,
 ) -> None:
     """Write the resolved config, and begin the logs and the recordings.
@@ -130,10 +129,10 @@ def begin_writing(
         trainer.checkpoints.take_up(resume.checkpoint, resume.content)
         wall_time, last_step = rewind_metrics(folder.metrics, step)
     folder.write_config(run.resolved)
-    logged = LoggedRun(folder.path.name, folder.path, run.resolved, last_step)
-    begin_loggers(log, run.trainer, run.loggers, logged)
-    log.add(TensorBoardSink(folder.path / "logs", step, run.resolved))
-    log.add(JsonLinesSink(folder.metrics, wall_time))
+    logged = sinks.LoggedRun(folder.path.name, folder.path, run.resolved, last_step)
+    sinks.begin_loggers(log, run.trainer, run.loggers, logged)
+    log.add(sinks.TensorBoardSink(folder.path / "logs", step, run.resolved))
+    log.add(sinks.JsonLinesSink(folder.metrics, wall_time))
     env.start_recording(folder.path / "videos", "train" if step is None else f"train_from_step_{step}")
 
 

@@ -1,9 +1,11 @@
-"""Sinks of a run's metrics: TensorBoard, Weights & Biases, users' loggers; and the log that writes to all of them."""
+"""Sinks of a run's metrics, such as ``metrics.jsonl`` and TensorBoard, and the log that writes to all of them."""
 
 import inspect
 import io
 import json
+import math
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +20,7 @@ from torch.utils.tensorboard import SummaryWriter
 from embodichain.agents.rl.config.trainer_cfg import LoggerCfg, TrainerCfg
 from embodichain.utils import MISSING, ConfigError, UnavailableError, collected, install_extra, logger, reason_of
 from embodichain.utils.module_utils import find_admitted
+from embodichain.utils.system import open_without_links
 from embodichain.utils.utility import leaves_by_path
 from embodichain.utils.video import as_gif
 
@@ -52,6 +55,31 @@ class WriterSink(Sink):
         """Write scalars."""
         for tag, value in scalars.items():
             self._writer.add_scalar(tag, value, step)
+
+
+class JsonLinesSink(Sink):
+    """One JSON object a line: ``step``, ``wall_time`` (s since the start) and the scalars; non-finite ones are null.
+
+    Args:
+        wall_time: of the last line of a resumed run's file, s.
+    """
+
+    name = "metrics.jsonl"
+
+    def __init__(self, path: Path, wall_time: float = 0.0) -> None:
+        self._path = path
+        self._start = time.monotonic() - wall_time
+        self._append("")
+
+    def write(self, scalars: dict[str, float], step: int) -> None:
+        """Append a line."""
+        finite = {name: value if math.isfinite(value) else None for name, value in scalars.items()}
+        line = {"step": step, "wall_time": round(time.monotonic() - self._start, 3), **finite}
+        self._append(json.dumps(line) + "\n")
+
+    def _append(self, text: str) -> None:
+        with open(self._path, "a", encoding="utf-8", opener=open_without_links) as file:
+            file.write(text)
 
 
 class TensorBoardSink(Sink):

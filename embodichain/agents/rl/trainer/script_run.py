@@ -11,8 +11,7 @@ from embodichain.agents.rl.algo.registry import algorithm_data, find_algo_name
 from embodichain.agents.rl.checkpoint.saved_run import PROBLEM_KEY, RunLock
 from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
 from embodichain.agents.rl.distributed import get_process_group
-from embodichain.agents.rl.metrics.metrics_file import JsonLinesSink
-from embodichain.agents.rl.metrics.sinks import LoggedRun, RunLog, WriterSink, begin_loggers, find_loggers
+from embodichain.agents.rl.metrics import sinks
 from embodichain.agents.rl.models import Policy, check_policy
 from embodichain.utils import ConfigError, logger, placed, raise_problems, to_dict, write_json
 from embodichain.utils.module_utils import imports_allowed_by_environment
@@ -61,7 +60,7 @@ class ScriptRun:
         settings = _settings(cfg, parts, given)
         self.cfg = from_dict(TrainerCfg, settings, "Trainer")
         problems: list[str] = []
-        self._loggers = find_loggers(self.cfg.loggers, imports_allowed_by_environment(), problems)
+        self._loggers = sinks.find_loggers(self.cfg.loggers, imports_allowed_by_environment(), problems)
         raise_problems(problems)
         env, algorithm = parts.env, parts.algorithm
         check_policy(
@@ -89,7 +88,7 @@ class ScriptRun:
         self._recorded = parts.env if parts.event_cfg and hasattr(parts.env, "start_recording") else None
 
     @contextmanager
-    def training(self, log: RunLog, iterations: int, iterations_before: int) -> Iterator[None]:
+    def training(self, log: sinks.RunLog, iterations: int, iterations_before: int) -> Iterator[None]:
         """Write config, logs and recordings of a training in the block.
 
         Args:
@@ -110,10 +109,11 @@ class ScriptRun:
                 metrics.unlink(missing_ok=True)
             if PROBLEM_KEY not in self.config:
                 write_json(self._folder / "config.json", self.config, indent=2)
-            begin_loggers(log, self.cfg, self._loggers, LoggedRun(self._folder.name, self._folder, self.config))
+            run = sinks.LoggedRun(self._folder.name, self._folder, self.config)
+            sinks.begin_loggers(log, self.cfg, self._loggers, run)
             if self._writer is not None:
-                log.add(WriterSink(self._writer))
-            log.add(JsonLinesSink(metrics))
+                log.add(sinks.WriterSink(self._writer))
+            log.add(sinks.JsonLinesSink(metrics))
             if self._recorded is not None:
                 self._recorded.start_recording(self._folder / "videos", "train")
             try:

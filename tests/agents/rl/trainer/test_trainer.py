@@ -17,8 +17,7 @@ from torch import Tensor
 from embodichain import __version__
 from embodichain.agents.rl.checkpoint.files import load_checkpoint
 from embodichain.agents.rl.distributed.stop import InterruptedTraining
-from embodichain.agents.rl.metrics.metrics_file import JsonLinesSink
-from embodichain.agents.rl.metrics.sinks import RunLog, TensorBoardSink
+from embodichain.agents.rl.metrics.sinks import JsonLinesSink, RunLog, TensorBoardSink
 from embodichain.agents.rl.trainer import trainer
 from embodichain.agents.rl.trainer.evaluation import Evaluation
 from embodichain.agents.rl.trainer.trainer import WARM_UP_STEPS, Trainer
