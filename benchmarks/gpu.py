@@ -28,8 +28,7 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.build import build_learner
 from embodichain.agents.rl.collector import SyncCollector
-from embodichain.agents.rl.run_config import load_run_config
-from embodichain.agents.rl.task_env import with_scene
+from embodichain.agents.rl.run_config import load_run_config, with_scene
 from embodichain.agents.rl.trainer.step_stats import EpisodeStats
 from embodichain.lab.gym.envs.tasks.rl import build_env
 

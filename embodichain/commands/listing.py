@@ -14,7 +14,7 @@ from embodichain.agents.rl.config.arguments import add_allow_import, add_import,
 from embodichain.agents.rl.config.named import shipped_configs
 from embodichain.agents.rl.models import get_registered_policy_names
 from embodichain.agents.rl.models.registry import get_policy_class
-from embodichain.agents.rl.train_source import OWN_CONFIG, train_command
+from embodichain.agents.rl.run_config import OWN_CONFIG, train_command
 from embodichain.commands.arguments import add_json, print_result
 from embodichain.lab.gym.envs.managers.cfg import BLOCK_MODULES
 from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids

@@ -13,10 +13,10 @@ from embodichain.agents.rl.checkpoint.saved_run import find_run, names_run
 from embodichain.agents.rl.config.arguments import add_allow_import, allowed_imports
 from embodichain.agents.rl.metrics.panel import EvaluationLog
 from embodichain.agents.rl.models import Policy
-from embodichain.agents.rl.run_config import load_run_config
-from embodichain.agents.rl.task_env import TaskEnv, scene_env, with_scene
+from embodichain.agents.rl.run_config import load_run_config, scene_env, with_scene
 from embodichain.agents.rl.trainer import viewer
 from embodichain.agents.rl.trainer.evaluation import Evaluator
+from embodichain.agents.rl.vec_env import TaskEnv
 from embodichain.commands.arguments import (
     RUN_HELP,
     add_device,

@@ -10,8 +10,8 @@ import torch
 from embodichain.agents.rl.build import build_env_policy, build_task
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun
 from embodichain.agents.rl.models import Policy, load_policy_state
-from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config
-from embodichain.agents.rl.task_env import TaskEnv, scene_env, with_scene
+from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, scene_env, with_scene
+from embodichain.agents.rl.vec_env import TaskEnv
 from embodichain.lab.gym.env_sources import TaskCfg
 from embodichain.lab.gym.envs.managers import datasets
 from embodichain.lab.gym.envs.managers.cfg import DatasetCfg

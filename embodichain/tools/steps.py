@@ -8,8 +8,7 @@ import numpy as np
 import torch
 
 from embodichain.agents.rl.models import Policy, policy_input
-from embodichain.agents.rl.task_env import TaskEnv
-from embodichain.agents.rl.vec_env import step_with
+from embodichain.agents.rl.vec_env import TaskEnv, step_with
 from embodichain.lab.gym.envs.managers.measurements import Measurement
 from embodichain.utils import CommandFailedError
 from embodichain.utils.observations import select_entries

@@ -8,11 +8,9 @@ from typing import cast
 import torch
 
 from embodichain.agents.rl.build import build_env_policy
-from embodichain.agents.rl.config.overrides import apply_overrides
+from embodichain.agents.rl.config.arguments import apply_overrides
 from embodichain.agents.rl.config.trainer_cfg import is_env_config
-from embodichain.agents.rl.run_config import RunConfig, load_run_config
-from embodichain.agents.rl.task_env import scene_cfg
-from embodichain.agents.rl.train_source import find_train_config
+from embodichain.agents.rl.run_config import RunConfig, find_train_config, load_run_config, scene_cfg
 from embodichain.lab.gym.config.env_config import config_to_cfg, converted
 from embodichain.lab.gym.env_sources import TaskCfg, find_source
 from embodichain.lab.gym.envs.tasks.rl import build_env

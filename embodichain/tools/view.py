@@ -8,8 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from embodichain.agents.rl.run_config import RunConfig
-from embodichain.agents.rl.task_env import scene_cfg, with_scene
+from embodichain.agents.rl.run_config import RunConfig, scene_cfg, with_scene
 from embodichain.agents.rl.trainer import viewer
 from embodichain.lab.gym.env_sources import TaskCfg
 from embodichain.lab.gym.envs import EmbodiedEnv

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from benchmarks.peers import legs, physics
 from benchmarks.peers.walking import COMMANDS, EPISODE_SECONDS, Motion, measure, motion_of, time_to_goal
-from embodichain.agents.rl.run_config import load_run_config
-from embodichain.agents.rl.task_env import with_scene
+from embodichain.agents.rl.run_config import load_run_config, with_scene
 
 
 def motion(velocity: list[list[float]], up: list[float], height: list[float], ended: list[bool]) -> Motion:

@@ -29,13 +29,12 @@ from embodichain.agents.rl.models import (
 from embodichain.agents.rl.models.block import space_size
 from embodichain.agents.rl.models.policy import allocate_for
 from embodichain.agents.rl.models.registry import PolicyBlock, get_policy_cfg_class
-from embodichain.agents.rl.run_config import RunConfig, chunk_problems
+from embodichain.agents.rl.run_config import RunConfig, chunk_problems, scene_cfg, scene_env, with_scene
 from embodichain.agents.rl.run_folder import RunFolder, begin_writing
-from embodichain.agents.rl.task_env import TaskEnv, scene_cfg, scene_env, with_scene
 from embodichain.agents.rl.trainer import viewer as viewers
 from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.agents.rl.trainer.viewer import Viewer, check_viewer_is_installed
-from embodichain.agents.rl.vec_env import mirror_map_of
+from embodichain.agents.rl.vec_env import TaskEnv, mirror_map_of
 from embodichain.lab.gym.env_sources import TaskCfg, find_source
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.sim.rendering.live_scene import LiveScene

@@ -1,19 +1,24 @@
-"""A run's training and environment configs, parsed and checked together. Nothing is built here."""
+"""A run's training and environment configs, read, checked together, and compared with those of a run to resume.
+
+Nothing is built here.
+"""
 
 import dataclasses
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import torch
 
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks that configs name)
 from embodichain.agents.rl.algo import BaseAlgorithm, BaseAlgorithmCfg
 from embodichain.agents.rl.algo.registry import algorithm_data, get_algo_class
 from embodichain.agents.rl.buffer import EXPERT
-from embodichain.agents.rl.config.named import find_named_file
-from embodichain.agents.rl.config.overrides import apply_overrides, split_overrides
+from embodichain.agents.rl.config.arguments import apply_overrides, split_overrides
+from embodichain.agents.rl.config.named import ShippedConfig, find_config, find_named_file, names_config
 from embodichain.agents.rl.config.trainer_cfg import EventsCfg, TrainCfg, TrainerCfg, is_env_config
 from embodichain.agents.rl.metrics.sinks import FoundLogger, find_loggers
 from embodichain.agents.rl.models import PolicyCfg
@@ -24,22 +29,28 @@ from embodichain.agents.rl.models.registry import (
     parse_policy_block,
     policy_data,
 )
-from embodichain.agents.rl.task_env import choose_sim_device, scene_problems
-from embodichain.agents.rl.train_source import TrainSource, read_source
 from embodichain.lab.gym.config.env_config import TOP_KEYS, ParsedEnv, converted, parse_env, terms_to_cfg
 from embodichain.lab.gym.env_sources import ParsedTask, TaskCfg, env_sources, find_source
-from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.managers.checks import SceneNames
-from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids
-from embodichain.utils import MISSING, ConfigError, collected, logger, placed, raise_problems, replace, to_dict
+from embodichain.lab.gym.registry import find_env_spec, get_env_spec, get_registered_env_ids
+from embodichain.lab.sim.backend import has_warp, parse_sim_device
+from embodichain.utils import ConfigError, collected, install_extra, logger, placed, raise_problems, replace, to_dict
+from embodichain.utils.configclass import MISSING, changeable
 from embodichain.utils.device import resolve_device
 from embodichain.utils.module_utils import import_allowed_modules
 from embodichain.utils.utility import as_json, check_plain, load_config_file
 from embodichain.utils.validation import parse
 
+TrainSource = str | Path | Mapping[str, Any] | TrainCfg
+"""A training config: the path of its file or folder, or a shipped one's name; such a file's content; or typed."""
+OWN_CONFIG = "no shipped config: name it in the trainer.gym_config of your own"
+"""Advice for a task that no shipped config trains."""
+_RECORDERS = ("record_camera_data", "record_camera_data_async")  # events without influence on the training
 
-@dataclass(frozen=True)
+
+@dataclasses.dataclass(frozen=True)
 class RunConfig:
     """The whole config of a run, parsed and checked.
 
@@ -61,6 +72,52 @@ class RunConfig:
     eval_env: TaskCfg | None
     loggers: list[FoundLogger]
     resolved: dict[str, Any]
+
+
+def find_train_config(target: str | Path) -> Path:
+    """Return the training config that a user names, as ``find_config``.
+
+    Raises:
+        ConfigError: there is none; for a task without a shipped config, with the command that trains it.
+    """
+    name = str(target)
+    if not Path(name).exists() and not names_config(name):
+        if find_source(name) is not None:
+            raise ConfigError(
+                f"'{name}': no shipped config trains this environment: write it into the trainer.gym_config.id of a "
+                "training config (docs/gymnasium.md)"
+            )
+        if find_env_spec(name) is not None:
+            raise ConfigError(f"'{name}': a task with {OWN_CONFIG}")
+    return find_config(target)
+
+
+def train_command(configs: Sequence[ShippedConfig]) -> str | None:
+    """Return the command that trains a task, of which there are these shipped configs; None: there are none."""
+    if not configs:
+        return None
+    cloning = f"embodichain bc {configs[0].name} && " if configs[0].starts_from_clone else ""
+    return f"{cloning}embodichain train {configs[0].name}"
+
+
+def read_source(source: TrainSource) -> tuple[dict[str, Any], str, Path]:
+    """Return a training config's plain data, its name in messages, and the folder that its paths may be relative to.
+
+    Raises:
+        ConfigError: the file cannot be read, the source is none, or Python's objects hold values that no file can.
+    """
+    if isinstance(source, (str, Path)):
+        path = find_train_config(source)
+        return load_config_file(path), str(path), path.parent
+    if not isinstance(source, Mapping | TrainCfg):
+        raise ConfigError(
+            f"the config: must be a file's path or its content, a dictionary or a TrainCfg, got {source!r}"
+        )
+    data = to_dict(source) if isinstance(source, TrainCfg) else dict(source)
+    plain = as_json(data, name := "the config")
+    with placed(f"{name}: "):
+        check_plain(plain)
+    return plain, name, Path()
 
 
 def load_run_config(
@@ -307,3 +364,172 @@ def _pair_problems(
                 f"expert_action). With one: {', '.join(having)}; or name a dataset's folder"
             )
     return [line for line in found if line.partition(":")[0] not in wrong]
+
+
+def scene_problems(trainer: TrainerCfg, algorithm: Any, cfg: TaskCfg) -> list[str]:
+    """Return the errors of settings that need a scene, which another library's environments lack, a line each.
+
+    Args:
+        algorithm: algorithm's settings, or None if they are wrong.
+    """
+    needs_scene = {
+        "trainer.viewer": trainer.viewer,
+        "trainer.enable_rt": trainer.enable_rt,
+        "trainer.sim_device": trainer.sim_device not in (None, "auto", "cpu"),
+        "algorithm.cfg.demonstrations": getattr(algorithm, "demonstrations", None) is not None,
+    }
+    found = [f"{key}: {_no_scene(cfg)}" for key, is_set in needs_scene.items() if is_set]
+    for kind, terms in vars(trainer.events).items():
+        found += [
+            f'trainer.events.{kind}.{name}: {_no_scene(cfg)}; it has no events, and "render_mode": "rgb_array" in '
+            "its kwargs records videos of evaluations"
+            for name in terms
+        ]
+    return found
+
+
+def choose_sim_device(trainer: TrainerCfg, cfg: EmbodiedEnvCfg, problems: list[str]) -> str:
+    """Return the device of the physics; errors are added to ``problems``."""
+    place, name = "trainer.", trainer.sim_device
+    if name is None:
+        place, name = "env.sim_cfg.", str(cfg.sim_cfg.sim_device)
+    if name == "auto":
+        name = "cpu"
+        with suppress(ConfigError):  # the learner's device, which is reported with the others
+            name = str(resolve_device(trainer.device))
+        if name != "cpu" and trainer.device == "auto" and not has_warp():
+            logger.log_warning(
+                f"the learner runs on {name}, the physics on the processor: for physics on the GPU, "
+                f"{install_extra('gpu')}"
+            )
+            name = "cpu"
+    if name.startswith("cuda") and trainer.device == "cpu" and not torch.cuda.is_available():
+        logger.log_warning(f"{place}sim_device: '{name}' is not here: the physics runs on the processor, too")
+        name = "cpu"
+    with collected(problems, place):
+        parse_sim_device(name)
+    return name
+
+
+def scene_cfg(cfg: TaskCfg) -> EmbodiedEnvCfg | None:
+    """Return the config of environments of ours, or None."""
+    return cfg if isinstance(cfg, EmbodiedEnvCfg) else None
+
+
+def scene_env(env: object) -> EmbodiedEnv | None:
+    """Return environments of ours, or None."""
+    return env if isinstance(env, EmbodiedEnv) else None
+
+
+def with_scene(cfg: TaskCfg, place: str) -> EmbodiedEnvCfg:
+    """Return the config of environments of ours, for a tool that needs their scene.
+
+    Args:
+        place: the tool, for the message.
+
+    Raises:
+        ConfigError: the environments are another library's.
+    """
+    own = scene_cfg(cfg)
+    if own is None:
+        raise ConfigError(f"{place}: {_no_scene(cfg)}")
+    return own
+
+
+def _no_scene(cfg: Any) -> str:
+    return f"needs an environment with a scene of EmbodiChain's, and '{cfg.id}' is another library's"
+
+
+def check_resumed_config(
+    before: dict[str, Any], run: RunConfig, target: str, allowed_imports: Sequence[str] = ()
+) -> None:
+    """Compare the config of a checkpoint with the one to continue with.
+
+    Args:
+        target: the run to resume, for the message.
+
+    Raises:
+        ConfigError: they differ in settings that are not ``MayChange``, a line each, or the checkpoint's is invalid.
+    """
+    own = json.loads(json.dumps(before))
+    for path in may_change():
+        *blocks, key = path.split(".")
+        own_block, block = _block(own, *blocks), _block(run.resolved, *blocks)
+        own_block.pop(key, None)
+        if key in block:
+            own_block[key] = block[key]
+    with placed(f"{target}: the run's own config: "):
+        saved = load_checkpoint_config(own, (), allowed_imports)
+    lines = differences(_without_recorders(saved.resolved), _without_recorders(run.resolved), "")
+    if lines:
+        raise ConfigError("\n".join([f"{target}: the config is not that of the run:", *lines]))
+
+
+def may_change() -> Sequence[str]:
+    """Return the paths in ``RunConfig.resolved`` of the settings that are ``MayChange`` in their config classes."""
+    return (
+        *changeable(TrainerCfg, "trainer"),
+        *changeable(EmbodiedEnvCfg, "gym_config.env"),
+        *(path for source in env_sources() for path in changeable(source.cfg_class, "gym_config")),
+    )
+
+
+def changes_of_env_file(
+    config: dict[str, Any], overrides: Sequence[str] = (), allowed_imports: Sequence[str] = ()
+) -> list[str]:
+    """Return how the file that a run's environment config came from differs from it now, a line each.
+
+    Args:
+        config: checkpoint's config. A missing file does not differ; of one that is no config any more,
+            the first error is the line.
+        overrides: overrides of both.
+        allowed_imports: prefixes as for :func:`load_checkpoint_config`.
+    """
+    path = config["trainer"].get("gym_config")
+    if not isinstance(path, str) or not Path(path).is_file():
+        return []
+    own = load_checkpoint_config(config, overrides, allowed_imports)
+    try:
+        now = load_checkpoint_config(config | {"gym_config": load_config_file(path)}, overrides, allowed_imports)
+    except ConfigError as error:
+        return [str(error).partition("\n")[0]]
+    return differences(own.resolved["gym_config"], now.resolved["gym_config"], "")
+
+
+def _without_recorders(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a resolved config without the training's recorders, and another library's ``render_mode``."""
+    plain: dict[str, Any] = json.loads(json.dumps(config))
+    for events in (_block(plain, "trainer", "events", "train"), _block(plain, "gym_config", "env", "events")):
+        for name in [name for name, event in events.items() if event["func"] in _RECORDERS]:
+            del events[name]
+    _block(plain, "gym_config", "kwargs").pop("render_mode", None)
+    return plain
+
+
+def _block(node: dict[str, Any], *path: str) -> dict[str, Any]:
+    """Return an inner block, or an empty one where there is none."""
+    for key in path:
+        inner = node.get(key)
+        node = inner if isinstance(inner, dict) else {}
+    return node
+
+
+def differences(before: Any, now: Any, place: str, owner: str = "the run") -> list[str]:
+    """Return where two JSON values differ, a line each.
+
+    Args:
+        place: path of both, for the lines.
+        owner: owner of the first one, for the lines.
+    """
+    if not (isinstance(before, dict) and isinstance(now, dict)):
+        return [] if before == now else [f"{place}: {json.dumps(before)} in {owner}, {json.dumps(now)} now"]
+    lines = []
+    for key in dict.fromkeys((*before, *now)):
+        inner = f"{place}.{key}".lstrip(".")
+        if key in before and key in now:
+            lines += differences(before[key], now[key], inner, owner)
+        elif key in before:
+            lines.append(f"{inner}: {json.dumps(before[key])} in {owner}, not there now")
+        else:
+            lines.append(f"{inner}: not there in {owner}, {json.dumps(now[key])} now")
+    return lines

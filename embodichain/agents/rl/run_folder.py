@@ -99,7 +99,7 @@ class RunFolder:
         return self.path / "summary.json"
 
 
-def open_run_folder(exp_name: str, point: SavedRun | None, placement: Placement | None, lock: RunLock) -> str:
+def open_folder(exp_name: str, point: SavedRun | None, placement: Placement | None, lock: RunLock) -> str:
     """Return the path of the run's locked folder: a new one, or that of the run to continue."""
     folder = RunFolder.create(exp_name) if point is None else RunFolder(point.folder)
     if point is None:

@@ -3,7 +3,7 @@
 Legend: N envs, T rollout steps, H actions of a chunk, O flattened observation size, A action size.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -102,6 +102,25 @@ class EvalEnv(VecEnv, Protocol):
 
     def close(self) -> None:
         """Release the environments' resources."""
+
+
+class TaskEnv(EvalEnv, Protocol):
+    """Environments of a training."""
+
+    @property
+    def single_observation_space(self) -> spaces.Dict:
+        """The structured space of one environment."""
+
+    @property
+    def step_dt(self) -> float | None:
+        """The time between two actions, s; None: not known."""
+
+    @property
+    def single_action_space(self) -> spaces.Box:
+        """The actions of one environment, [A]."""
+
+    def write_into(self, folder: Path, allowed: Sequence[str | Path] = ()) -> None:
+        """Write files into a folder from now on, and into the allowed ones that the config names."""
 
 
 def knows_success(env: object) -> bool:

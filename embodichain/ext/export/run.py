@@ -9,7 +9,8 @@ import numpy as np
 
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
 from embodichain.agents.rl.config.arguments import add_allow_import, allowed_imports
-from embodichain.agents.rl.task_env import TaskEnv, scene_cfg, scene_env
+from embodichain.agents.rl.run_config import scene_cfg, scene_env
+from embodichain.agents.rl.vec_env import TaskEnv
 from embodichain.commands.arguments import add_run, checked_path, output_file, whole_number
 from embodichain.ext.export.formats import (
     RUNNER,

@@ -15,8 +15,8 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.agents.rl.buffer import Demonstrations, check_finite
-from embodichain.agents.rl.config_changes import differences
 from embodichain.agents.rl.demonstrations import PLACE, Task
+from embodichain.agents.rl.run_config import differences
 from embodichain.ext.lerobot.dataset import LeRobotEpisode, read_info, read_lerobot
 from embodichain.ext.lerobot.recorder import task_record
 from embodichain.lab.gym.utils.instructions import encode_instructions

@@ -13,8 +13,7 @@ import torch
 from embodichain.agents.rl import build
 from embodichain.agents.rl.algo import PPOCfg
 from embodichain.agents.rl.config.arguments import all_overrides, parse_args
-from embodichain.agents.rl.run_config import load_checkpoint_config, load_run_config
-from embodichain.agents.rl.task_env import with_scene
+from embodichain.agents.rl.run_config import load_checkpoint_config, load_run_config, with_scene
 from embodichain.lab.gym import registry as registration
 from embodichain.lab.gym.envs import EmbodiedEnvCfg
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv

@@ -16,7 +16,7 @@ import pytest
 import torch
 from matplotlib.image import imread
 
-from embodichain.agents.rl import build, run, train
+from embodichain.agents.rl import build, train
 from embodichain.agents.rl import run_folder as run_folder_module
 from embodichain.agents.rl.algo import PPO
 from embodichain.agents.rl.checkpoint import files
@@ -275,7 +275,7 @@ def test_interrupt_before_the_training_claims_no_checkpoint(
     def interrupt(*args: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run, "build_learner", interrupt)
+    monkeypatch.setattr(train, "build_learner", interrupt)
     spy = Spy(monkeypatch)
     assert run_main() == 130
     assert capsys.readouterr().err == "interrupted\n"

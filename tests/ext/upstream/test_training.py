@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from embodichain.agents.rl.run_config import load_checkpoint_config, load_run_config
-from embodichain.agents.rl.task_env import with_scene
+from embodichain.agents.rl.run_config import load_checkpoint_config, load_run_config, with_scene
 from embodichain.ext.upstream.training import convert_training
 from embodichain.utils import ConfigError
 from scripts.upstream_configs import main

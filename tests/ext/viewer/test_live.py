@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from embodichain.agents.rl.models import policy_input
-from embodichain.agents.rl.task_env import with_scene
+from embodichain.agents.rl.run_config import with_scene
 from embodichain.cli import main
 from embodichain.ext.viewer import live
 from embodichain.ext.viewer.live import LiveTask

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from embodichain.agents.rl import build, run, train
+from embodichain.agents.rl import build, train
 from embodichain.agents.rl.distributed.stop import InterruptedTraining
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.ext.viewer import training as viewer
@@ -274,7 +274,7 @@ def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[
     said: queue.Queue[str] = queue.Queue()
     monkeypatch.setattr(viewer, "logger", SimpleNamespace(log_info=said.put))
     monkeypatch.setattr(Stop, "event", threading.Event())
-    monkeypatch.setattr(run, "StopSignals", Stop)
+    monkeypatch.setattr(train, "StopSignals", Stop)
     config = tiny_config(trainer__viewer=True, trainer__iterations=10**6, trainer__enable_eval=False)
     arguments, codes = ["--config", write_config(tmp_path, config)], []
     thread = threading.Thread(target=lambda: codes.append(train.main(arguments)))

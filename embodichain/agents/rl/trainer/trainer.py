@@ -15,8 +15,7 @@ from embodichain.agents.rl.algo import BaseAlgorithm
 from embodichain.agents.rl.buffer import num_env_steps
 from embodichain.agents.rl.checkpoint.files import CheckpointFolder
 from embodichain.agents.rl.collector import BaseCollector, SyncCollector
-from embodichain.agents.rl.config.schedule import Schedule
-from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
+from embodichain.agents.rl.config.trainer_cfg import Schedule, TrainerCfg
 from embodichain.agents.rl.distributed import ProcessGroup, get_process_group
 from embodichain.agents.rl.distributed.stop import stopping_together
 from embodichain.agents.rl.metrics.panel import ProgressDisplay, make_progress

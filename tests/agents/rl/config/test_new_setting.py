@@ -9,13 +9,11 @@ from typing import Any, Literal
 import pytest
 
 from embodichain import schema
-from embodichain.agents.rl import config_changes, run_config
+from embodichain.agents.rl import run_config
 from embodichain.agents.rl.config.trainer_cfg import AlgorithmBlockCfg, TrainerCfg
-from embodichain.agents.rl.config_changes import check_resumed_config
-from embodichain.agents.rl.run_config import load_checkpoint_config, load_run_config
+from embodichain.agents.rl.run_config import check_resumed_config, load_checkpoint_config, load_run_config
 from embodichain.agents.rl.trainer import script_run
 from embodichain.utils import ConfigError, MayChange, configclass
-from embodichain.utils.configclass import changeable
 from scripts.config_docs import render
 from tests.agents.rl.fakes import tiny_config, write_config
 
@@ -45,7 +43,6 @@ def new_settings(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "TrainerCfg", NewTrainerCfg)
     for module in (run_config, schema):
         monkeypatch.setattr(module, "TrainCfg", NewTrainCfg)
-    monkeypatch.setattr(config_changes, "MAY_CHANGE", tuple(changeable(NewTrainerCfg, "trainer")))
 
 
 def load(folder: Path, **changes: Any) -> Any:

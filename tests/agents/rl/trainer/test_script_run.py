@@ -16,8 +16,7 @@ from embodichain.agents.rl.checkpoint.files import load_checkpoint
 from embodichain.agents.rl.checkpoint.saved_run import RunLock, find_run
 from embodichain.agents.rl.distributed import ProcessGroup, forget_process_group, get_process_group
 from embodichain.agents.rl.models import Policy, build_mlp_from_cfg, build_policy
-from embodichain.agents.rl.run_config import load_checkpoint_config
-from embodichain.agents.rl.task_env import with_scene
+from embodichain.agents.rl.run_config import load_checkpoint_config, with_scene
 from embodichain.agents.rl.train import main
 from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.lab.gym.config.env_config import config_to_cfg

@@ -6,8 +6,13 @@ from typing import Any
 
 import pytest
 
-from embodichain.agents.rl.config_changes import MAY_CHANGE, changes_of_env_file, check_resumed_config
-from embodichain.agents.rl.run_config import RunConfig, load_run_config
+from embodichain.agents.rl.run_config import (
+    RunConfig,
+    changes_of_env_file,
+    check_resumed_config,
+    load_run_config,
+    may_change,
+)
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import CART_POLE_ENV, tiny_config, write_config
@@ -70,5 +75,5 @@ def test_changes_of_the_environments_file_are_named(tmp_path: Path) -> None:
 
 
 def test_field_says_itself_whether_it_may_change() -> None:
-    assert {"trainer.iterations", "trainer.events.eval", "gym_config.env.sim_cfg.num_threads"} <= {*MAY_CHANGE}
-    assert not {"trainer.seed", "trainer.buffer_size", "trainer.asynchronous", "trainer.events"} & {*MAY_CHANGE}
+    assert {"trainer.iterations", "trainer.events.eval", "gym_config.env.sim_cfg.num_threads"} <= {*may_change()}
+    assert not {"trainer.seed", "trainer.buffer_size", "trainer.asynchronous", "trainer.events"} & {*may_change()}
