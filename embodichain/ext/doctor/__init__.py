@@ -6,11 +6,12 @@ from embodichain.commands import Command
 from embodichain.utils import face
 
 if TYPE_CHECKING:
-    from embodichain.ext.doctor.run import CheckResult as CheckResult
-    from embodichain.ext.doctor.run import check_algorithm as check_algorithm
+    from embodichain.ext.doctor.run import CheckResult, check_algorithm
+
+__all__ = ["COMMAND", "CheckResult", "check_algorithm"]
 
 COMMAND = Command(
-    "embodichain.ext.doctor.command",
+    "embodichain.ext.doctor.run",
     "Check this machine and advise what to improve; with --algo, check an algorithm by closed-form probes.",
 )
 

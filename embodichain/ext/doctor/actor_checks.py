@@ -13,19 +13,8 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.agents.rl.models import ActorCritic
-from embodichain.ext.doctor.probes import (
-    GROUP_SIZE,
-    CheckSkippedError,
-    Patient,
-    alternating,
-    bandit,
-    expect,
-    gradients,
-    means,
-    one_hot,
-    play,
-    table_policy,
-)
+from embodichain.ext.doctor import probes
+from embodichain.ext.doctor.probes import GROUP_SIZE, CheckSkippedError, Patient, alternating, expect
 
 NEGLIGIBLE = 1e-3  # of a gradient, against one that should be there
 _UPDATES = 20
@@ -33,9 +22,9 @@ _UPDATES = 20
 
 def advantage_sign(patient: Patient) -> None:
     """Actions above 0 are rewarded: the mean rises (rung 4 of the ladder, see ``update_checks.py``)."""
-    policy = table_policy(1)
+    policy = probes.table_policy(1)
     states = torch.zeros(8 * GROUP_SIZE, dtype=torch.int64)
-    (mean,) = _trained(patient, policy, lambda: bandit(policy, states, 1, lambda a: (a > 0).float()))
+    (mean,) = _trained(patient, policy, lambda: probes.bandit(policy, states, 1, lambda a: (a > 0).float()))
     expect(
         mean > 0.3,
         "a mean action well above 0, where the reward is",
@@ -48,10 +37,12 @@ def advantage_sign(patient: Patient) -> None:
 
 def policy_of_observation(patient: Patient) -> None:
     """The rewarded action depends on the state: the means go apart (rung 5)."""
-    policy = table_policy(2)
+    policy = probes.table_policy(2)
     states = torch.arange(8).remainder(2).repeat_interleave(GROUP_SIZE)
     sign = 1.0 - 2.0 * states
-    first, second = _trained(patient, policy, lambda: bandit(policy, states, 2, lambda a: (a * sign > 0).float()))
+    first, second = _trained(
+        patient, policy, lambda: probes.bandit(policy, states, 2, lambda a: (a * sign > 0).float())
+    )
     expect(
         first > 0.3 and second < -0.3,
         "a mean action above 0 in the first state and below 0 in the second",
@@ -66,18 +57,18 @@ def advantage_of_transition(patient: Patient) -> None:
     Each transition has a state of its own, so that the gradient of a state's mean action is one transition's advantage.
     """
     num, steps, env, step = 2 * GROUP_SIZE, 4, 1, 2
-    policy = table_policy(num * steps)
+    policy = probes.table_policy(num * steps)
     states = torch.arange(num * steps).reshape(num, steps)
     reward = torch.zeros(num, steps)
     reward[env, step] = 1.0
-    rollout = play(
+    rollout = probes.play(
         policy,
-        one_hot(torch.cat((states, states[:, -1:]), dim=1), num * steps),
+        probes.one_hot(torch.cat((states, states[:, -1:]), dim=1), num * steps),
         reward,
         (torch.arange(steps) == steps - 1).expand(num, -1),
         action=alternating(num)[:, None, None].expand(-1, steps, -1),
     )
-    with gradients(policy) as sums:
+    with probes.gradients(policy) as sums:
         patient.build(policy, rollout).update(rollout)
     strongest = int(sums["actor.weight"][0].abs().argmax())
     got_env, got_step = divmod(strongest, steps)
@@ -118,15 +109,16 @@ def clipped_samples_give_no_gradient(patient: Patient) -> None:
     """A ratio beyond the clip range gives no gradient in the direction of the advantage, and only there."""
     patient.require("clip_coef")
     clip = 0.2
-    policy = table_policy(3)
+    policy = probes.table_policy(3)
     states = torch.arange(3).repeat_interleave(2 * GROUP_SIZE)
     action = alternating(len(states))
-    rollout = bandit(policy, states, 3, action, action)  # reward +-1 as the action: advantages of the action's sign
+    # The reward is +-1 as the action: advantages of the action's sign.
+    rollout = probes.bandit(policy, states, 3, action, action)
     beyond = torch.where(action > 0, 2 * (1 + clip), (1 - clip) / 2)  # already further than the clip allows
     back = torch.where(action > 0, (1 - clip) / 2, 2 * (1 + clip))  # on the other side: to be corrected
     ratio = torch.where(states == 0, beyond, torch.where(states == 1, back, 1.0))
     rollout["sample_log_prob"][:, 0] -= ratio.log()
-    with gradients(policy) as sums:
+    with probes.gradients(policy) as sums:
         patient.build(policy, rollout, clip_coef=clip).update(rollout)
     lost, returning, plain = sums["actor.weight"][0].abs().tolist()
     expect(
@@ -146,9 +138,9 @@ def clipped_samples_give_no_gradient(patient: Patient) -> None:
 def entropy_bonus_widens(patient: Patient) -> None:
     """With ``ent_coef`` and equal rewards the std grows."""
     patient.require("ent_coef")
-    policy = table_policy(1)
+    policy = probes.table_policy(1)
     action = alternating(2 * GROUP_SIZE)
-    rollout = bandit(policy, torch.zeros(len(action), dtype=torch.int64), 1, torch.ones_like(action), action)
+    rollout = probes.bandit(policy, torch.zeros(len(action), dtype=torch.int64), 1, torch.ones_like(action), action)
     patient.build(policy, rollout, ent_coef=1.0).update(rollout)
     log_std = float(policy.log_std.detach())
     expect(
@@ -184,37 +176,37 @@ def _trained(patient: Patient, policy: ActorCritic, collect: Callable[[], Tensor
     training = patient.train(policy, collect, n_epochs=4)
     for _ in range(_UPDATES):
         next(training)
-    return means(policy, policy.obs_dim)
+    return probes.means(policy, policy.obs_dim)
 
 
 def _credit(patient: Patient, end: str) -> float:
     """Return the gradient of the first step's mean action; ``end``: how its episode ends there."""
-    policy = table_policy(2)
+    policy = probes.table_policy(2)
     num = 2 * GROUP_SIZE
     first = alternating(num)
     second = 1.0 - 2.0 * (torch.arange(num) // 2 % 2)  # + + - -: independent of the first
     states = torch.tensor([0, 1, 0]).expand(num, -1)
     terminated = torch.tensor([end == "terminated", True]).expand(num, -1)
     truncated = torch.tensor([end == "truncated", False]).expand(num, -1)
-    rollout = play(
+    rollout = probes.play(
         policy,
-        one_hot(states, 2),
+        probes.one_hot(states, 2),
         torch.stack((torch.zeros(num), first), dim=1),
         terminated,
         truncated,
-        one_hot(states[:, 1:], 2),
+        probes.one_hot(states[:, 1:], 2),
         torch.stack((first, second), dim=1)[..., None],
     )
-    with gradients(policy) as sums:
+    with probes.gradients(policy) as sums:
         patient.build(policy, rollout, gamma=0.9).update(rollout)
     return float(sums["actor.weight"][0, 0].abs())
 
 
 def _bandit_gradient(patient: Patient, reward: Tensor, action: Tensor) -> Tensor:
     """Return the gradient of the mean action in one-step episodes with given actions and rewards [N]: [1]."""
-    policy = table_policy(1)
-    rollout = bandit(policy, torch.zeros(len(action), dtype=torch.int64), 1, reward, action)
-    with gradients(policy) as sums:
+    policy = probes.table_policy(1)
+    rollout = probes.bandit(policy, torch.zeros(len(action), dtype=torch.int64), 1, reward, action)
+    with probes.gradients(policy) as sums:
         patient.build(policy, rollout).update(rollout)
     return sums["actor.weight"][0]
 
@@ -254,18 +246,18 @@ def groups_are_apart(patient: Patient) -> None:
 def nothing_after_first_done(patient: Patient) -> None:
     """With ``truncate_at_first_done`` the steps after an environment's first done give no gradient."""
     patient.require("truncate_at_first_done")
-    policy = table_policy(3)
+    policy = probes.table_policy(3)
     action = alternating(2 * GROUP_SIZE)
     is_first = torch.arange(2 * GROUP_SIZE) < GROUP_SIZE  # this group is done after one step; the other continues
     states = torch.where(is_first[:, None], torch.tensor([0, 1, 0]), torch.tensor([0, 2, 0]))
-    rollout = play(
+    rollout = probes.play(
         policy,
-        one_hot(states, 3),
+        probes.one_hot(states, 3),
         torch.stack((torch.zeros_like(action), action), dim=1),
         torch.stack((is_first, torch.ones_like(is_first)), dim=1),
         action=torch.stack((action, action), dim=1)[..., None],
     )
-    with gradients(policy) as sums:
+    with probes.gradients(policy) as sums:
         patient.build(policy, rollout, truncate_at_first_done=True).update(rollout)
     _, masked, living = sums["actor.weight"][0].abs().tolist()
     expect(
@@ -284,9 +276,9 @@ def nothing_after_first_done(patient: Patient) -> None:
 
 def _group_gradient(patient: Patient, reward: Tensor, action: Tensor) -> Tensor:
     """Return the gradients of two groups' mean actions, each group in its own state: [2]."""
-    policy = table_policy(2)
+    policy = probes.table_policy(2)
     states = torch.arange(2).repeat_interleave(GROUP_SIZE)
-    rollout = bandit(policy, states, 2, reward, action)
-    with gradients(policy) as sums:
+    rollout = probes.bandit(policy, states, 2, reward, action)
+    with probes.gradients(policy) as sums:
         patient.build(policy, rollout).update(rollout)
     return sums["actor.weight"][0]

@@ -12,21 +12,8 @@ from tensordict import TensorDict
 from torch import Tensor, nn
 
 from embodichain.agents.rl.models import ActorCritic, Policy
-from embodichain.ext.doctor.probes import (
-    GROUP_SIZE,
-    CheckFailedError,
-    CheckSkippedError,
-    Patient,
-    alternating,
-    bandit,
-    expect,
-    gradients,
-    one_hot,
-    play,
-    step_norms,
-    table_policy,
-    values,
-)
+from embodichain.ext.doctor import probes
+from embodichain.ext.doctor.probes import GROUP_SIZE, CheckFailedError, CheckSkippedError, Patient, alternating, expect
 
 _STEPS, _OBS, _ACTION = 8, 3, 2
 
@@ -50,7 +37,7 @@ def _random_rollout(policy: ActorCritic) -> TensorDict:
     obs = 5.0 + 3.0 * torch.randn(GROUP_SIZE, _STEPS + 1, _OBS)
     policy.update_normalizer(torch.randn(64, _OBS))  # statistics that differ from this rollout's
     ends = torch.rand(2, GROUP_SIZE, _STEPS) < 0.2
-    return play(policy, obs, torch.randn(GROUP_SIZE, _STEPS), ends[0], ends[1] & ~ends[0], obs[:, 1:] + 1.0)
+    return probes.play(policy, obs, torch.randn(GROUP_SIZE, _STEPS), ends[0], ends[1] & ~ends[0], obs[:, 1:] + 1.0)
 
 
 def losses_are_finite(patient: Patient) -> None:
@@ -161,11 +148,11 @@ def first_ratio_is_one(patient: Patient) -> None:
 def gradient_norm_is_cut(patient: Patient) -> None:
     """No optimizer steps with a gradient norm beyond ``max_grad_norm``."""
     patient.require("max_grad_norm")
-    policy = table_policy(1)
+    policy = probes.table_policy(1)
     action = 0.5 * alternating(2 * GROUP_SIZE)
-    rollout = bandit(policy, torch.zeros(len(action), dtype=torch.int64), 1, 200.0 * action, action)
+    rollout = probes.bandit(policy, torch.zeros(len(action), dtype=torch.int64), 1, 200.0 * action, action)
     limit = 1e-3
-    with step_norms() as norms:
+    with probes.step_norms() as norms:
         patient.build(policy, rollout, max_grad_norm=limit).update(rollout)
     if not norms:
         raise CheckSkippedError("the algorithm steps no torch.optim.Optimizer")
@@ -194,7 +181,9 @@ def value_at_termination(patient: Patient) -> None:
     """One step, reward 1, terminated: V = 1."""
     states = torch.zeros(_ROWS, _LENGTH + 1, dtype=torch.int64)
     always = torch.ones(_ROWS, _LENGTH, dtype=torch.bool)
-    found = _settled(patient, 1, lambda policy: play(policy, one_hot(states, 1), torch.ones(_ROWS, _LENGTH), always))
+    found = _settled(
+        patient, 1, lambda policy: probes.play(policy, probes.one_hot(states, 1), torch.ones(_ROWS, _LENGTH), always)
+    )
     (value,) = found
     causes = {
         1 / (1 - _GAMMA): "it bootstraps at termination: what follows a terminated step is worth 0",
@@ -213,9 +202,11 @@ def value_at_truncation(patient: Patient) -> None:
     states = torch.tensor([[b, a] * (_LENGTH // 2) + [b], [c] * (_LENGTH + 1)]).repeat(_ROWS // 2, 1)
     reward = torch.tensor([0.0, -1.0, 1.0])[states[:, :-1]]
     truncated = states[:, :-1] != b
-    final_obs = one_hot(torch.full((_ROWS, _LENGTH), c), 3)
+    final_obs = probes.one_hot(torch.full((_ROWS, _LENGTH), c), 3)
     nowhere = torch.zeros_like(truncated)
-    found = _settled(patient, 3, lambda policy: play(policy, one_hot(states, 3), reward, nowhere, truncated, final_obs))
+    found = _settled(
+        patient, 3, lambda policy: probes.play(policy, probes.one_hot(states, 3), reward, nowhere, truncated, final_obs)
+    )
     _judge(
         {"V at the cut": (found[a], 1.0), "V of the constant reward 1, 1/(1-gamma)": (found[c], 2.0)},
         [
@@ -240,7 +231,7 @@ def value_of_observation(patient: Patient) -> None:
     states = (torch.rand(_ROWS, _LENGTH + 1) < 0.5).long()
     reward = 1.0 - 2.0 * states[:, :-1]
     always = torch.ones(_ROWS, _LENGTH, dtype=torch.bool)
-    found = _settled(patient, 2, lambda policy: play(policy, one_hot(states, 2), reward, always))
+    found = _settled(patient, 2, lambda policy: probes.play(policy, probes.one_hot(states, 2), reward, always))
     _judge(
         {"V(s0)": (found[0], 1.0), "V(s1)": (found[1], -1.0)},
         [],
@@ -252,7 +243,7 @@ def value_discounts(patient: Patient) -> None:
     """Reward 1 at the end of two steps: V is gamma, then 1."""
     states = torch.arange(_LENGTH + 1).remainder(2).expand(_ROWS, -1)
     at_end = states[:, :-1] == 1
-    found = _settled(patient, 2, lambda policy: play(policy, one_hot(states, 2), at_end.float(), at_end))
+    found = _settled(patient, 2, lambda policy: probes.play(policy, probes.one_hot(states, 2), at_end.float(), at_end))
     _judge(
         {"V(first)": (found[0], _GAMMA), "V(second)": (found[1], 1.0)},
         [
@@ -272,7 +263,7 @@ def value_at_rollout_end(patient: Patient) -> None:
     states = torch.arange(_LENGTH + 1).remainder(2).expand(_ROWS, -1)
     reward = 2.0 - 3.0 * states[:, :-1]
     nowhere = torch.zeros(_ROWS, _LENGTH, dtype=torch.bool)
-    found = _settled(patient, 2, lambda policy: play(policy, one_hot(states, 2), reward, nowhere))
+    found = _settled(patient, 2, lambda policy: probes.play(policy, probes.one_hot(states, 2), reward, nowhere))
     _judge(
         {"V(A)": (found[0], 2.0), "V(B)": (found[1], 0.0)},
         [
@@ -290,12 +281,12 @@ def value_at_rollout_end(patient: Patient) -> None:
 
 def _settled(patient: Patient, num_states: int, collect: Callable[[Policy], TensorDict]) -> list[float]:
     """Return the converged values of the states; skip the check if the algorithm trains no critic."""
-    policy = table_policy(num_states)
-    found, still = values(policy, num_states), 0
-    with gradients(policy) as sums:
+    policy = probes.table_policy(num_states)
+    found, still = probes.values(policy, num_states), 0
+    with probes.gradients(policy) as sums:
         training = patient.train(policy, lambda: collect(policy), learning_rate=0.1, n_epochs=4, gae_lambda=0.95)
         for _ in islice(training, _MOST_UPDATES):
-            before, found = found, values(policy, num_states)
+            before, found = found, probes.values(policy, num_states)
             still = still + 1 if max(abs(b - v) for b, v in zip(before, found, strict=True)) < _STILL else 0
             if still == _STILL_UPDATES:
                 break

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from embodichain.cli import main
-from embodichain.ext.doctor.command import give_advice
+from embodichain.ext.doctor.run import give_advice
 from embodichain.utils.device import describe_machine
 
 
