@@ -17,8 +17,7 @@ from embodichain.agents.rl.algo import BC, BCCfg
 from embodichain.agents.rl.buffer import Demonstrations
 from embodichain.agents.rl.models import SmolVLA, VLAPolicy, build_policy
 from embodichain.ext.vla.policy import LoRACfg, add_lora
-from embodichain.ext.vla.smolvla import fitted_pixels
-from embodichain.ext.vla.smolvla_config import Normalization, denormalized, fitted, normalized
+from embodichain.ext.vla.smolvla import Normalization, denormalized, fitted, fitted_pixels, normalized
 from embodichain.utils import ConfigError
 
 LAYERS = {"intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}

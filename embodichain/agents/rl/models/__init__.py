@@ -41,16 +41,10 @@ from embodichain.agents.rl.models.squash import TanhSquash
 from embodichain.utils import face
 
 if TYPE_CHECKING:
-    from embodichain.ext.vla.loading import load_vla_model as load_vla_model
-    from embodichain.ext.vla.loading import save_vla_model as save_vla_model
-    from embodichain.ext.vla.policy import LoRACfg as LoRACfg
-    from embodichain.ext.vla.policy import VLAConfig as VLAConfig
-    from embodichain.ext.vla.policy import VLAPolicy as VLAPolicy
-    from embodichain.ext.vla.policy import VLAPolicyCfg as VLAPolicyCfg
-    from embodichain.ext.vla.smolvla import SmolVLA as SmolVLA
-    from embodichain.ext.vla.smolvla_config import SmolVLACfg as SmolVLACfg
-    from embodichain.ext.vla.tiny_vla import TinyVLA as TinyVLA
-    from embodichain.ext.vla.tiny_vla import TinyVLACfg as TinyVLACfg
+    from embodichain.ext.vla.loading import load_vla_model, save_vla_model
+    from embodichain.ext.vla.policy import LoRACfg, VLAConfig, VLAPolicy, VLAPolicyCfg
+    from embodichain.ext.vla.smolvla import SmolVLA, SmolVLACfg
+    from embodichain.ext.vla.tiny_vla import TinyVLA, TinyVLACfg
 
 __all__ = [
     "CNN",
@@ -101,8 +95,7 @@ __all__ = [
 _EXTENSION = {
     "embodichain.ext.vla.loading": ("load_vla_model", "save_vla_model"),
     "embodichain.ext.vla.policy": ("LoRACfg", "VLAConfig", "VLAPolicy", "VLAPolicyCfg", "VLAPlaceholderPolicy"),
-    "embodichain.ext.vla.smolvla": ("SmolVLA",),
-    "embodichain.ext.vla.smolvla_config": ("SmolVLACfg",),
+    "embodichain.ext.vla.smolvla": ("SmolVLA", "SmolVLACfg"),
     "embodichain.ext.vla.tiny_vla": ("TinyVLA", "TinyVLACfg"),
 }
 __getattr__ = face(__name__, {name: module for module, names in _EXTENSION.items() for name in names})

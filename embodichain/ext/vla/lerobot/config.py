@@ -8,7 +8,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_va
 
 from embodichain.ext.vla.gaussian_vla import IMAGE, INSTRUCTION
 from embodichain.ext.vla.gaussian_vla import STATE as STATE_ENTRY
-from embodichain.ext.vla.smolvla_config import Normalization
+from embodichain.ext.vla.smolvla import Normalization
 from embodichain.utils import ConfigError, configclass, field, unknown_name
 from embodichain.utils.validation import from_dict
 

@@ -17,9 +17,8 @@ from embodichain.ext.vla.lerobot.processors import (
     read_tokenizer,
     read_vlm_config,
 )
-from embodichain.ext.vla.smolvla import SmolVLA
-from embodichain.ext.vla.smolvla_config import PLACE as MODEL_CONFIG
-from embodichain.ext.vla.smolvla_config import Normalization, divisor, shift_of
+from embodichain.ext.vla.smolvla import PLACE as MODEL_CONFIG
+from embodichain.ext.vla.smolvla import Normalization, SmolVLA, divisor, shift_of
 from embodichain.lab.gym.utils.instructions import decode_instruction
 from embodichain.utils import ConfigError, logger, unknown_name
 from embodichain.utils.state import read_safetensors

@@ -12,7 +12,7 @@ from pydantic import Field, PositiveInt
 
 from embodichain.ext.vla.files import download, find_file, read_object
 from embodichain.ext.vla.lerobot.config import ACTION, STATE, FeatureCfg, LeRobotCfg
-from embodichain.ext.vla.smolvla_config import ENDS, EPSILON, Normalization, half_width
+from embodichain.ext.vla.smolvla import ENDS, EPSILON, Normalization, half_width
 from embodichain.utils import ConfigError, configclass, field, install_extra, unknown_name
 from embodichain.utils.state import read_safetensors
 from embodichain.utils.validation import from_dict
@@ -73,7 +73,7 @@ class TokenizerCfg:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Statistics of a vector; see ``embodichain.ext.vla.smolvla_config``.
+    """Statistics of a vector; see ``embodichain.ext.vla.smolvla``.
 
     Attributes:
         kind: IDENTITY where there are none.

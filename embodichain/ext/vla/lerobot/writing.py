@@ -18,8 +18,7 @@ from embodichain.ext.vla.lerobot.folder import WEIGHTS, LeRobotFolder, build_ler
 from embodichain.ext.vla.lerobot.processors import NORMALIZER, POSTPROCESSOR, PREPROCESSOR, UNNORMALIZER
 from embodichain.ext.vla.loading import read_model_path
 from embodichain.ext.vla.policy import without_adapters
-from embodichain.ext.vla.smolvla import SmolVLA
-from embodichain.ext.vla.smolvla_config import ENDS, EPSILON, Normalization
+from embodichain.ext.vla.smolvla import ENDS, EPSILON, Normalization, SmolVLA
 from embodichain.tools.open_run import OpenRun, open_run
 from embodichain.tools.steps import TOLERANCE, ParityError, Step, format_export, record_steps
 from embodichain.utils import ConfigError, write_atomically, write_json

@@ -10,7 +10,7 @@ import torch
 
 from embodichain.ext.vla.lerobot.config import read_config
 from embodichain.ext.vla.lerobot.processors import Processors, read_processors
-from embodichain.ext.vla.smolvla_config import denormalized, normalized
+from embodichain.ext.vla.smolvla import denormalized, normalized
 from embodichain.utils import ConfigError
 from embodichain.utils.state import write_safetensors
 from tests.ext.vla.lerobot.conftest import Change, change_json
