@@ -34,7 +34,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, SmolVLMConfig, SmolVLMImageProcessor, SmolVLMProcessor
 from transformers.models.smolvlm.video_processing_smolvlm import SmolVLMVideoProcessor
 
-from embodichain.ext.vla.lerobot.config import find_entries
+from embodichain.ext.vla.lerobot.files import find_entries
 from embodichain.ext.vla.lerobot.folder import build_lerobot_model
 from embodichain.ext.vla.lerobot.writing import write_lerobot_folder
 from embodichain.ext.vla.loading import read_model_path

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from embodichain.ext.vla.files import download, load_weights, read_object
-from embodichain.ext.vla.lerobot.config import find_entries
+from embodichain.ext.vla.lerobot import files
 from embodichain.ext.vla.lerobot.folder import LeRobotFolder, build_lerobot_model, is_lerobot, read_lerobot_folder
 from embodichain.ext.vla.smolvla import SmolVLA
 from embodichain.utils import ConfigError, read_bytes
@@ -70,7 +69,7 @@ def load_vla_model(
     stored = None if model_path is None else read_model_path(model_path)
     if isinstance(stored, LeRobotFolder):
         check_lerobot_class(cls, stored)
-        return build_lerobot_model(stored, find_entries(stored.cfg, {}), model_config or {}, device)[0]
+        return build_lerobot_model(stored, files.find_entries(stored.cfg, {}), model_config or {}, device)[0]
     return build_vla_model(cls, stored, dict(model_config or {}), device)
 
 
@@ -90,7 +89,7 @@ def build_vla_model(
     config = {**(stored.config if stored else {}), **model_config}
     model = cls(**config)
     if stored is not None:
-        load_weights(model, stored.weights, stored.source)
+        files.load_weights(model, stored.weights, stored.source)
     return model.to(device)
 
 
@@ -140,11 +139,11 @@ def read_model_path(model_path: str | Path, place: str = MODEL_PATH) -> StoredMo
             f"{place}: no such folder or file: {path.absolute()}. A model is a folder with {_CONFIG} and {_WEIGHTS} "
             "(as save_vla_model writes), a .pt file, or a hub repository with its revision: owner/name@revision"
         )
-    return _read_folder(download(hub["repo"], hub["revision"], _FILES, place), place)
+    return _read_folder(files.download(hub["repo"], hub["revision"], _FILES, place), place)
 
 
 def _read_folder(folder: Path, place: str) -> StoredModel | LeRobotFolder:
-    config = read_object(folder / _CONFIG, place)
+    config = files.read_object(folder / _CONFIG, place)
     if is_lerobot(config):
         return read_lerobot_folder(folder, config, place)
     if (folder / _WEIGHTS).exists():

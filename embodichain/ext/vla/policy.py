@@ -20,18 +20,10 @@ from torch import nn
 from embodichain.agents.rl.models.block import PolicySpaces
 from embodichain.agents.rl.models.policy import Policy
 from embodichain.agents.rl.models.registry import TypedPolicy
-from embodichain.ext.vla.files import read_object
+from embodichain.ext.vla import loading
 from embodichain.ext.vla.gaussian_vla import STATE, GaussianVLA, GaussianVLACfg
-from embodichain.ext.vla.lerobot.config import check_entries, find_entries
+from embodichain.ext.vla.lerobot import files
 from embodichain.ext.vla.lerobot.folder import LeRobotFolder, build_lerobot_model, for_robot
-from embodichain.ext.vla.loading import (
-    MODEL_PATH,
-    StoredModel,
-    build_vla_model,
-    check_lerobot_class,
-    find_vla_class,
-    read_model_path,
-)
 from embodichain.ext.vla.smolvla import SmolVLA
 from embodichain.utils import ConfigError, configclass, field, install_extra
 from embodichain.utils.module_utils import check_admitted
@@ -203,9 +195,9 @@ class _WithoutAdapters(Policy):
 
 def stored_chunk_length(vla: VLAConfig) -> int:
     """Return H by ``model_config``, the model's folder, or our models' default; 1 if none says it."""
-    default = GaussianVLACfg.chunk_length if issubclass(find_vla_class(vla.model_class), GaussianVLA) else 1
+    default = GaussianVLACfg.chunk_length if issubclass(loading.find_vla_class(vla.model_class), GaussianVLA) else 1
     path = Path(vla.model_path or "") / "config.json"
-    saved = read_object(path, MODEL_PATH) if vla.model_path and path.is_file() else {}
+    saved = files.read_object(path, loading.MODEL_PATH) if vla.model_path and path.is_file() else {}
     length = vla.model_config.get("chunk_length", saved.get("chunk_length", saved.get("n_action_steps", default)))
     return length if isinstance(length, int) and length > 0 else 1
 
@@ -215,34 +207,37 @@ def build_vla_policy(
 ) -> VLAPolicy:
     """Build a ``vla`` policy; see ``build_policy``."""
     path = cfg.vla_config.model_path
-    return build_stored_policy(cfg, None if path is None else read_model_path(path), given, device)
+    return build_stored_policy(cfg, None if path is None else loading.read_model_path(path), given, device)
 
 
 def build_stored_policy(
-    cfg: VLAPolicyCfg, stored: StoredModel | LeRobotFolder | None, given: PolicySpaces, device: torch.device | str
+    cfg: VLAPolicyCfg,
+    stored: loading.StoredModel | LeRobotFolder | None,
+    given: PolicySpaces,
+    device: torch.device | str,
 ) -> VLAPolicy:
     """Build a ``vla`` policy with a saved model, whatever ``model_path`` says; None: with random weights."""
     vla = cfg.vla_config
     space = given.structured("policy.vla_config")
-    cls = find_vla_class(vla.model_class)
+    cls = loading.find_vla_class(vla.model_class)
     if isinstance(stored, LeRobotFolder):
-        check_lerobot_class(cls, stored)
+        loading.check_lerobot_class(cls, stored)
         observed = entry_spaces(space)
         if STATE in observed:
             stored = for_robot(stored, observed[STATE].shape[0], given.action_dim)
-        entries = find_entries(stored.cfg, vla.features)
+        entries = files.find_entries(stored.cfg, vla.features)
         place = f"{stored.place}: {stored.path}"
-        check_entries(stored.cfg, entries, observed, place)
+        files.check_entries(stored.cfg, entries, observed, place)
         model, config = build_lerobot_model(stored, entries, vla.model_config, device)
         return _around(model, config, vla, space)
     if vla.features:
         raise ConfigError("policy.vla_config.features: only with a model_path that is a folder of LeRobot's SmolVLA")
     config = _whole_config(cls, stored, vla, given)
-    return _around(build_vla_model(cls, stored, config, device), config, vla, space)
+    return _around(loading.build_vla_model(cls, stored, config, device), config, vla, space)
 
 
 def _whole_config(
-    cls: type[nn.Module], stored: StoredModel | None, vla: VLAConfig, given: PolicySpaces
+    cls: type[nn.Module], stored: loading.StoredModel | None, vla: VLAConfig, given: PolicySpaces
 ) -> dict[str, Any]:
     """Return the model's arguments: the environment's, the stored ones, then the user's."""
     space = given.structured("policy.vla_config")
@@ -319,7 +314,7 @@ def add_lora(model: nn.Module, cfg: LoRACfg) -> nn.Module:
 
 def _check_names(cfg: VLAPolicyCfg, admitted: Sequence[str]) -> None:
     check_admitted(cfg.vla_config.model_class, admitted, "policy.vla_config.model_class")
-    find_vla_class(cfg.vla_config.model_class)
+    loading.find_vla_class(cfg.vla_config.model_class)
 
 
 VLAPolicy.typed = TypedPolicy(

@@ -7,18 +7,8 @@ from typing import Any
 
 import torch
 
-from embodichain.ext.vla.files import find_file, load_weights
-from embodichain.ext.vla.gaussian_vla import IMAGE
-from embodichain.ext.vla.lerobot.config import ACTION, OVERRIDES, STATE, LeRobotCfg, model_config, read_config
-from embodichain.ext.vla.lerobot.processors import (
-    Processors,
-    Statistics,
-    read_processors,
-    read_tokenizer,
-    read_vlm_config,
-)
-from embodichain.ext.vla.smolvla import PLACE as MODEL_CONFIG
-from embodichain.ext.vla.smolvla import Normalization, SmolVLA, divisor, shift_of
+from embodichain.ext.vla import gaussian_vla, smolvla
+from embodichain.ext.vla.lerobot import files
 from embodichain.lab.gym.utils.instructions import decode_instruction
 from embodichain.utils import ConfigError, logger, unknown_name
 from embodichain.utils.state import read_safetensors
@@ -41,15 +31,15 @@ class LeRobotFolder:
 
     path: Path
     config: Mapping[str, Any]
-    cfg: LeRobotCfg
-    processors: Processors
+    cfg: files.LeRobotCfg
+    processors: files.Processors
     vlm: Any
     tokenizer: Any
     place: str
 
     def weights(self) -> dict[str, torch.Tensor]:
         """Read the weights, by LeRobot's names."""
-        return read_safetensors(find_file(self.path, WEIGHTS, self.place))
+        return read_safetensors(files.find_file(self.path, WEIGHTS, self.place))
 
 
 def is_lerobot(config: Mapping[str, Any]) -> bool:
@@ -64,11 +54,11 @@ def read_lerobot_folder(path: Path, config: Mapping[str, Any], place: str) -> Le
         config: its ``config.json``.
         place: place in the user's config, for messages.
     """
-    cfg = read_config(config, f"{place}: {path / 'config.json'}")
-    find_file(path, WEIGHTS, place)
-    processors = read_processors(path, cfg, place)
-    vlm = read_vlm_config(path, cfg.vlm_model_name, place)
-    tokenizer = read_tokenizer(path, processors, vlm.text_config.vocab_size, place)
+    cfg = files.read_config(config, f"{place}: {path / 'config.json'}")
+    files.find_file(path, WEIGHTS, place)
+    processors = files.read_processors(path, cfg, place)
+    vlm = files.read_vlm_config(path, cfg.vlm_model_name, place)
+    tokenizer = files.read_tokenizer(path, processors, vlm.text_config.vocab_size, place)
     return LeRobotFolder(path, config, cfg, processors, vlm, tokenizer, place)
 
 
@@ -79,7 +69,7 @@ def for_robot(folder: LeRobotFolder, state_dim: int, action_dim: int) -> LeRobot
     identities, of the kinds that its processors ask for, until demonstrations are imitated.
     """
     cfg, processors = folder.cfg, folder.processors
-    sizes = cfg.input_features[STATE].shape, cfg.output_features[ACTION].shape
+    sizes = cfg.input_features[files.STATE].shape, cfg.output_features[files.ACTION].shape
     kinds = processors.state.kind, processors.action.kind
     if (sizes, kinds) == (([state_dim], [action_dim]), (processors.state_kind, processors.action_kind)):
         return folder
@@ -88,8 +78,8 @@ def for_robot(folder: LeRobotFolder, state_dim: int, action_dim: int) -> LeRobot
         "until a behaviour cloning fits them"
     )
     for name, size, most, key in (
-        (STATE, state_dim, cfg.max_state_dim, "max_state_dim"),
-        (ACTION, action_dim, cfg.max_action_dim, "max_action_dim"),
+        (files.STATE, state_dim, cfg.max_state_dim, "max_state_dim"),
+        (files.ACTION, action_dim, cfg.max_action_dim, "max_action_dim"),
     ):
         if size > most:
             raise ConfigError(
@@ -97,8 +87,8 @@ def for_robot(folder: LeRobotFolder, state_dim: int, action_dim: int) -> LeRobot
             )
     config = {
         **folder.config,
-        "input_features": _resized(folder.config["input_features"], STATE, state_dim),
-        "output_features": _resized(folder.config["output_features"], ACTION, action_dim),
+        "input_features": _resized(folder.config["input_features"], files.STATE, state_dim),
+        "output_features": _resized(folder.config["output_features"], files.ACTION, action_dim),
     }
     processors = replace(
         processors,
@@ -106,20 +96,20 @@ def for_robot(folder: LeRobotFolder, state_dim: int, action_dim: int) -> LeRobot
         action=_initial(processors.action_kind, action_dim),
     )
     place = f"{folder.place}: {folder.path / 'config.json'}"
-    return replace(folder, config=config, cfg=read_config(config, place), processors=processors)
+    return replace(folder, config=config, cfg=files.read_config(config, place), processors=processors)
 
 
 def _resized(features: Mapping[str, Any], name: str, size: int) -> dict[str, Any]:
     return {**features, name: {**features[name], "shape": [size]}}
 
 
-def _initial(kind: Normalization, size: int) -> Statistics:
-    return Statistics(kind, torch.full((size,), shift_of(kind)), torch.ones(size))
+def _initial(kind: smolvla.Normalization, size: int) -> files.Statistics:
+    return files.Statistics(kind, torch.full((size,), smolvla.shift_of(kind)), torch.ones(size))
 
 
 def build_lerobot_model(
     folder: LeRobotFolder, entries: Mapping[str, str], changes: Mapping[str, Any], device: torch.device | str
-) -> tuple[SmolVLA, dict[str, Any]]:
+) -> tuple[smolvla.SmolVLA, dict[str, Any]]:
     """Build the model with the folder's weights; critic and stds, which LeRobot has not, are initial ones.
 
     Args:
@@ -130,16 +120,18 @@ def build_lerobot_model(
         The model, and the arguments that it was built with.
     """
     for key in changes:
-        if key not in OVERRIDES:
-            raise ConfigError(f"{MODEL_CONFIG}.{key}: {unknown_name('key beside those of a folder', key, OVERRIDES)}")
+        if key not in files.OVERRIDES:
+            raise ConfigError(
+                f"{smolvla.PLACE}.{key}: {unknown_name('key beside those of a folder', key, files.OVERRIDES)}"
+            )
     processors = folder.processors
     state, action = processors.state, processors.action
-    cameras = [entry.removeprefix(IMAGE) for entry in entries.values()]
-    config = model_config(folder.cfg, folder.vlm, cameras, state.kind, action.kind) | dict(changes)
-    model = SmolVLA(**config)
-    load_weights(model, our_weights(folder.weights()), f"{folder.place}: {folder.path}", _INITIAL)
+    cameras = [entry.removeprefix(gaussian_vla.IMAGE) for entry in entries.values()]
+    config = files.model_config(folder.cfg, folder.vlm, cameras, state.kind, action.kind) | dict(changes)
+    model = smolvla.SmolVLA(**config)
+    files.load_weights(model, our_weights(folder.weights()), f"{folder.place}: {folder.path}", _INITIAL)
     model.state_mean.copy_(state.mean)
-    model.state_std.copy_(divisor(state.std, state.kind))
+    model.state_std.copy_(smolvla.divisor(state.std, state.kind))
     if action.kind != "IDENTITY":
         model.action_mean.copy_(action.mean)
         model.action_std.copy_(action.std)

@@ -11,13 +11,9 @@ from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
 from embodichain.agents.rl.models import VLAPolicy, VLAPolicyCfg
 from embodichain.agents.rl.models.block import space_size
 from embodichain.commands.arguments import checked_path, output_folder
-from embodichain.ext.vla.files import is_inside, read_object
-from embodichain.ext.vla.gaussian_vla import STATE as STATE_ENTRY
-from embodichain.ext.vla.lerobot.config import ACTION, STATE, find_entries
+from embodichain.ext.vla import gaussian_vla, loading, policy
+from embodichain.ext.vla.lerobot import files
 from embodichain.ext.vla.lerobot.folder import WEIGHTS, LeRobotFolder, build_lerobot_model, for_robot, their_weights
-from embodichain.ext.vla.lerobot.processors import NORMALIZER, POSTPROCESSOR, PREPROCESSOR, UNNORMALIZER
-from embodichain.ext.vla.loading import read_model_path
-from embodichain.ext.vla.policy import without_adapters
 from embodichain.ext.vla.smolvla import ENDS, EPSILON, Normalization, SmolVLA
 from embodichain.tools.open_run import OpenRun, open_run
 from embodichain.tools.steps import TOLERANCE, ParityError, Step, format_export, record_steps
@@ -55,17 +51,17 @@ def write_lerobot_folder(
 
 def write_statistics(out: Path, model: SmolVLA) -> None:
     """Put the statistics that a model was fitted to, and its features, into the processors of a written folder."""
-    config = read_object(out / "config.json", str(out))
+    config = files.read_object(out / "config.json", str(out))
     state_kind, action_kind = model.cfg.state_normalization, model.cfg.action_normalization
     state_std = model.state_std - EPSILON if state_kind == "MEAN_STD" else model.state_std  # which it divides by
-    tensors = _statistics(STATE, state_kind, model.state_mean, state_std)
+    tensors = _statistics(files.STATE, state_kind, model.state_mean, state_std)
     if action_kind != "IDENTITY":
-        tensors |= _statistics(ACTION, action_kind, model.action_mean, model.action_std)
+        tensors |= _statistics(files.ACTION, action_kind, model.action_mean, model.action_std)
     for name, step_name, features in (
-        (PREPROCESSOR, NORMALIZER, config["input_features"] | config["output_features"]),
-        (POSTPROCESSOR, UNNORMALIZER, config["output_features"]),
+        (files.PREPROCESSOR, files.NORMALIZER, config["input_features"] | config["output_features"]),
+        (files.POSTPROCESSOR, files.UNNORMALIZER, config["output_features"]),
     ):
-        content = read_object(out / name, str(out))
+        content = files.read_object(out / name, str(out))
         for number, step in enumerate(content["steps"]):
             if step["registry_name"] == step_name:
                 step["config"]["features"] = features
@@ -123,7 +119,7 @@ def _beside(source: LeRobotFolder) -> list[str]:
     beside = [source.processors.tokenizer_folder, source.processors.tokenizer.tokenizer_name, source.cfg.vlm_model_name]
     folders = [name for name in dict.fromkeys(beside) if name is not None and not {"..", "/"} & {*Path(name).parts}]
     found = [path for name in folders for path in sorted((source.path / name).glob("*")) if path.is_file()]
-    own = [path for path in found if is_inside(source.path, path)]
+    own = [path for path in found if files.is_inside(source.path, path)]
     return [*source.processors.files, *(path.relative_to(source.path).as_posix() for path in own)]
 
 
@@ -165,11 +161,11 @@ def export_lerobot(
         steps = record_steps(
             opened.env, opened.policy, opened.device, opened.policy.obs_keys, observations, _SEED_OFFSET
         )
-        model = cast("SmolVLA", without_adapters(cast("VLAPolicy", opened.policy)))
+        model = cast("SmolVLA", policy.without_adapters(cast("VLAPolicy", opened.policy)))
         spaces = entry_spaces(opened.env.single_observation_space)
         shapes = {entry: spaces[entry].shape for entry in entries.values()}
         try:
-            files = write_lerobot_folder(folder, model, source, entries, shapes)
+            written = write_lerobot_folder(folder, model, source, entries, shapes)
             if not torch.equal(model.state_mean, source.processors.state.mean):  # demonstrations were imitated since
                 write_statistics(folder, model)
             largest = _compare(model, folder, entries, steps)
@@ -178,22 +174,22 @@ def export_lerobot(
             raise
     compared = {"observations": len(steps) * envs, "difference": largest}
     names = {"inputs": [*entries, "observation.state", "task"], "measurements": [], "outputs": ["action"]}
-    return {**compared, **names, "files": files}
+    return {**compared, **names, "files": written}
 
 
 def _source(saved: SavedRun, opened: OpenRun) -> tuple[LeRobotFolder, dict[str, str]]:
     """Return the folder that a run's policy began from, and our image for each of its images that is used."""
     block = opened.config.policy
     path = block.vla_config.model_path if isinstance(block, VLAPolicyCfg) else None
-    source = None if path is None else read_model_path(path)
+    source = None if path is None else loading.read_model_path(path)
     if not isinstance(block, VLAPolicyCfg) or not isinstance(source, LeRobotFolder):
         raise ConfigError(
             f"--format {NAME}: {saved.folder}: only for a policy that began from LeRobot's SmolVLA, whose folder is "
             "policy.vla_config.model_path"
         )
     observed, action_space = entry_spaces(opened.env.single_observation_space), opened.env.single_action_space
-    source = for_robot(source, observed[STATE_ENTRY].shape[0], space_size(action_space))
-    return source, find_entries(source.cfg, block.vla_config.features)
+    source = for_robot(source, observed[gaussian_vla.STATE].shape[0], space_size(action_space))
+    return source, files.find_entries(source.cfg, block.vla_config.features)
 
 
 @torch.no_grad()
@@ -203,7 +199,7 @@ def _compare(model: SmolVLA, folder: Path, entries: dict[str, str], steps: Seque
     Raises:
         ParityError: the difference is above 1e-5 of the largest action, or NaN.
     """
-    written = read_model_path(folder)
+    written = loading.read_model_path(folder)
     assert isinstance(written, LeRobotFolder)
     changes = {"bf16": model.cfg.bf16}
     again = build_lerobot_model(written, entries, changes, "cpu")[0].eval()

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from tensordict import TensorDict
 
 from embodichain.agents.rl.models import SmolVLA, VLAPolicy, build_policy, load_vla_model
-from embodichain.ext.vla.lerobot.config import LeRobotCfg, find_entries, read_config
+from embodichain.ext.vla.lerobot.files import LeRobotCfg, find_entries, read_config
 from embodichain.ext.vla.lerobot.folder import InstructionTokenizer, LeRobotFolder, build_lerobot_model
 from embodichain.ext.vla.loading import read_model_path
 from embodichain.lab.gym.utils.instructions import encode_instructions

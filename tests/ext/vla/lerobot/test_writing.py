@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from embodichain.ext.vla.lerobot.config import find_entries
+from embodichain.ext.vla.lerobot.files import find_entries
 from embodichain.ext.vla.lerobot.folder import LeRobotFolder, build_lerobot_model, for_robot
 from embodichain.ext.vla.lerobot.writing import write_lerobot_folder, write_statistics
 from embodichain.ext.vla.loading import read_model_path

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from embodichain.ext.vla.lerobot.config import read_config
-from embodichain.ext.vla.lerobot.processors import Processors, read_processors
+from embodichain.ext.vla.lerobot.files import Processors, read_config, read_processors
 from embodichain.ext.vla.smolvla import denormalized, normalized
 from embodichain.utils import ConfigError
 from embodichain.utils.state import write_safetensors
