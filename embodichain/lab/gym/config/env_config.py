@@ -16,9 +16,8 @@ from pydantic.errors import PydanticUserError
 
 from embodichain.lab.gym.config.scene import read_scene
 from embodichain.lab.gym.envs.base_env import BaseEnv
-from embodichain.lab.gym.envs.config_data import SCENE_KEYS, TOP_FIELDS, config_data
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
-from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg, check_parts
+from embodichain.lab.gym.envs.env_cfg import SCENE_KEYS, TOP_FIELDS, EmbodiedEnvCfg, check_parts, config_data
 from embodichain.lab.gym.envs.managers.cfg import (
     DEFAULT_MANAGER_MODULES,
     ActionTermCfg,

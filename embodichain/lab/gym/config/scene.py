@@ -6,9 +6,8 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from embodichain.lab.gym.envs.config_data import SCENE_KEYS
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
-from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
+from embodichain.lab.gym.envs.env_cfg import SCENE_KEYS, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.checks import SceneNames, uids_by_kind
 from embodichain.lab.gym.envs.scene_env import SceneEnv
 from embodichain.lab.sim.cfg import CameraCfg, StereoCameraCfg

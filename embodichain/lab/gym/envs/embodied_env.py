@@ -10,25 +10,11 @@ from tensordict import TensorDict
 from torch import Tensor
 from typing_extensions import override
 
+from embodichain.lab.gym.envs import managers
 from embodichain.lab.gym.envs.base_env import BaseEnv, StepResult
 from embodichain.lab.gym.envs.chunk_env import ChunkEnv
-from embodichain.lab.gym.envs.config_data import config_data, terms_data
-from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg, check_parts
-from embodichain.lab.gym.envs.managers import (
-    ActionManager,
-    CommandManager,
-    CurriculumManager,
-    DatasetManager,
-    EventManager,
-    Functor,
-    ObservationManager,
-    RewardManager,
-    TerminationManager,
-)
-from embodichain.lab.gym.envs.managers.base import Manager
-from embodichain.lab.gym.envs.managers.cfg import EventCfg, FunctorCfg
+from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg, build_mirror_map, check_parts, config_data, terms_data
 from embodichain.lab.gym.envs.managers.record import recorders_in
-from embodichain.lab.gym.envs.mirror_map import build_mirror_map
 from embodichain.utils import ConfigError, replace
 from embodichain.utils.files import OutputFolder
 from embodichain.utils.observations import MirrorMap
@@ -51,7 +37,7 @@ class EmbodiedEnv(BaseEnv):
     """
 
     cfg: EmbodiedEnvCfg
-    action_manager: ActionManager
+    action_manager: managers.ActionManager
     config_defaults: ClassVar[Mapping[str, Any]] = {}
     """Content of a config file that a config of this task may leave out, key by key; that of ``env``, too."""
     base_entries: ClassVar[tuple[str, ...]] = ("robot/qpos", "robot/qvel", "robot/qf")
@@ -99,7 +85,7 @@ class EmbodiedEnv(BaseEnv):
         if self.cfg.light.indirect is not None:
             self.sim.add_emission_light(self.cfg.light.indirect.emission_light)
         for event in self.cfg.events.values():
-            if isinstance(event.func, type) and issubclass(event.func, Functor):
+            if isinstance(event.func, type) and issubclass(event.func, managers.Functor):
                 event.func.prepare_scene(self.sim, event.params)
 
     def _setup_sensors(self) -> None:
@@ -109,14 +95,14 @@ class EmbodiedEnv(BaseEnv):
     def _init_sim_state(self) -> None:
         self._take_robot()
         self._assign_cells(self.all_env_ids)
-        self.action_manager = ActionManager(self.cfg.actions, self)
-        self.command_manager = CommandManager(self.cfg.commands, self)
-        self.event_manager = EventManager(self.cfg.events, self)
-        self.observation_manager = ObservationManager(self.cfg.observations, self)
-        self.reward_manager = RewardManager(self.cfg.rewards, self)
-        self.termination_manager = TerminationManager(self.cfg.terminations, self)
-        self.dataset_manager = DatasetManager(self.cfg.dataset, self)
-        self.curriculum_manager = CurriculumManager(self.cfg.curriculum, self)
+        self.action_manager = managers.ActionManager(self.cfg.actions, self)
+        self.command_manager = managers.CommandManager(self.cfg.commands, self)
+        self.event_manager = managers.EventManager(self.cfg.events, self)
+        self.observation_manager = managers.ObservationManager(self.cfg.observations, self)
+        self.reward_manager = managers.RewardManager(self.cfg.rewards, self)
+        self.termination_manager = managers.TerminationManager(self.cfg.terminations, self)
+        self.dataset_manager = managers.DatasetManager(self.cfg.dataset, self)
+        self.curriculum_manager = managers.CurriculumManager(self.cfg.curriculum, self)
         self.event_manager.apply("startup", self.all_env_ids)
 
     def _take_robot(self) -> None:
@@ -312,11 +298,11 @@ class EmbodiedEnv(BaseEnv):
         """Return the content of a config file from which this environment, without added events, can be built again."""
         return config_data(self.cfg, type(self))
 
-    def terms_data(self, terms: Mapping[str, FunctorCfg]) -> dict[str, Any]:
+    def terms_data(self, terms: Mapping[str, managers.FunctorCfg]) -> dict[str, Any]:
         """Return the content of a block of terms in a config file."""
         return terms_data(terms)
 
-    def add_events(self, cfgs: Mapping[str, EventCfg]) -> None:
+    def add_events(self, cfgs: Mapping[str, managers.EventCfg]) -> None:
         """Add events, by new names, to the config's; call :meth:`reset` before the next step.
 
         ``func`` is the function or class itself, or the name of a shipped one. ``startup`` events happen at once.
@@ -348,11 +334,11 @@ class EmbodiedEnv(BaseEnv):
         for name, manager in self._managers().items():
             manager.load_state_dict(state["managers"][name])
         functors = [functor for manager in self._managers().values() for functor in manager.functors]
-        saved_by_default = [functor for functor in functors if type(functor).state_dict is Functor.state_dict]
+        saved_by_default = [functor for functor in functors if type(functor).state_dict is managers.Functor.state_dict]
         return all(map(is_all_saved, saved_by_default)) and continues
 
-    def _managers(self) -> dict[str, Manager]:
-        return {name: value for name, value in vars(self).items() if isinstance(value, Manager)}
+    def _managers(self) -> dict[str, managers.Manager]:
+        return {name: value for name, value in vars(self).items() if isinstance(value, managers.Manager)}
 
     @override
     def close(self) -> None:

@@ -1,28 +1,22 @@
-"""The environments' typed configs."""
+"""The environments' typed configs, their mirror maps, and their way back to the data of a config file."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import torch
+from gymnasium import spaces
 from pydantic import Field
 
-from embodichain.lab.gym.envs.managers.cfg import (
-    ActionTermCfg,
-    CommandCfg,
-    CurriculumCfg,
-    DatasetCfg,
-    EventCfg,
-    ObservationCfg,
-    RewardCfg,
-    TerminationCfg,
-)
+from embodichain.lab.gym.envs import managers
 from embodichain.lab.gym.envs.managers.record import record_camera_data
-from embodichain.lab.gym.envs.mirror_map import EnvSymmetryCfg
+from embodichain.lab.gym.registry import find_env_id
 from embodichain.lab.sim import SimulationManagerCfg
 from embodichain.lab.sim.cfg import ArticulationCfg, LightsCfg, RigidObjectCfg, RigidObjectGroupCfg, RobotCfg, SensorCfg
 from embodichain.lab.sim.model.terrain import TerrainCfg
-from embodichain.utils import ConfigError, configclass, replace, unknown_name
+from embodichain.utils import ConfigError, collected, configclass, raise_problems, replace, to_dict, unknown_name
+from embodichain.utils.observations import Mirror, MirrorMap, entry_columns
+from embodichain.utils.utility import as_json
 
 
 @configclass
@@ -45,6 +39,26 @@ class EnvCfg:
     first_env_id: Annotated[int, Field(ge=0)] = 0
     """Global id of the first environment, on which the random streams depend. It is unique over the processes of a
     distributed training and the env sets of asynchronous collection; a training sets it."""
+
+
+@configclass
+class MirrorCfg:
+    """The mirror image of a vector: component i becomes ``signs[i] * x[permutation[i]]``."""
+
+    permutation: list[int]
+    """Source of each component, an index from 0."""
+    signs: list[Literal[-1, 1]]
+    """Factor of each component."""
+
+
+@configclass
+class EnvSymmetryCfg:
+    """Mirror images of observations and actions, left and right exchanged."""
+
+    observations: dict[str, MirrorCfg] = {}
+    """Entries of the flat observation by name, such as ``joints/pos``: all of them."""
+    actions: dict[str, MirrorCfg] = {}
+    """Action terms by name: all of them."""
 
 
 @configclass
@@ -75,21 +89,21 @@ class EmbodiedEnvCfg(EnvCfg):
     all joints that have a drive."""
     active_joint_ids: list[int] | None = None
     """Instead: the joints themselves, by index."""
-    actions: dict[str, ActionTermCfg] = field(default_factory=dict)
+    actions: dict[str, managers.ActionTermCfg] = field(default_factory=dict)
     """Action terms by term name; required, unless the task has its own."""
-    commands: dict[str, CommandCfg] = field(default_factory=dict)
+    commands: dict[str, managers.CommandCfg] = field(default_factory=dict)
     """Commands that the policy follows, such as a velocity, by term name."""
-    observations: dict[str, ObservationCfg] = field(default_factory=dict)
+    observations: dict[str, managers.ObservationCfg] = field(default_factory=dict)
     """Observations by term name."""
-    rewards: dict[str, RewardCfg] = field(default_factory=dict)
+    rewards: dict[str, managers.RewardCfg] = field(default_factory=dict)
     """Rewards by term name."""
-    terminations: dict[str, TerminationCfg] = field(default_factory=dict)
+    terminations: dict[str, managers.TerminationCfg] = field(default_factory=dict)
     """Terminations by term name, in addition to the task's own."""
-    curriculum: dict[str, CurriculumCfg] = field(default_factory=dict)
+    curriculum: dict[str, managers.CurriculumCfg] = field(default_factory=dict)
     """Curriculum by term name: changes with the policy's progress. Evaluations have none."""
-    events: dict[str, EventCfg] = field(default_factory=dict)
+    events: dict[str, managers.EventCfg] = field(default_factory=dict)
     """Events by term name."""
-    dataset: dict[str, DatasetCfg] = field(default_factory=dict)
+    dataset: dict[str, managers.DatasetCfg] = field(default_factory=dict)
     """Recorders of finished episodes, by name."""
     symmetry: EnvSymmetryCfg | None = None
     """The mirror map, for algorithms that use the symmetry of robot and task."""
@@ -100,11 +114,11 @@ class EmbodiedEnvCfg(EnvCfg):
         """Return the config of a run's environments; ``simulation`` has fields of ``sim_cfg``."""
         return replace(self, seed=seed, num_envs=num_envs, sim_cfg=replace(self.sim_cfg, **simulation))
 
-    def for_training(self, events: dict[str, EventCfg], group_size: int) -> Self:
+    def for_training(self, events: dict[str, managers.EventCfg], group_size: int) -> Self:
         """Return the config with a training's further events, and with its algorithm's groups."""
         return replace(self, events=self.events | events, group_size=group_size)
 
-    def for_evaluation(self, events: dict[str, EventCfg], num_envs: int) -> Self:
+    def for_evaluation(self, events: dict[str, managers.EventCfg], num_envs: int) -> Self:
         """Return the config with an evaluation's further events and number of environments.
 
         A curriculum follows the training's progress; evaluations are about the task as it is configured.
@@ -148,3 +162,92 @@ def check_parts(parts: Sequence[str], known: Iterable[str]) -> None:
     for part in parts:
         if part not in known:
             raise ConfigError(f"env.control_parts: {unknown_name('control part', part, known)}")
+
+
+SCENE_KEYS = (
+    *("robot", "scene", "rigid_object", "rigid_object_group", "background"),
+    *("articulation", "sensor", "light", "terrain"),
+)
+"""Fields of ``EmbodiedEnvCfg`` at the top of a file, next to ``env``: the scene."""
+TOP_FIELDS = ("max_episode_steps", "num_envs")
+"""Further ones, which may stand in ``env``, too."""
+
+_PLACE = "the environment's config"
+_SHIPPED = ("embodichain.lab.gym.envs.managers.", "embodichain.ext.")
+
+
+def config_data(cfg: EmbodiedEnvCfg, env_class: type) -> dict[str, Any]:
+    """Return the content of a file that ``config_to_cfg`` reads back to a config.
+
+    Args:
+        env_class: registered environment's class.
+
+    Raises:
+        ConfigError: the class is not registered, or the config has values that no file can hold.
+    """
+    env_id = find_env_id(env_class)
+    if env_id is None:
+        raise ConfigError(f"the environment's class {env_class.__name__} is not registered (@register_env)")
+    env = to_dict(cfg)
+    top = {key: env.pop(key) for key in (*SCENE_KEYS, *TOP_FIELDS)}
+    for block, terms in vars(cfg).items():
+        if isinstance(terms, dict) and any(isinstance(term, managers.FunctorCfg) for term in terms.values()):
+            env[block] = terms_data(terms)
+    env["sim_cfg"]["sim_device"] = str(cfg.sim_cfg.sim_device)  # a script's may be a torch.device
+    given = {key: value for key, value in top.items() if value is not None}
+    return as_json(
+        {"id": env_id, **given, "env": {key: value for key, value in env.items() if value is not None}}, _PLACE
+    )
+
+
+def terms_data(terms: Mapping[str, managers.FunctorCfg]) -> dict[str, Any]:
+    """Return the content of a block of terms.
+
+    Raises:
+        ConfigError: a term's function has no importable name, or its parameters are no plain data.
+    """
+    block = {name: to_dict(term) | {"func": _name_of(term.func, name)} for name, term in terms.items()}
+    return as_json(block, _PLACE)
+
+
+def _name_of(func: Callable[..., Any] | str, term: str) -> str:
+    if isinstance(func, str):
+        return func
+    module, name = getattr(func, "__module__", "__main__"), getattr(func, "__qualname__", "<")
+    if module == "__main__" or "<" in name:
+        raise ConfigError(f"the function of the term '{term}' has no name in a module that could be imported")
+    return name if module.startswith(_SHIPPED) else f"{module}.{name}"
+
+
+def build_mirror_map(cfg: EnvSymmetryCfg, observation: spaces.Dict, action_dims: Mapping[str, int]) -> MirrorMap:
+    """Return the mirror map of an environment, on the CPU.
+
+    Args:
+        observation: one environment's observation space.
+        action_dims: size of each action term, in their order.
+
+    Raises:
+        ConfigError: a line for each entry or action term that is missing, unknown or of another size, or a mirror
+            image of a mirror image that is not the vector itself.
+    """
+    problems: list[str] = []
+    entry_dims = {name: columns.stop - columns.start for name, columns in entry_columns(observation).items()}
+    parts = {
+        "observations": _mirrors(cfg.observations, entry_dims, "env.symmetry.observations", problems),
+        "actions": _mirrors(cfg.actions, action_dims, "env.symmetry.actions", problems),
+    }
+    raise_problems(problems)
+    return MirrorMap(Mirror.joined(parts["observations"]), Mirror.joined(parts["actions"]))
+
+
+def _mirrors(cfg: Mapping[str, MirrorCfg], sizes: Mapping[str, int], place: str, problems: list[str]) -> list[Mirror]:
+    problems += [f"{place}: {unknown_name('name', name, sizes)}" for name in cfg if name not in sizes]
+    problems += [f"{place}.{name}: required, but missing" for name in sizes if name not in cfg]
+    found = []
+    for name in (name for name in sizes if name in cfg):
+        with collected(problems):
+            mirror = Mirror.of(cfg[name].permutation, cfg[name].signs, f"{place}.{name}")
+            if mirror.size != sizes[name]:
+                raise ConfigError(f"{place}.{name}: has {mirror.size} components, needed are {sizes[name]}")
+            found.append(mirror)
+    return found

@@ -1,7 +1,7 @@
 """The managers, the base of their terms, and the terms' configs."""
 
 from embodichain.lab.gym.envs.managers.action_manager import ActionManager
-from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandTerm, Functor
+from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandTerm, Functor, Manager
 from embodichain.lab.gym.envs.managers.cfg import (
     ActionTermCfg,
     CommandCfg,
@@ -37,6 +37,7 @@ __all__ = [
     "EventManager",
     "Functor",
     "FunctorCfg",
+    "Manager",
     "ObservationCfg",
     "ObservationManager",
     "RewardCfg",
