@@ -25,11 +25,11 @@ from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.config.trainer_cfg import TrainCfg
 from embodichain.agents.rl.models import get_registered_policy_names
 from embodichain.agents.rl.models.registry import get_policy_cfg_class
-from embodichain.lab.gym.config.env_config import ENV_KEYS, TERM_BLOCKS, TOP_KEYS, EnvFileCfg
+from embodichain.lab.gym.config.env_config import ENV_KEYS, TOP_KEYS, EnvFileCfg
 from embodichain.lab.gym.env_sources import EnvSource, env_sources
 from embodichain.lab.gym.envs import EmbodiedEnvCfg, SceneEnv
 from embodichain.lab.gym.envs.managers import ActionTerm, Functor
-from embodichain.lab.gym.envs.managers.cfg import BLOCK_MODULES, FunctorCfg, ObservationCfg
+from embodichain.lab.gym.envs.managers.cfg import BLOCK_MODULES, TERM_BLOCKS, FunctorCfg, ObservationCfg
 from embodichain.lab.gym.envs.managers.checks import leading_arguments, read_signature
 from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids
 from embodichain.utils.configclass import is_required

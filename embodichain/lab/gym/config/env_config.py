@@ -15,21 +15,9 @@ from pydantic import PositiveInt
 from pydantic.errors import PydanticUserError
 
 from embodichain.lab.gym.config.scene import read_scene
-from embodichain.lab.gym.envs.base_env import BaseEnv
-from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
-from embodichain.lab.gym.envs.env_cfg import SCENE_KEYS, TOP_FIELDS, EmbodiedEnvCfg, check_parts, config_data
-from embodichain.lab.gym.envs.managers.cfg import (
-    DEFAULT_MANAGER_MODULES,
-    ActionTermCfg,
-    CommandCfg,
-    CurriculumCfg,
-    DatasetCfg,
-    EventCfg,
-    FunctorCfg,
-    ObservationCfg,
-    RewardCfg,
-    TerminationCfg,
-)
+from embodichain.lab.gym.envs import BaseEnv, EmbodiedEnv, EmbodiedEnvCfg
+from embodichain.lab.gym.envs.env_cfg import SCENE_KEYS, TOP_FIELDS, check_parts, config_data
+from embodichain.lab.gym.envs.managers.cfg import DEFAULT_MANAGER_MODULES, TERM_BLOCKS, FunctorCfg, ObservationCfg
 from embodichain.lab.gym.envs.managers.checks import SceneNames, parse_term
 from embodichain.lab.gym.registry import EnvSpec, find_env_spec
 from embodichain.utils import collected, configclass, doors, logger, raise_problems, replace, unknown_key, unknown_name
@@ -37,18 +25,6 @@ from embodichain.utils.errors import MISSPELT, closest
 from embodichain.utils.module_utils import find_admitted
 from embodichain.utils.utility import load_config_file
 from embodichain.utils.validation import parse
-
-TERM_BLOCKS: dict[str, type[FunctorCfg]] = {
-    "actions": ActionTermCfg,
-    "commands": CommandCfg,
-    "observations": ObservationCfg,
-    "rewards": RewardCfg,
-    "terminations": TerminationCfg,
-    "curriculum": CurriculumCfg,
-    "events": EventCfg,
-    "dataset": DatasetCfg,
-}
-"""The blocks of terms in ``env``, with their terms' config classes."""
 
 ENV_KEYS = tuple(f.name for f in dataclasses.fields(EmbodiedEnvCfg) if f.name not in SCENE_KEYS)
 """The keys of the ``env`` block."""

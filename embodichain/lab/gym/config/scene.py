@@ -6,10 +6,9 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
-from embodichain.lab.gym.envs.env_cfg import SCENE_KEYS, EmbodiedEnvCfg
+from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg, SceneEnv
+from embodichain.lab.gym.envs.env_cfg import SCENE_KEYS
 from embodichain.lab.gym.envs.managers.checks import SceneNames, uids_by_kind
-from embodichain.lab.gym.envs.scene_env import SceneEnv
 from embodichain.lab.sim.cfg import CameraCfg, StereoCameraCfg
 from embodichain.lab.sim.model.model_files import MENAGERIE
 from embodichain.lab.sim.model.scene import SceneBuilder, scene_path

@@ -99,6 +99,17 @@ class DatasetCfg(FunctorCfg):
     """Written when an episode ends."""
 
 
+TERM_BLOCKS: dict[str, type[FunctorCfg]] = {
+    "actions": ActionTermCfg,
+    "commands": CommandCfg,
+    "observations": ObservationCfg,
+    "rewards": RewardCfg,
+    "terminations": TerminationCfg,
+    "curriculum": CurriculumCfg,
+    "events": EventCfg,
+    "dataset": DatasetCfg,
+}
+"""The blocks of terms in ``env``, with their terms' config classes."""
 _MANAGERS = "embodichain.lab.gym.envs.managers"
 BLOCK_MODULES = {
     "actions": [f"{_MANAGERS}.actions"],

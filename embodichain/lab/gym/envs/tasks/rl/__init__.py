@@ -1,8 +1,6 @@
 """Tasks for reinforcement learning. Importing this package registers them."""
 
-from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
-from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
-from embodichain.lab.gym.envs.scene_env import SceneEnv
+from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg, SceneEnv
 from embodichain.lab.gym.envs.tasks.rl.basic import CartPoleEnv, OpenDrawerEnv, PushCubeEnv, ReachEnv
 from embodichain.lab.gym.envs.tasks.rl.colored_cubes import ManipulateCubesEnv, PushColoredCubeEnv
 from embodichain.lab.gym.envs.tasks.rl.locomotion import G1FlatEnv, Go2FlatEnv, Go2RoughEnv, LocomotionEnv

@@ -11,7 +11,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.lab.gym.config.env_config import ConfigFile
-from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
+from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.state_values import range_to_target
 from embodichain.lab.gym.registry import register_env
 from embodichain.lab.sim.cfg import MarkerCfg

@@ -12,8 +12,7 @@ from tensordict import TensorDict
 from torch import Tensor
 from typing_extensions import override
 
-from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
-from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
+from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.actions import EefPositionTerm
 from embodichain.lab.gym.envs.tasks.rl.basic import default_cfg
 from embodichain.lab.gym.envs.tasks.rl.pick_cube import expert_arm, finger_problems, is_gripped

@@ -7,7 +7,7 @@ from tensordict import TensorDict
 from torch import Tensor
 from typing_extensions import override
 
-from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
+from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers import types
 from embodichain.lab.gym.envs.managers.locomotion_rewards import is_terminated
 from embodichain.lab.gym.envs.tasks.rl.basic import default_cfg

@@ -10,8 +10,7 @@ from tensordict import TensorDict
 from torch import Tensor
 from typing_extensions import override
 
-from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
-from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
+from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.actions import DeltaQposTerm
 from embodichain.lab.gym.envs.managers.base import ActionTerm
 from embodichain.lab.gym.envs.tasks.rl.basic import default_cfg
