@@ -1,4 +1,7 @@
-"""Drives, collisions and contact sensors of articulations. A drive's force = stiffness (target - q) - damping qd."""
+"""Drives, mimic joints, collisions and contact sensors of articulations.
+
+A drive's force = stiffness (target - q) - damping qd.
+"""
 
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -210,3 +213,18 @@ def sense_links(
             else:
                 sensor.type = _FRAME_SENSORS[kind]
     return names, f"{uid}/force/{names[0]}"
+
+
+def mimics(model: mujoco.MjModel) -> list[tuple[int, int, np.ndarray]]:
+    """Return (follower, leader, the five coefficients of the polynomial) by joint, leaders first."""
+    is_joint = (model.eq_type == int(mujoco.mjtEq.mjEQ_JOINT)) & model.eq_active0.astype(bool) & (model.eq_obj2id >= 0)
+    left = [
+        (int(model.eq_obj1id[e]), int(model.eq_obj2id[e]), model.eq_data[e, :5].copy()) for e in np.nonzero(is_joint)[0]
+    ]
+    ordered: list[tuple[int, int, np.ndarray]] = []
+    while left:
+        followers = {follower for follower, _, _ in left}
+        ready = [mimic for mimic in left if mimic[1] not in followers] or left  # a circle has no beginning
+        ordered += ready
+        left = [mimic for mimic in left if not any(mimic is other for other in ready)]
+    return ordered

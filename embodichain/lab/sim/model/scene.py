@@ -1,4 +1,4 @@
-"""Compilation of typed configs to one MuJoCo model.
+"""Compilation of typed configs to one MuJoCo model with its initial state.
 
 Everything of an entity is named ``<uid>/...`` in the model, so that two entities may use the same names.
 """
@@ -25,9 +25,7 @@ from embodichain.lab.sim.cfg import (
     RobotCfg,
     SimulationManagerCfg,
 )
-from embodichain.lab.sim.model import drives, initial_state, terrain
-from embodichain.lab.sim.model.assembly import Assembly, assemble, place_base, quat_of_degrees
-from embodichain.lab.sim.model.model_files import MESH_FORMATS, MeshVariant, collecting_warnings, measure_mesh, set_mass
+from embodichain.lab.sim.model import drives, model_files, terrain
 from embodichain.lab.sim.model.terrain import TerrainCfg, TerrainHeights
 from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg, PlaneCfg, ShapeCfg, SphereCfg
 from embodichain.utils import ConfigError, logger, nearest, placed, replace, unknown_name
@@ -37,6 +35,9 @@ RENDER_CAMERA = "render"
 GYMNASIUM = "gymnasium/"
 """Prefix of the names of the scenes in the package gymnasium, for its MuJoCo tasks."""
 _LARGEST_IMAGE = (1920, 1080)
+# Deeper than resting contacts are (soft contacts give way by some tenths of a millimetre).
+_PENETRATION = 1e-3
+_PAIRS_SHOWN = 4
 
 # Collision bits: objects touch everything; robots and articulations touch each other, but nothing of their own kind.
 _OBJECT_BITS = {"contype": 1, "conaffinity": 7}
@@ -117,7 +118,7 @@ class CompiledScene:
     parts: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     contact_sensors: dict[str, str] = field(default_factory=dict)
     sensed_links: dict[str, tuple[list[str], str]] = field(default_factory=dict)
-    variants: dict[str, list[MeshVariant]] = field(default_factory=dict)
+    variants: dict[str, list[model_files.MeshVariant]] = field(default_factory=dict)
     terrain: TerrainHeights | None = None
     softened: dict[str, str] = field(default_factory=dict)
 
@@ -152,7 +153,7 @@ class SceneBuilder:
         self.parts: dict[str, dict[str, list[str]]] = {}
         self._contact_sensors: dict[str, str] = {}
         self.sensed_links: dict[str, tuple[list[str], str]] = {}
-        self._variants: dict[str, list[MeshVariant]] = {}
+        self._variants: dict[str, list[model_files.MeshVariant]] = {}
         self._init_qpos: dict[str, float] = {}
         self._damping: list[RigidObjectCfg] = []
         self._acceleration_drives: list[str] = []
@@ -197,7 +198,7 @@ class SceneBuilder:
             self._damping.append(cfg)
         geom = self._add_shape(body, cfg.shape, place)
         geom.name = cfg.uid
-        set_mass(geom, cfg)
+        model_files.set_mass(geom, cfg)
         _finish_geom(geom, cfg)
         if cfg.sense_contacts:
             self._sense_contacts(cfg.uid, cfg.uid)
@@ -215,7 +216,7 @@ class SceneBuilder:
         """Give a rigid body further meshes to choose from in each environment."""
         self.vary_inertia(cfg.uid)
         body = self._spec.body(cfg.uid)
-        variants = [measure_mesh(cfg, path) for path in [Path(cast(MeshCfg, cfg.shape).fpath), *paths]]
+        variants = [model_files.measure_mesh(cfg, path) for path in [Path(cast(MeshCfg, cfg.shape).fpath), *paths]]
         for i, path in enumerate(paths, start=1):
             name = f"{cfg.uid}/variant{i}"
             self._spec.add_mesh(name=name, file=str(path))
@@ -232,7 +233,7 @@ class SceneBuilder:
 
     def _add_articulation(self, cfg: ArticulationCfg, place: str) -> None:
         """Add an articulation, or a robot, with a position drive on every joint that can have one."""
-        built = assemble(cfg, place)
+        built = model_files.assemble(cfg, place)
         spec, names = built.spec, list(built.joints)
         drives.set_drives(spec, built.joints, built.undriven, cfg.drive_pros, place)
         if cfg.collision_links is not None:
@@ -240,7 +241,7 @@ class SceneBuilder:
         for geom in spec.geoms:
             if geom.contype or geom.conaffinity:
                 _set_bits(geom, _ROBOT_BITS if isinstance(cfg, RobotCfg) else _ARTICULATION_BITS)
-        place_base(self._spec, built, cfg, place)
+        model_files.place_base(self._spec, built, cfg, place)
         self._read_names(cfg, built, place)
         if cfg.init_qpos is not None:
             if len(cfg.init_qpos) != len(names):
@@ -251,7 +252,9 @@ class SceneBuilder:
         self._warnings += [f"{place}: {warning}" for warning in built.warnings]
         if built.unseen:
             meshes = "; ".join(built.unseen)
-            self._warnings.append(f"{place}: not rendered, since they are not {', '.join(MESH_FORMATS)}: {meshes}")
+            self._warnings.append(
+                f"{place}: not rendered, since they are not {', '.join(model_files.MESH_FORMATS)}: {meshes}"
+            )
         self._init_qpos |= {f"{cfg.uid}/{built.joints[name]}": q for name, q in built.home.items()}
         if cfg.drive_pros.drive_type == "acceleration":
             driven = [full for name, full in built.joints.items() if name not in built.undriven]
@@ -288,7 +291,7 @@ class SceneBuilder:
         """Set the ambient light."""
         self._spec.visual.headlight.ambient = terrain.ambient_of(cfg)
 
-    def _read_names(self, cfg: ArticulationCfg, built: Assembly, place: str) -> None:
+    def _read_names(self, cfg: ArticulationCfg, built: model_files.Assembly, place: str) -> None:
         """Store the names of the articulation's joints, links and parts in the model."""
         self.joints[cfg.uid] = {name: f"{cfg.uid}/{full}" for name, full in built.joints.items()}
         self.links[cfg.uid] = {name: f"{cfg.uid}/{full}" for name, full in built.links.items()}
@@ -322,7 +325,7 @@ class SceneBuilder:
         # The ray tracer needs a camera in its model; its pose and lens are set for every image.
         camera = self._spec.worldbody.add_camera(name=RENDER_CAMERA)
         try:
-            with collecting_warnings(self._warnings):
+            with model_files.collecting_warnings(self._warnings):
                 visual_model = self._spec.compile()
                 self._spec.delete(camera)
                 # Visual geoms cost the physics about a sixth of its speed.
@@ -336,15 +339,15 @@ class SceneBuilder:
             model.dof_damping[dof + 3 : dof + 6] = cfg.attrs.angular_damping * model.body_inertia[body]
         for name in self._acceleration_drives:
             drives.scale_drive_by_inertia(model, name)
-        initial_state.write_keyframe(model, self._init_qpos)
+        write_keyframe(model, self._init_qpos)
         if self._terrain is not None:
-            initial_state.shift_free_bases(model, self.parts, self._terrain.origins[0, 0])
+            shift_free_bases(model, self.parts, self._terrain.origins[0, 0])
         softened = drives.soften_stiff_drives(model)
         for warning in self._warnings:
             logger.log_warning(warning)
         if self._ignored:
             logger.log_warning(f"without counterpart in MuJoCo, not used: {', '.join(sorted(self._ignored))}")
-        initial_state.warn_of_collisions(model)
+        warn_of_collisions(model)
         return CompiledScene(
             model,
             visual_model,
@@ -359,7 +362,9 @@ class SceneBuilder:
         )
 
     def _add_body(self, cfg: ObjectBaseCfg, mocap: bool) -> mujoco.MjsBody:
-        body = self._spec.worldbody.add_body(name=cfg.uid, pos=cfg.init_pos, quat=quat_of_degrees(cfg.init_rot))
+        body = self._spec.worldbody.add_body(
+            name=cfg.uid, pos=cfg.init_pos, quat=model_files.quat_of_degrees(cfg.init_rot)
+        )
         body.mocap = mocap
         return body
 
@@ -393,6 +398,62 @@ def _set_bits(geom: mujoco.MjsGeom, bits: Mapping[str, int]) -> None:
     geom.contype, geom.conaffinity = bits["contype"], bits["conaffinity"]
 
 
+def write_keyframe(model: mujoco.MjModel, init_qpos: Mapping[str, float]) -> None:
+    """Make keyframe 0 the initial state, with every drive's target at its joint's position.
+
+    Args:
+        model: joints without a position in ``init_qpos`` are at zero, or at the nearest limit.
+        init_qpos: positions by joint; joints that mimic others follow from these.
+    """
+    qpos = model.key_qpos[0]
+    qpos[:] = model.qpos0
+    limited = (model.jnt_type >= int(mujoco.mjtJoint.mjJNT_SLIDE)) & model.jnt_limited.astype(bool)
+    address = model.jnt_qposadr[limited]
+    qpos[address] = np.clip(qpos[address], *model.jnt_range[limited].T)
+    for name, q in init_qpos.items():
+        qpos[model.jnt_qposadr[model.joint(name).id]] = q
+    for follower, leader, coefficients in drives.mimics(model):
+        one, two = model.jnt_qposadr[follower], model.jnt_qposadr[leader]
+        moved = qpos[two] - model.qpos0[two]
+        qpos[one] = model.qpos0[one] + np.polynomial.polynomial.polyval(moved, coefficients)
+    for actuator in range(model.nu):
+        joint = model.actuator_trnid[actuator, 0]
+        model.key_ctrl[0][actuator] = qpos[model.jnt_qposadr[joint]]
+    for body in range(model.nbody):
+        if (mocap := model.body_mocapid[body]) >= 0:
+            model.key_mpos[0][3 * mocap : 3 * mocap + 3] = model.body_pos[body]
+            model.key_mquat[0][4 * mocap : 4 * mocap + 4] = model.body_quat[body]
+
+
+def shift_free_bases(model: mujoco.MjModel, uids: Collection[str], offset: np.ndarray) -> None:
+    """Move the free bases of articulations by ``offset`` [3], m, in keyframe 0."""
+    for joint in np.flatnonzero(model.jnt_type == int(mujoco.mjtJoint.mjJNT_FREE)):
+        if model.body(model.jnt_bodyid[joint]).name.partition("/")[0] in uids:
+            first = model.jnt_qposadr[joint]
+            model.key_qpos[0][first : first + 3] += offset
+
+
+def warn_of_collisions(model: mujoco.MjModel) -> None:
+    """Log one warning with the bodies that penetrate each other in the initial state, and the depth."""
+    data = mujoco.MjData(model)
+    mujoco.mj_resetDataKeyframe(model, data, 0)
+    mujoco.mj_fwdPosition(model, data)
+    depths: dict[tuple[str, str], float] = {}
+    for contact in data.contact:
+        pair = (_owner(model, contact.geom[0]), _owner(model, contact.geom[1]))
+        depths[pair] = max(depths.get(pair, 0.0), -float(contact.dist))
+    deep = sorted(((depth, pair) for pair, depth in depths.items() if depth > _PENETRATION), reverse=True)
+    if deep:
+        shown = [f"'{one}' and '{two}' by {1000 * depth:.1f} mm" for depth, (one, two) in deep[:_PAIRS_SHOWN]]
+        more = f", and {len(deep) - _PAIRS_SHOWN} more pairs" if len(deep) > _PAIRS_SHOWN else ""
+        logger.log_warning(f"initial poses are in collision: {', '.join(shown)}{more}")
+
+
+def _owner(model: mujoco.MjModel, geom: int) -> str:
+    body = model.geom_bodyid[geom]
+    return str(model.body(body).name) if body else model.geom(geom).name or "world"
+
+
 def scene_path(name: str) -> Path:
     """Return the file of a scene: a path, or ``gymnasium/<file>``; ConfigError where there is none."""
     if name.startswith(GYMNASIUM):
@@ -420,7 +481,7 @@ def compile_scene_file(name: str) -> CompiledScene:
     path = scene_path(name)
     heard: list[str] = []
     try:
-        with collecting_warnings(heard):
+        with model_files.collecting_warnings(heard):
             spec = mujoco.MjSpec.from_file(str(path))
             if not list(spec.keys):
                 spec.add_key(name="init")

@@ -20,8 +20,7 @@ from embodichain.lab.sim.math import (
     quat_mul,
     row_from_pose,
 )
-from embodichain.lab.sim.model.drives import per_joint
-from embodichain.lab.sim.model.initial_state import mimics
+from embodichain.lab.sim.model.drives import mimics, per_joint
 from embodichain.lab.sim.objects.body_physics import LinkPhysics
 from embodichain.lab.sim.objects.joint_drives import JointDrives
 from embodichain.utils import unknown_name

@@ -14,7 +14,7 @@ from embodichain.lab.sim.backend import Backend, cached_per_state
 from embodichain.lab.sim.cfg import RobotCfg, SolverCfg
 from embodichain.lab.sim.kinematics import SerialChain, bodies_between, frame_pose
 from embodichain.lab.sim.math import pose_from_pos_quat, row_from_pose
-from embodichain.lab.sim.model.assembly import FLANGE_NAMES
+from embodichain.lab.sim.model.model_files import FLANGE_NAMES
 from embodichain.lab.sim.objects.articulation import Articulation, body_pose
 from embodichain.utils import ConfigError, unknown_name
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from embodichain.lab.sim.cfg import ArticulationCfg, RobotCfg, SimulationManagerCfg, URDFCfg, URDFComponentCfg
-from embodichain.lab.sim.model.assembly import Assembly, assemble
+from embodichain.lab.sim.model.model_files import Assembly, assemble
 from embodichain.lab.sim.model.scene import SceneBuilder
 from embodichain.utils import ConfigError
 

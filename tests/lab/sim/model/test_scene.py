@@ -22,8 +22,8 @@ from embodichain.lab.sim.cfg import (
     URDFCfg,
     URDFComponentCfg,
 )
-from embodichain.lab.sim.model.initial_state import mimics, write_keyframe
-from embodichain.lab.sim.model.scene import CompiledScene, SceneBuilder, compile_scene_file, scene_path
+from embodichain.lab.sim.model.drives import mimics
+from embodichain.lab.sim.model.scene import CompiledScene, SceneBuilder, compile_scene_file, scene_path, write_keyframe
 from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg, PlaneCfg, ShapeCfg, SphereCfg
 from embodichain.utils import ConfigError
 from tests.lab.scene_files import RAIL, rail_file
