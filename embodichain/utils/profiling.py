@@ -4,8 +4,6 @@
 While no profiler is started it does nothing.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator
@@ -19,7 +17,7 @@ from torch.profiler import ProfilerActivity, record_function
 from embodichain.utils.files import write_atomically, write_json
 
 TRACED_ITERATION = 3  # the first ones allocate and warm up
-_active: Profiler | None = None
+_active: "Profiler | None" = None
 
 
 class section(ContextDecorator):  # noqa: N801 (used like a function)
@@ -43,7 +41,7 @@ class Section:
 
     seconds: float = 0.0
     calls: int = 0
-    children: dict[str, Section] = field(default_factory=dict)
+    children: "dict[str, Section]" = field(default_factory=dict)
 
 
 class Profiler:

@@ -1,7 +1,5 @@
 """Videos, written and read by ffmpeg, and captions of images."""
 
-from __future__ import annotations
-
 import queue
 import subprocess
 import tempfile
@@ -36,7 +34,7 @@ class Footage:
     frames: int = 0
     seconds: float = 0.0
 
-    def __add__(self, other: Footage) -> Footage:
+    def __add__(self, other: "Footage") -> "Footage":
         """Return the sum of both."""
         return Footage(self.frames + other.frames, self.seconds + other.seconds)
 
@@ -132,7 +130,7 @@ class VideoReader:
         )
         self._images = self._decode()
 
-    def __enter__(self) -> VideoReader:
+    def __enter__(self) -> "VideoReader":
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -6,8 +6,6 @@ whatever the number of environments or the order of resets, and a checkpoint nee
 Shapes: N environments, n in ``env_ids``.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from typing import Any, TypeVar
@@ -158,7 +156,7 @@ class CounterRandom:
         stream_ids, episode, key = map(_fast, (self.stream_ids, self.episode, self._key))
         key[ids] = _mix(stream_ids[ids] * _STREAM + episode[ids] * _EPISODE)
 
-    def stream(self, name: str, tick: int | Tensor = 0) -> _Stream:
+    def stream(self, name: str, tick: int | Tensor = 0) -> "_Stream":
         """Draw from the named stream inside the block; the managers open one for each term.
 
         Args:

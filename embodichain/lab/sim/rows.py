@@ -3,8 +3,6 @@
 Shapes: N environments, n in a call.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,7 +29,7 @@ class ChosenRows(Tensor):
     mask: Tensor
 
     @classmethod
-    def of_all(cls, num_envs: int, device: torch.device) -> ChosenRows:
+    def of_all(cls, num_envs: int, device: torch.device) -> "ChosenRows":
         """Return the rows of N environments, without a mask yet."""
         return torch.arange(num_envs, device=device).as_subclass(cls)
 

@@ -1,7 +1,5 @@
 """The simulation: the scene, the backend that steps it, and its entities by name."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -49,7 +47,7 @@ class SimulationManager:
         rigid_objects, articulations, robots, sensors, contact_sensors: entities by uid; ``sensors`` are the cameras.
     """
 
-    _latest: ClassVar[SimulationManager | None] = None
+    _latest: ClassVar["SimulationManager | None"] = None
 
     def __init__(self, cfg: SimulationManagerCfg) -> None:
         self.rigid_objects: dict[str, objects.RigidObject] = {}
@@ -82,7 +80,7 @@ class SimulationManager:
         return cls._latest is not None
 
     @classmethod
-    def get_instance(cls) -> SimulationManager:
+    def get_instance(cls) -> "SimulationManager":
         """Return the latest simulation; RuntimeError if there is none, or it was destroyed."""
         if cls._latest is None:
             raise RuntimeError("there is no SimulationManager: none was created, or the latest was destroyed")

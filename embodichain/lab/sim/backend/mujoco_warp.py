@@ -3,8 +3,6 @@
 Shapes: N environments, n in ``env_ids`` (None: all), G geoms, F geoms of bodies fixed to the world.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -59,7 +57,7 @@ class MujocoWarpBackend(Backend):
         visual_model: mujoco.MjModel,
         num_envs: int,
         device: torch.device,
-        capacity: Capacity | None = None,
+        capacity: "Capacity | None" = None,
     ) -> None:
         """Start with every environment in the model's initial state.
 
@@ -565,7 +563,7 @@ class Capacity:
     contacts: int
     constraints: int
 
-    def grown(self, contacts: bool, constraints: bool) -> Capacity:
+    def grown(self, contacts: bool, constraints: bool) -> "Capacity":
         """Return it with twice the contacts, twice the constraints, or both."""
         return Capacity(self.contacts * (1 + contacts), self.constraints * (1 + constraints))
 

@@ -1,7 +1,5 @@
 """An articulation that acts. Shapes: N environments, B any batch, J joints of a control part."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -94,11 +92,11 @@ class Robot(Articulation):
         """Name a group of joints, in addition to the configured control parts."""
         self._part_ids[name] = list(joint_ids)
 
-    def _root_pose(self, chain: _Chain) -> Tensor | None:
+    def _root_pose(self, chain: "_Chain") -> Tensor | None:
         """Return the transform of a chain's poses, [N, 4, 4]: the pose of a moving root, or the base's shift."""
         return body_pose(self._backend, chain.moving_root) if chain.moving_root else self.base.shift
 
-    def _chain(self, name: str) -> _Chain:
+    def _chain(self, name: str) -> "_Chain":
         """Return the chain of a control part; ConfigError where its joints or links do not make one."""
         if name not in self._chains:
             place = f"robot '{self.uid}': control part '{name}'"
