@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from embodichain.lab.sim.rendering.opengl import opengl_problem
+from embodichain.lab.sim.rendering.renderer import opengl_problem
 from scripts.gallery import main
 
 

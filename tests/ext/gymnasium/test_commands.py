@@ -11,7 +11,7 @@ import pytest
 
 from embodichain.cli import main
 from embodichain.ext.export.formats import load_runner
-from embodichain.lab.sim.rendering.opengl import opengl_problem
+from embodichain.lab.sim.rendering.renderer import opengl_problem
 from embodichain.utils.video import VideoReader
 from tests.agents.rl.fakes import tiny_config, write_config
 

@@ -11,7 +11,7 @@ import torch
 
 from embodichain.ext.gymnasium import foreign_env as recording
 from embodichain.ext.gymnasium.gymnasium_env import GymnasiumEnv, GymnasiumEnvCfg
-from embodichain.lab.sim.rendering.opengl import opengl_problem
+from embodichain.lab.sim.rendering.renderer import opengl_problem
 from embodichain.utils.video import VideoReader
 from tests.ext.gymnasium.scripted import registered
 

@@ -1,4 +1,9 @@
-"""Markers, lights, and the bodies of a scene in one file. Shapes: N environments, n in ``env_ids`` (None: all)."""
+"""Scenery: markers, lights, the terrain, and the bodies of a scene in one file.
+
+Shapes: N environments, n in ``env_ids`` (None: all), L levels and C columns of a terrain, ``...`` any batch.
+"""
+
+from collections.abc import Sequence
 
 import mujoco
 import torch
@@ -7,7 +12,9 @@ from torch import Tensor
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.cfg import LightCfg, MarkerCfg
 from embodichain.lab.sim.math import pose_from_row
-from embodichain.lab.sim.model.terrain import FULL_INTENSITY
+from embodichain.lab.sim.model.terrain import FULL_INTENSITY, TerrainHeights
+from embodichain.lab.sim.objects.articulation import BasePose
+from embodichain.lab.sim.random import CounterRandom
 from embodichain.lab.sim.rendering.shot import Appearance
 
 _TRAVELLING = (int(mujoco.mjtJoint.mjJNT_FREE), int(mujoco.mjtJoint.mjJNT_SLIDE))
@@ -107,3 +114,102 @@ class Light:
         where[which] = values.cpu()
         diffuse = self._color[which] * self._intensity[which] / FULL_INTENSITY
         self._appearance.write("light_diffuse", self._row, diffuse, env_ids)
+
+
+class Terrain:
+    """The ground's surface, and the cell of each environment; robots walk on it without meeting each other.
+
+    Attributes:
+        cfg: its config.
+        origins: [L, C, 3] where robots start, m: the middles of the cells' platforms.
+        levels: [N] int64, the level (row) of each environment.
+        columns: [N] int64, its column.
+    """
+
+    state_names = ("levels", "columns")
+
+    def __init__(self, surface: TerrainHeights, num_envs: int, device: torch.device) -> None:
+        """Put all environments at level 0 and column 0; :meth:`assign` distributes them."""
+        self.cfg = surface.cfg
+        self.origins: Tensor = torch.tensor(surface.origins, dtype=torch.float32, device=device)
+        self.levels = torch.zeros(num_envs, dtype=torch.int64, device=device)
+        self.columns = torch.zeros_like(self.levels)
+        rows, self._num_x = surface.heights.shape
+        self._heights = torch.tensor(surface.heights, device=device).flatten()
+        self._last = (self._num_x - 1.0, rows - 1.0)  # number of the last vertex along x and along y
+
+    @property
+    def env_origins(self) -> Tensor:
+        """Start of each environment's robot, [N, 3], m."""
+        return self.origins[self.levels, self.columns]
+
+    def height_at(self, xy: Tensor) -> Tensor:
+        """Return the height of the ground at points [..., 2] of the world, [...], m.
+
+        Between its vertices the surface consists of triangles, as the engine's does: each square is divided along the
+        diagonal from its lowest x and y. Outside the grid is the border, at 0.
+        """
+        x, y = (
+            torch.clamp(along / self.cfg.resolution + last / 2, 0.0, last)
+            for along, last in zip(xy.unbind(-1), self._last, strict=True)
+        )
+        left, lower = x.floor().clamp_(max=self._last[0] - 1), y.floor().clamp_(max=self._last[1] - 1)
+        in_x, in_y = x - left, y - lower
+        first = torch.add(left, lower, alpha=self._num_x).int()
+        # The third corner of the triangle: to the right of the diagonal the one along x, else the one along y.
+        third = torch.where(in_x >= in_y, first + 1, first + self._num_x)
+        low, middle, high = map(self._vertices, (first, third, first + self._num_x + 1))
+        return low + (middle - low) * torch.maximum(in_x, in_y) + (high - middle) * torch.minimum(in_x, in_y)
+
+    def _vertices(self, index: Tensor) -> Tensor:
+        """Return the heights of vertices by their numbers, both [...]; m."""
+        # Several times faster than indexing, on the processor.
+        return self._heights.index_select(0, index.flatten()).view(index.shape)
+
+    def assign(self, random: CounterRandom, env_ids: Tensor) -> None:
+        """Distribute environments [n]: evenly over the columns by their ids, and at random levels.
+
+        Both follow from an environment's stream, so that they do not depend on N, and a group shares its cell.
+        """
+        highest = self.cfg.num_levels - 1 if self.cfg.max_init_level is None else self.cfg.max_init_level
+        with random.stream("terrain"):
+            draw = random.uniform(env_ids, 0.0, 1.0, 1).squeeze(1)
+        columns = random.stream_ids[env_ids] % self.cfg.num_columns
+        self.levels = self.levels.index_copy(0, env_ids, _draw_level(draw, highest + 1))
+        self.columns = self.columns.index_copy(0, env_ids, columns)
+
+    def move(self, env_ids: Tensor, up: Tensor, down: Tensor, draw: Tensor) -> None:
+        """Move environments [n] one level up or down; the lowest level has none below.
+
+        Beyond the last level they move to a random one, so that none is forgotten (Rudin et al., "Learning
+        to walk in minutes using massively parallel deep reinforcement learning", 2022).
+
+        Args:
+            up, down: [n] bool.
+            draw: [n] uniform in [0, 1), for the random level.
+        """
+        level = self.levels[env_ids] + up.long() - down.long()
+        is_beyond = level >= self.cfg.num_levels
+        level = torch.where(is_beyond, _draw_level(draw, self.cfg.num_levels), level.clamp(min=0))
+        self.levels = self.levels.index_copy(0, env_ids, level)
+
+    def distance_walked(self, base: BasePose) -> Tensor:
+        """Return how far a free base is from its start, along the ground, [N], m."""
+        return torch.linalg.vector_norm((base.get()[:, :3] - self._starts(base))[:, :2], dim=1)
+
+    def place(self, bases: Sequence[BasePose], env_ids: Tensor) -> None:
+        """Put free bases of robots, at rest, where environments [n] start: their origins and configured poses."""
+        for base in bases:
+            turn = base.initial[3:].expand(len(env_ids), 4)
+            base.set(torch.cat((self._starts(base)[env_ids], turn), dim=1), env_ids)
+
+    def _starts(self, base: BasePose) -> Tensor:
+        """Return where a free base starts in each environment, [N, 3], m."""
+        # The scene's initial state has it on the first cell.
+        return self.env_origins + (base.initial[:3] - self.origins[0, 0])
+
+
+def _draw_level(draw: Tensor, count: int) -> Tensor:
+    """Return one of ``count`` levels for numbers uniform in [0, 1)."""
+    # A product may round up to the count.
+    return (draw * count).long().clamp(max=count - 1)

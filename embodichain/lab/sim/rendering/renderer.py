@@ -1,23 +1,38 @@
-"""Choice of the renderer (OpenGL, or ray tracing), and images of one environment from a free camera, for videos.
+"""The renderer by OpenGL on several threads, the choice between it and ray tracing, and images for videos.
 
 All of it raises a RenderingUnavailableError where no renderer is installed, or none supports the scene.
+Shapes: P infinite planes.
 """
 
-from __future__ import annotations
-
+import copy
 import functools
-from dataclasses import dataclass, replace
+import queue
+import threading
+import weakref
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
 
+import mujoco
 import numpy as np
 import torch
 
 from embodichain.lab.sim.backend import Backend, has_warp, import_for_warp
 from embodichain.lab.sim.math import look_at
-from embodichain.lab.sim.rendering.opengl import OpenGLDrawer, RenderThreads, opengl_problem
+from embodichain.lab.sim.rendering.gl import gl_help
 from embodichain.lab.sim.rendering.shot import Appearance, Drawer, RenderingUnavailableError, Shot
 from embodichain.utils import install_extra, logger
 
 _NEAR, _FAR = 0.02, 50.0  # m
+_SHADOW, _REFLECTION = int(mujoco.mjtRndFlag.mjRND_SHADOW), int(mujoco.mjtRndFlag.mjRND_REFLECTION)
+# Edge of the shadow map, pixels; on a processor its pixels cost as much as the image's.
+_SHADOW_SIZE = 1024
+# The shadow map moves with the view in steps of this, m, so that the edges of shadows do not tremble.
+_SHADOW_STEP = 3.0
+# The farthest point in the middle of the view that it reaches, m from the camera.
+_SHADOW_REACH = 6.0
+# Half of an endless plane's edge and of its pieces' edges, m: it ends behind the sky, as the engine's own does.
+_PLANE_SIZE, _PIECE_SIZE = 320.0, 10.0
 
 
 @dataclass(frozen=True)
@@ -36,7 +51,7 @@ class CameraPose:
     up: tuple[float, float, float]
     intrinsics: tuple[float, float, float, float]
 
-    def shifted(self, x: float, y: float) -> CameraPose:
+    def shifted(self, x: float, y: float) -> "CameraPose":
         """Return the pose moved horizontally by metres, for a camera that follows a body."""
         eye, target = ((place[0] + x, place[1] + y, place[2]) for place in (self.eye, self.target))
         return replace(self, eye=eye, target=target)
@@ -129,3 +144,213 @@ def ray_tracer(backend: Backend, appearance: Appearance, device: str, num_thread
 @functools.cache
 def _say_once(message: str) -> None:
     logger.log_warning(message)
+
+
+def opengl_problem() -> RenderingUnavailableError | None:
+    """Return the reason why OpenGL cannot render here, or None."""
+    try:
+        _make_renderer(mujoco.MjModel.from_xml_string("<mujoco/>"), 8, 8).close()
+    except RenderingUnavailableError as error:
+        return error
+    return None
+
+
+class OpenGLDrawer:
+    """Renders by OpenGL, one environment after the other. Each thread needs one of its own."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, backend: Backend, appearance: Appearance, shadows: bool) -> None:
+        """Prepare; the OpenGL context is created with the first image. Shadows take most of the time."""
+        self._backend = backend
+        self._appearance = appearance
+        self._shadows = shadows
+        self._model = copy.copy(backend.visual_model)
+        self._data = mujoco.MjData(self._model)
+        self._planes = _plain_planes(self._model)
+        self._renderers: dict[tuple[int, int], mujoco.Renderer] = {}
+
+    def draw(self, shot: Shot, env_ids: Sequence[int]) -> None:
+        """Render a shot of some environments into its images."""
+        for env_id in env_ids:
+            self._draw_one(shot, env_id)
+
+    def close(self) -> None:
+        """Free the OpenGL context."""
+        for renderer in self._renderers.values():
+            renderer.close()
+        self._renderers = {}
+
+    def _draw_one(self, shot: Shot, env_id: int) -> None:
+        renderer = self._renderer(shot.size)
+        self._appearance.load(env_id, self._model)
+        self._backend.load_render_data(env_id, self._data)
+        # The renderer reads these when it turns its buffer into metres.
+        extent = self._model.stat.extent
+        self._model.vis.map.znear, self._model.vis.map.zfar = shot.near / extent, shot.far / extent
+        renderer.update_scene(self._data)
+        if len(self._planes):
+            _lay_texture(renderer.scene, self._model, self._planes)
+        pos, rotation = shot.poses[env_id, :3, 3].double().numpy(), shot.poses[env_id, :3, :3].double().numpy()
+        if shot.mount is not None:
+            base, turn = shot.mount.pose(self._data)
+            pos, rotation = base + turn @ pos, turn @ rotation
+        _place_camera(renderer, pos, rotation, shot, shot.intrinsics[env_id].double().numpy())
+        if self._shadows:
+            _move_shadow_map(renderer.scene, pos, -rotation[:, 2])
+        images = {kind: image[env_id].numpy() for kind, image in shot.images.items()}
+        if "color" in images:
+            renderer.render(out=images["color"])
+        if "depth" in images:
+            renderer.enable_depth_rendering()
+            renderer.render(out=images["depth"])
+            renderer.disable_depth_rendering()
+        if "mask" in images:
+            renderer.enable_segmentation_rendering()
+            objects = renderer.render()
+            renderer.disable_segmentation_rendering()
+            is_geom = objects[..., 1] == int(mujoco.mjtObj.mjOBJ_GEOM)
+            images["mask"][:] = shot.geom_ids.numpy()[np.where(is_geom, objects[..., 0], -1)]
+
+    def _renderer(self, size: tuple[int, int]) -> mujoco.Renderer:
+        if size not in self._renderers:
+            width, height = size
+            visual = self._model.vis
+            visual.global_.offwidth, visual.global_.offheight = width, height
+            quality = visual.quality
+            # Facets of round shapes; on a processor, corners cost more than pixels.
+            if self._shadows:
+                quality.shadowsize, quality.numslices, quality.numstacks = _SHADOW_SIZE, 24, 10
+            else:
+                slices = min(28, max(12, max(size) // 10))
+                quality.shadowsize, quality.numslices, quality.numstacks = 0, slices, slices // 2 - 1
+            endless = self._model.geom_size[self._planes]
+            self._model.geom_size[self._planes] = (_PLANE_SIZE, _PLANE_SIZE, _PIECE_SIZE)
+            renderer = _make_renderer(self._model, width, height)
+            self._model.geom_size[self._planes] = endless
+            if not self._shadows:
+                renderer.scene.flags[_SHADOW] = renderer.scene.flags[_REFLECTION] = 0
+            self._renderers[size] = renderer
+        return self._renderers[size]
+
+
+class RenderThreads:
+    """Renders shots of many environments on several threads, each with its own OpenGL context and model."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, backend: Backend, appearance: Appearance, num_threads: int) -> None:
+        self._queues: list[queue.SimpleQueue[_Job | None]] = [queue.SimpleQueue() for _ in range(num_threads)]
+        # The thread must not keep this object alive, so that it ends with the last reference to it.
+        threads = [
+            threading.Thread(target=_work, args=(jobs, backend, appearance), name=f"render-{i}", daemon=True)
+            for i, jobs in enumerate(self._queues)
+        ]
+        for thread in threads:
+            thread.start()
+        self._finalizer = weakref.finalize(self, _stop, self._queues, threads)
+
+    def draw(self, shot: Shot, env_ids: Sequence[int]) -> None:
+        """Render a shot of some environments into its images."""
+        jobs = [_Job(shot, env_ids[i :: len(self._queues)]) for i in range(len(self._queues))]
+        for todo, job in zip(self._queues, jobs, strict=True):
+            todo.put(job)
+        for job in jobs:
+            job.done.result()
+
+    def close(self) -> None:
+        """End the threads and free their OpenGL contexts."""
+        self._finalizer()
+
+
+@dataclass
+class _Job:
+    shot: Shot
+    env_ids: Sequence[int]
+    done: Future[None] = field(default_factory=Future)
+
+
+def _work(jobs: queue.SimpleQueue[_Job | None], backend: Backend, appearance: Appearance) -> None:
+    drawer = OpenGLDrawer(backend, appearance, shadows=False)
+    while (job := jobs.get()) is not None:
+        try:
+            drawer.draw(job.shot, job.env_ids)
+            job.done.set_result(None)
+        except RenderingUnavailableError as error:
+            job.done.set_exception(error)
+        finally:
+            job.done.cancel()  # does nothing to a finished job; a caller must not wait for a thread that has failed
+    drawer.close()
+
+
+def _stop(queues: list[queue.SimpleQueue[_Job | None]], threads: list[threading.Thread]) -> None:
+    for todo in queues:
+        todo.put(None)
+    for thread in threads:
+        if thread is not threading.current_thread():
+            thread.join(timeout=5.0)
+
+
+def _make_renderer(model: mujoco.MjModel, width: int, height: int) -> mujoco.Renderer:
+    """Return MuJoCo's renderer for images of a size, for this thread only; RenderingUnavailableError without OpenGL."""
+    try:
+        return mujoco.Renderer(model, height=height, width=width)
+    # The engine's OpenGL backends raise whatever their loaders raise.
+    except Exception as error:
+        raise RenderingUnavailableError(f"{gl_help()} ({error})") from error
+
+
+def _place_camera(
+    renderer: mujoco.Renderer, eye: np.ndarray, rotation: np.ndarray, shot: Shot, intrinsics: np.ndarray
+) -> None:
+    """Place the camera of an updated scene: world position [3] and rotation [3, 3]; it looks along -z, +y is up."""
+    width, height = shot.size
+    fx, fy, cx, cy = intrinsics
+    for camera in renderer.scene.camera:
+        camera.pos, camera.forward, camera.up = eye, -rotation[:, 2], rotation[:, 1]
+        camera.orthographic = 0
+        camera.frustum_near, camera.frustum_far = shot.near, shot.far
+        # The frustum at the near plane: rows grow downwards, the frustum's axis upwards.
+        camera.frustum_top = shot.near * cy / fy
+        camera.frustum_bottom = -shot.near * (height - cy) / fy
+        camera.frustum_center = shot.near * (width / 2 - cx) / fx
+        camera.frustum_width = shot.near * width / fx / 2
+    for light in renderer.scene.lights[: renderer.scene.nlight]:
+        if light.headlight:
+            light.pos, light.dir = eye, -rotation[:, 2]
+
+
+def _move_shadow_map(scene: mujoco.MjvScene, eye: np.ndarray, forward: np.ndarray) -> None:
+    """Let parallel light cast shadows around the view of a camera at ``eye`` [3] along ``forward`` [3].
+
+    The engine's shadow map is a square around such a light's position, which means nothing else.
+    """
+    to_ground = -eye[2] / forward[2] if forward[2] * eye[2] < 0 else np.inf
+    target = eye + min(to_ground, _SHADOW_REACH) * forward
+    shift = np.round(target[:2] / _SHADOW_STEP) * _SHADOW_STEP
+    for light in scene.lights[: scene.nlight]:
+        if light.type == int(mujoco.mjtLightType.mjLIGHT_DIRECTIONAL) and not light.headlight:
+            light.pos[:2] += shift
+
+
+# The engine cuts every endless plane into 40000 pieces, 3 m long, for lights that are near it. On a processor they are
+# more than half of a small image's time. It does so when a renderer is made, and reads the size again for each image:
+# so a plane that has an end in the one moment and none in the other is drawn as before, in a thousand pieces.
+
+
+def _plain_planes(model: mujoco.MjModel) -> np.ndarray:
+    """Return the endless planes [P] if no light needs their pieces, else none."""
+    if (model.light_type != mujoco.mjtLightType.mjLIGHT_DIRECTIONAL).any():
+        return np.zeros(0, dtype=np.int64)
+    return np.flatnonzero((model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE) & (model.geom_size[:, :2] <= 0).all(axis=1))
+
+
+def _lay_texture(scene: mujoco.MjvScene, model: mujoco.MjModel, planes: np.ndarray) -> None:
+    """Let textures repeat as on endless planes: on planes of finite size they are stretched from edge to edge."""
+    # Geoms come in their order, without hidden ones: each is at its own place or before it.
+    for plane in planes.tolist():
+        for place in range(min(plane, scene.ngeom - 1), -1, -1):
+            geom = scene.geoms[place]
+            if geom.objid == plane and geom.objtype == int(mujoco.mjtObj.mjOBJ_GEOM):
+                geom.texrepeat = model.mat_texrepeat[geom.matid] * _PLANE_SIZE if geom.matid >= 0 else (0.0, 0.0)
+                break

@@ -17,7 +17,7 @@ from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap, TermE
 from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg
 from embodichain.lab.gym.envs.managers.sensor_models import draw_delay, push, read
 from embodichain.lab.sim.math import matrix_from_euler, matrix_from_quat, pad_batch
-from embodichain.lab.sim.objects.joint_drives import DriveMode
+from embodichain.lab.sim.objects import DriveMode
 from embodichain.utils import ConfigError
 
 __all__ = [

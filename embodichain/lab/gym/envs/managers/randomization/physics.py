@@ -17,8 +17,7 @@ from embodichain.lab.gym.envs.managers.base import Functor, TermEnv
 from embodichain.lab.sim import SimulationManager
 from embodichain.lab.sim.math import quat_from_euler, quat_mul
 from embodichain.lab.sim.model.drives import match_names
-from embodichain.lab.sim.objects import Articulation
-from embodichain.lab.sim.objects.articulation import BasePose
+from embodichain.lab.sim.objects import Articulation, BasePose
 from embodichain.utils import ConfigError
 
 __all__ = [
