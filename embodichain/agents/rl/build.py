@@ -16,8 +16,7 @@ from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.buffer import check_sequences
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
 from embodichain.agents.rl.demonstrations import load_demonstrations
-from embodichain.agents.rl.distributed import get_process_group
-from embodichain.agents.rl.distributed.placement import Placement
+from embodichain.agents.rl.distributed import get_process_group, launch
 from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.models import (
     Policy,
@@ -49,7 +48,7 @@ _PLACE = "policy.init_from: "
 _MEANING = ("encoder", "actor", "critic", "squash", "scale_actions", "chunk_length", "obs_groups")
 
 
-def for_rank(run: RunConfig, placement: Placement, num_threads: int, device: torch.device) -> RunConfig:
+def for_rank(run: RunConfig, placement: launch.Placement, num_threads: int, device: torch.device) -> RunConfig:
     """Return the config for one of several processes: its share of the environments' ids, and of the machine.
 
     Only rank 0 records videos, trajectories and datasets, all of its own environments.

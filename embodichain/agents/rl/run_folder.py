@@ -17,9 +17,7 @@ import torch
 from embodichain import __version__
 from embodichain.agents.rl.checkpoint.files import SEGMENTS
 from embodichain.agents.rl.checkpoint.saved_run import RunLock, SavedRun, find_run
-from embodichain.agents.rl.distributed import ProcessGroup
-from embodichain.agents.rl.distributed.launch import find_launched_run, record_launch
-from embodichain.agents.rl.distributed.placement import Placement
+from embodichain.agents.rl.distributed import ProcessGroup, launch
 from embodichain.agents.rl.metrics import sinks
 from embodichain.agents.rl.run_config import RunConfig
 from embodichain.agents.rl.run_data import draw_learning_curve, read_object, rewind_metrics
@@ -99,13 +97,13 @@ class RunFolder:
         return self.path / "summary.json"
 
 
-def open_folder(exp_name: str, point: SavedRun | None, placement: Placement | None, lock: RunLock) -> str:
+def open_folder(exp_name: str, point: SavedRun | None, placement: launch.Placement | None, lock: RunLock) -> str:
     """Return the path of the run's locked folder: a new one, or that of the run to continue."""
     folder = RunFolder.create(exp_name) if point is None else RunFolder(point.folder)
     if point is None:
         lock.take(folder.path)
     if placement is not None and placement.launch is not None:
-        record_launch(folder.path, placement.launch)
+        launch.record_launch(folder.path, placement.launch)
     return str(folder.path)
 
 
@@ -137,7 +135,11 @@ def begin_writing(
 
 
 def take_run(
-    resume: str | None, exp_name: str | None, process_group: ProcessGroup, placement: Placement | None, lock: RunLock
+    resume: str | None,
+    exp_name: str | None,
+    process_group: ProcessGroup,
+    placement: launch.Placement | None,
+    lock: RunLock,
 ) -> SavedRun | None:
     """Find the run to continue, lock it and read its checkpoint, on rank 0; return it on all ranks.
 
@@ -154,7 +156,7 @@ def take_run(
     is_restart = bool(process_group.gather(torch.tensor(restarts)).max() > 0)
 
     def find() -> tuple[str, str, dict[str, Any]] | None:
-        begun = None if placement is None else find_launched_run(exp_name, placement, is_restart)
+        begun = None if placement is None else launch.find_launched_run(exp_name, placement, is_restart)
         target = resume if begun is None else str(begun)
         if target is None:
             return None

@@ -32,9 +32,7 @@ from embodichain.agents.rl import run_config
 from embodichain.agents.rl.build import build_env_sets, build_envs, build_learner, build_trainer, for_rank
 from embodichain.agents.rl.checkpoint.saved_run import RunLock, SavedRun
 from embodichain.agents.rl.config.arguments import all_overrides, parse_args
-from embodichain.agents.rl.distributed import ProcessGroup, join_process_group
-from embodichain.agents.rl.distributed.launch import start_local_processes
-from embodichain.agents.rl.distributed.placement import Placement, count_processes, rank_device, share_processors
+from embodichain.agents.rl.distributed import ProcessGroup, join_process_group, launch
 from embodichain.agents.rl.distributed.stop import InterruptedTraining, StopSignals
 from embodichain.agents.rl.run_folder import RunFolder, conclude, finished_summary, open_folder, print_summary, take_run
 from embodichain.agents.rl.trainer.trainer import Trainer, UnsavedTrainingError
@@ -83,7 +81,7 @@ def train_from_config(
     """
     if config_path is None and resume is None:
         raise ConfigError("config_path: a training config is needed, or a run to resume, got None")
-    placement = Placement.from_environment(distributed=distributed or processes is not None)
+    placement = launch.Placement.from_environment(distributed=distributed or processes is not None)
     if processes is not None:
         if distributed is False or (placement is not None and placement.world_size > 1):
             raise ConfigError("--processes: starts processes: leave it out with --no-distributed or a launcher's")
@@ -96,16 +94,16 @@ def train_from_config(
         run, point = load_training(config_path, overrides, imports, resume, process_group, placement, lock)
         is_distributed = run.trainer.distributed if distributed is None else distributed
         run.trainer.check_distributed(is_distributed)
-        device = rank_device(run.trainer.device, placement)
-        count = count_processes(is_distributed, processes, device, placement)
+        device = launch.rank_device(run.trainer.device, placement)
+        count = launch.count_processes(is_distributed, processes, device, placement)
         if count == 1:
             if placement is not None:
                 process_group.use(device, run.trainer.hang_seconds)
-                run = for_rank(run, placement, share_processors(placement), device)
+                run = for_rank(run, placement, launch.share_processors(placement), device)
             return run_training(run, point, device, process_group, placement, lock, allowed_writes)
     # The started processes take the lock themselves.
     rank = partial(train_from_config, config_path, True, overrides, allowed_imports, resume, allowed_writes)
-    return start_local_processes(count, rank)
+    return launch.start_local_processes(count, rank)
 
 
 def load_training(
@@ -114,7 +112,7 @@ def load_training(
     allowed_imports: Sequence[str],
     resume: str | None,
     process_group: ProcessGroup,
-    placement: Placement | None,
+    placement: launch.Placement | None,
     lock: RunLock,
 ) -> tuple[run_config.RunConfig, SavedRun | None]:
     """Read the config and, for a resume, the checkpoint to continue from, which rank 0 locks and reads.
@@ -147,7 +145,7 @@ def run_training(
     point: SavedRun | None,
     device: torch.device,
     process_group: ProcessGroup,
-    placement: Placement | None,
+    placement: launch.Placement | None,
     lock: RunLock,
     allowed_writes: Sequence[str],
 ) -> dict[str, Any]:

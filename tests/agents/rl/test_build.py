@@ -13,7 +13,7 @@ import torch
 
 from embodichain.agents.rl import build, run_folder
 from embodichain.agents.rl.build import build_envs, build_learner, build_trainer, for_rank, provide
-from embodichain.agents.rl.distributed.placement import Placement
+from embodichain.agents.rl.distributed.launch import Placement
 from embodichain.agents.rl.run_config import RunConfig, load_run_config, with_scene
 from embodichain.agents.rl.run_folder import RunFolder
 from embodichain.lab.gym.envs import EmbodiedEnv

@@ -22,6 +22,7 @@ from embodichain.agents.rl.algo import PPO
 from embodichain.agents.rl.checkpoint import files
 from embodichain.agents.rl.checkpoint.files import load_checkpoint, save_checkpoint
 from embodichain.agents.rl.checkpoint.saved_run import find_run
+from embodichain.agents.rl.distributed import launch
 from embodichain.agents.rl.distributed.launch import FailedProcessError
 from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.train import main, train_from_config
@@ -533,7 +534,7 @@ def test_processes_are_started_on_this_machine(arguments: list[str], monkeypatch
         started.append((count, rank.args))
         return {"run_folder": "outputs/x"}
 
-    monkeypatch.setattr(train, "start_local_processes", start)
+    monkeypatch.setattr(launch, "start_local_processes", start)
     monkeypatch.setattr(train, "print_summary", lambda summary: None)
     assert run_main(*arguments, "trainer.seed=3") == 0
     assert started == [(3, ("train_config.json", True, ["trainer.seed=3"], [], None, []))]
@@ -557,6 +558,6 @@ def test_local_process_that_fails_gives_the_exit_code(
     def fail(*args: Any) -> None:
         raise FailedProcessError("rank 1 has failed", code)
 
-    monkeypatch.setattr(train, "start_local_processes", fail)
+    monkeypatch.setattr(launch, "start_local_processes", fail)
     assert run_main("--processes", "2") == expected
     assert capsys.readouterr().err == "error: rank 1 has failed\n"

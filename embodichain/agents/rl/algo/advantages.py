@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.algo.chunks import chunk_rewards
-from embodichain.agents.rl.distributed import get_process_group, merged_moments, moments
+from embodichain.agents.rl.distributed.process_group import get_process_group, merged_moments, moments
 
 EPS = 1e-8  # added to a std before dividing by it
 # A std below this share of the returns' size is rounding: the returns count as equal.

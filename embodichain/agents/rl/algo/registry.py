@@ -8,7 +8,7 @@ import torch
 
 from embodichain.agents.rl.algo.base import BaseAlgorithm, BaseAlgorithmCfg
 from embodichain.agents.rl.algo.on_policy import AlgorithmCfg
-from embodichain.agents.rl.distributed import adopt_process_group, forget_process_group
+from embodichain.agents.rl.distributed.process_group import adopt_process_group, forget_process_group
 from embodichain.agents.rl.models import Policy
 from embodichain.utils import ConfigError, doors, to_dict, unknown_name
 from embodichain.utils.module_utils import check_free

@@ -24,12 +24,15 @@ from torch.distributed import FileStore, PrefixStore, Store  # type: ignore[attr
 from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 from torch.distributed.rendezvous import rendezvous
 
-from embodichain.agents.rl.distributed.placement import RENDEZVOUS
+from embodichain.agents.rl.distributed.stop import InterruptedTraining
 from embodichain.utils import CommandFailedError, ConfigError
 from embodichain.utils.border import discard_unwritten_output
 from embodichain.utils.system import let_others_run
 
 T = TypeVar("T")
+
+RENDEZVOUS = "EMBODICHAIN_RENDEZVOUS"
+"""The environment variable with the folder in which the processes of one machine meet; unset: they meet by network."""
 
 BUCKET_BYTES = 4 * 2**20  # of a bucket of gradients, about
 _JOIN_SECONDS = 300.0  # for processes that have not started yet
@@ -249,6 +252,19 @@ def forget_process_group() -> None:
     global _PROCESS_GROUP
     if isinstance(_PROCESS_GROUP, TorchProcessGroup) and not dist.is_initialized():
         _PROCESS_GROUP = ProcessGroup()
+
+
+@contextmanager
+def stopping_together(process_group: ProcessGroup) -> Iterator[None]:
+    """Run a block without collective operations; a signal to one rank raises InterruptedTraining on all at its end."""
+    number = 0
+    try:
+        yield
+    except InterruptedTraining as stop:
+        number = stop.number
+    number = int(process_group.gather(torch.tensor(number)).max())
+    if number:
+        raise InterruptedTraining(number)
 
 
 @contextmanager

@@ -1,7 +1,5 @@
 """Ends a training on SIGINT, SIGTERM and SIGHUP after the present step."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal
@@ -10,9 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-import torch
-
-from embodichain.agents.rl.distributed import ProcessGroup
 from embodichain.utils.system import stop_signals
 
 GRACE = 20.0  # s; torchrun, Kubernetes and others kill 30 s after the signal
@@ -27,19 +22,6 @@ class InterruptedTraining(KeyboardInterrupt):
         super().__init__(signal.Signals(number).name)
         self.number = number
         self.exit_code = 128 + number
-
-
-@contextmanager
-def stopping_together(process_group: ProcessGroup) -> Iterator[None]:
-    """Run a block without collective operations; a signal to one rank raises InterruptedTraining on all at its end."""
-    number = 0
-    try:
-        yield
-    except InterruptedTraining as stop:
-        number = stop.number
-    number = int(process_group.gather(torch.tensor(number)).max())
-    if number:
-        raise InterruptedTraining(number)
 
 
 @contextmanager
@@ -75,7 +57,7 @@ class StopSignals:
         self._timers: list[threading.Timer] = []
         self._handlers = signals_to(self._take)
 
-    def __enter__(self) -> StopSignals:
+    def __enter__(self) -> "StopSignals":
         self._handlers.__enter__()
         return self
 

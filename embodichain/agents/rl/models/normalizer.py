@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from embodichain.agents.rl.distributed import get_process_group, merged_moments, moments
+from embodichain.agents.rl.distributed.process_group import get_process_group, merged_moments, moments
 
 CLIP = 10.0  # std at which a normalised component is clamped
 EPS = 1e-8  # added to the variance

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embodichain.agents.rl.distributed import ProcessGroup, get_process_group
-from embodichain.agents.rl.distributed.stop import stopping_together
+from embodichain.agents.rl.distributed.process_group import ProcessGroup, get_process_group, stopping_together
 from embodichain.agents.rl.models import Policy, policy_input
 from embodichain.agents.rl.vec_env import EvalEnv, knows_success, step_with
 from embodichain.utils.device import keeping_modes, torch_threads

@@ -16,8 +16,7 @@ from embodichain.agents.rl.buffer import num_env_steps
 from embodichain.agents.rl.checkpoint.files import CheckpointFolder
 from embodichain.agents.rl.collector import BaseCollector, SyncCollector
 from embodichain.agents.rl.config.trainer_cfg import Schedule, TrainerCfg
-from embodichain.agents.rl.distributed import ProcessGroup, get_process_group
-from embodichain.agents.rl.distributed.stop import stopping_together
+from embodichain.agents.rl.distributed.process_group import ProcessGroup, get_process_group, stopping_together
 from embodichain.agents.rl.metrics.panel import ProgressDisplay, make_progress
 from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.models import Policy, load_policy_state

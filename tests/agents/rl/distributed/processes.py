@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from embodichain.agents.rl.distributed import RENDEZVOUS, join_process_group
+from embodichain.agents.rl.distributed.process_group import RENDEZVOUS, join_process_group
 
 # A server that has imported everything once, and forks the processes: seconds less for each.
 _CONTEXT = multiprocessing.get_context("forkserver")

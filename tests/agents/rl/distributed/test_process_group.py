@@ -12,14 +12,14 @@ import pytest
 import torch
 from torch import nn
 
-from embodichain.agents.rl.distributed import (
+from embodichain.agents.rl.distributed import process_group as group_module
+from embodichain.agents.rl.distributed.process_group import (
     ProcessGroup,
     TorchProcessGroup,
     get_process_group,
     merged_moments,
     moments,
 )
-from embodichain.agents.rl.distributed import process_group as group_module
 from embodichain.utils import ConfigError
 from tests.agents.rl.distributed.processes import RankError, receive, run_ranks, start_ranks
 

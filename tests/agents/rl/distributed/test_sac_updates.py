@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from embodichain.agents.rl.algo import SAC, build_algo
 from embodichain.agents.rl.buffer import allocate_rollout
-from embodichain.agents.rl.distributed import TorchProcessGroup
+from embodichain.agents.rl.distributed.process_group import TorchProcessGroup
 from embodichain.agents.rl.models import MLP, SoftActorCritic, TanhSquash
 from tests.agents.rl.distributed.processes import run_ranks
 

@@ -19,7 +19,7 @@ from embodichain.agents.rl.algo import build_algo, grpo, normalize_advantages, p
 from embodichain.agents.rl.algo.grpo import alive_mask
 from embodichain.agents.rl.buffer import rollout_buffer
 from embodichain.agents.rl.buffer.rollout_buffer import minibatch_sizes
-from embodichain.agents.rl.distributed import TorchProcessGroup
+from embodichain.agents.rl.distributed.process_group import TorchProcessGroup
 from embodichain.agents.rl.models import MLP, ActorCritic, ActorOnly, Policy
 from embodichain.agents.rl.trainer.trainer import check_in_step
 from tests.agents.rl.distributed import users_algorithm

@@ -14,7 +14,7 @@ from torch import distributed as dist
 from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
 from embodichain.agents.rl.checkpoint.files import load_checkpoint
 from embodichain.agents.rl.checkpoint.saved_run import RunLock, find_run
-from embodichain.agents.rl.distributed import ProcessGroup, forget_process_group, get_process_group
+from embodichain.agents.rl.distributed.process_group import ProcessGroup, forget_process_group, get_process_group
 from embodichain.agents.rl.models import Policy, build_mlp_from_cfg, build_policy
 from embodichain.agents.rl.run_config import load_checkpoint_config, with_scene
 from embodichain.agents.rl.train import main
