@@ -17,8 +17,8 @@ from embodichain.lab.gym.envs.managers.cfg import (
 from embodichain.lab.gym.envs.managers.commands import CommandManager
 from embodichain.lab.gym.envs.managers.curriculum import CurriculumManager
 from embodichain.lab.gym.envs.managers.datasets import DatasetManager
-from embodichain.lab.gym.envs.managers.event_manager import EventManager
-from embodichain.lab.gym.envs.managers.observation_manager import ObservationManager
+from embodichain.lab.gym.envs.managers.events import EventManager
+from embodichain.lab.gym.envs.managers.observations import ObservationManager
 from embodichain.lab.gym.envs.managers.rewards import RewardManager
 from embodichain.lab.gym.envs.managers.terminations import TerminationManager
 

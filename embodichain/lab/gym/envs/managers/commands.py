@@ -10,10 +10,9 @@ from pydantic import NonNegativeFloat
 from torch import Tensor
 from typing_extensions import override
 
-from embodichain.lab.gym.envs.managers import types
+from embodichain.lab.gym.envs.managers import checks, types
 from embodichain.lab.gym.envs.managers.base import CommandTerm, Manager, TermEnv
 from embodichain.lab.gym.envs.managers.cfg import CommandCfg
-from embodichain.lab.gym.envs.managers.checks import build_terms
 from embodichain.lab.sim.rows import changing_rows
 from embodichain.utils import ConfigError, unknown_name
 
@@ -88,7 +87,7 @@ class CommandManager(Manager):
     """Holds the commands by name; observations, rewards and metrics read them."""
 
     def __init__(self, cfgs: Mapping[str, CommandCfg], env: TermEnv) -> None:
-        built = build_terms(cfgs, env, "env.commands")
+        built = checks.build_terms(cfgs, env, "env.commands")
         super().__init__(env, built)
         self.terms: dict[str, CommandTerm] = {term.name: term.func for term in built}
 

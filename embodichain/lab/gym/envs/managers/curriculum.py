@@ -10,10 +10,9 @@ from pydantic import PositiveFloat
 from torch import Tensor
 from typing_extensions import override
 
-from embodichain.lab.gym.envs.managers import types
+from embodichain.lab.gym.envs.managers import checks, types
 from embodichain.lab.gym.envs.managers.base import Functor, Manager, Term, TermEnv
 from embodichain.lab.gym.envs.managers.cfg import CurriculumCfg, FunctorCfg
-from embodichain.lab.gym.envs.managers.checks import build_terms, wrong_return
 from embodichain.lab.sim.rows import chosen_rows
 from embodichain.utils import ConfigError
 
@@ -106,7 +105,7 @@ class CurriculumManager(Manager):
     state_names = ("_metrics",)
 
     def __init__(self, cfgs: Mapping[str, CurriculumCfg], env: TermEnv) -> None:
-        self._terms: list[Term[CurriculumCfg]] = build_terms(cfgs, env, "env.curriculum")
+        self._terms: list[Term[CurriculumCfg]] = checks.build_terms(cfgs, env, "env.curriculum")
         super().__init__(env, self._terms)
         self._metrics: dict[str, Tensor] = {}
         for term in self._terms:
@@ -127,5 +126,5 @@ class CurriculumManager(Manager):
             value = term(env, env_ids)
         if not (isinstance(value, Tensor) and value.shape in ((), (env.num_envs,))):
             wanted = f"[] or [N] = [{env.num_envs}]"
-            raise wrong_return(term.place, term.func, value, wanted)
+            raise checks.wrong_return(term.place, term.func, value, wanted)
         self._metrics[f"curriculum/{term.name}"] = value

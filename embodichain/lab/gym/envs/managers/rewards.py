@@ -12,10 +12,9 @@ from tensordict import TensorDict
 from torch import Tensor
 from typing_extensions import override
 
-from embodichain.lab.gym.envs.managers import state_values, types
+from embodichain.lab.gym.envs.managers import checks, state_values, types
 from embodichain.lab.gym.envs.managers.base import Functor, Manager, Term, TermEnv
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, RewardCfg
-from embodichain.lab.gym.envs.managers.checks import build_terms, leaving_unchanged, wrong_return
 from embodichain.utils.device import constant
 
 __all__ = [
@@ -261,7 +260,7 @@ class RewardManager(Manager):
     """Computes the terms ``func(env, obs, action, info, **params)``, each [N], and their weighted sum."""
 
     def __init__(self, cfgs: Mapping[str, RewardCfg], env: TermEnv) -> None:
-        self._terms = build_terms(cfgs, env, "env.rewards")
+        self._terms = checks.build_terms(cfgs, env, "env.rewards")
         super().__init__(env, self._terms)
         weights = [term.cfg.weight for term in self._terms]
         self._shape = torch.Size([env.num_envs])
@@ -281,7 +280,7 @@ class RewardManager(Manager):
         self._is_first = False
         for term, value in zip(self._terms, values, strict=True):
             if not (isinstance(value, Tensor) and value.shape == self._shape):
-                raise wrong_return(term.place, term.func, value, f"[N] = {list(self._shape)}")
+                raise checks.wrong_return(term.place, term.func, value, f"[N] = {list(self._shape)}")
         weighted = torch.stack(values) * self._weights
         return weighted.sum(dim=0), dict(zip((t.name for t in self._terms), weighted.unbind(), strict=True))
 
@@ -289,5 +288,5 @@ class RewardManager(Manager):
         self, term: Term[RewardCfg], env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any]
     ) -> Any:
         shared = {**dict(obs.flatten_keys("/").items()), "action": action, **info.get("metrics", {})}
-        with leaving_unchanged(term.place, term.func, shared):
+        with checks.leaving_unchanged(term.place, term.func, shared):
             return term(env, obs, action, info)

@@ -13,10 +13,9 @@ from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 from typing_extensions import override
 
-from embodichain.lab.gym.envs.managers import types
+from embodichain.lab.gym.envs.managers import measurements, types
 from embodichain.lab.gym.envs.managers.base import Functor, TermEnv
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, ObservationCfg
-from embodichain.lab.gym.envs.managers.measurements import Recipe, deployed_as
 from embodichain.lab.sim.random import CounterRandom
 from embodichain.utils import ConfigError
 from embodichain.utils.device import constant
@@ -24,7 +23,7 @@ from embodichain.utils.device import constant
 __all__ = ["observation_delay", "observation_history", "observation_noise"]
 
 
-@deployed_as(lambda env, **params: Recipe([]))
+@measurements.deployed_as(lambda env, **params: measurements.Recipe([]))
 class observation_noise(Functor):  # noqa: N801 (named like a function, as configs name it)
     """Add noise to an entry, drawn anew for each number of it at each control step.
 
@@ -77,7 +76,7 @@ class _Frames(Functor):
         self._count = self._count.index_fill(0, env_ids, 0)
 
 
-@deployed_as(lambda env, **params: Recipe([]))
+@measurements.deployed_as(lambda env, **params: measurements.Recipe([]))
 class observation_delay(_Frames):  # noqa: N801 (named like a function, as configs name it)
     """Return an entry as it was some control steps ago; before the first value has come through, the first value.
 
@@ -103,7 +102,7 @@ class observation_delay(_Frames):  # noqa: N801 (named like a function, as confi
         return read(self._frames, lag)
 
 
-@deployed_as(lambda env, length: Recipe([{"history": length}]))
+@measurements.deployed_as(lambda env, length: measurements.Recipe([{"history": length}]))
 class observation_history(_Frames):  # noqa: N801 (named like a function, as configs name it)
     """Return an entry's last values side by side, the oldest first, [N, length * D].
 

@@ -8,10 +8,9 @@ import torch
 from pydantic import Field, PositiveFloat
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers import state_values, types
+from embodichain.lab.gym.envs.managers import checks, state_values, types
 from embodichain.lab.gym.envs.managers.base import Manager, Term, TermEnv
 from embodichain.lab.gym.envs.managers.cfg import TerminationCfg
-from embodichain.lab.gym.envs.managers.checks import build_terms, wrong_return
 
 __all__ = ["bad_orientation", "base_height_below", "illegal_contact"]
 
@@ -49,7 +48,7 @@ class TerminationManager(Manager):
     """Computes the terms ``func(env, **params)``, each [N] bool."""
 
     def __init__(self, cfgs: Mapping[str, TerminationCfg], env: TermEnv) -> None:
-        self._terms: list[Term[TerminationCfg]] = build_terms(cfgs, env, "env.terminations")
+        self._terms: list[Term[TerminationCfg]] = checks.build_terms(cfgs, env, "env.terminations")
         super().__init__(env, self._terms)
 
     @property
@@ -69,7 +68,7 @@ class TerminationManager(Manager):
                 values.append(term(self._env))
         for term, value in zip(self._terms, values, strict=True):
             if not (isinstance(value, Tensor) and value.dtype == torch.bool and value.shape == (num_envs,)):
-                raise wrong_return(term.place, term.func, value, f"[N] = [{num_envs}] of bool")
+                raise checks.wrong_return(term.place, term.func, value, f"[N] = [{num_envs}] of bool")
             if term.cfg.time_out:
                 timed_out = timed_out | value
             else:

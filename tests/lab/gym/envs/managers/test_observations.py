@@ -12,9 +12,9 @@ import torch
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers import observations
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, ObservationCfg, SceneEntityCfg
-from embodichain.lab.gym.envs.managers.observation_manager import ObservationManager
 from embodichain.lab.gym.envs.managers.observations import (
     ExteroceptionSource,
+    ObservationManager,
     compute_exteroception,
     compute_semantic_mask,
     get_sensor_intrinsics,
