@@ -15,13 +15,11 @@ import embodichain.conflict  # noqa: F401 (ends here if the next import would fi
 from embodichain.utils import face
 
 if TYPE_CHECKING:
-    from embodichain.agents.rl.algo import register_algo as register_algo
-    from embodichain.agents.rl.models import register_network as register_network
-    from embodichain.agents.rl.models import register_policy as register_policy
-    from embodichain.agents.rl.train import train as train
-    from embodichain.lab.gym.registry import make as make
-    from embodichain.lab.gym.registry import register_env as register_env
-    from embodichain.tools.policy import load_policy as load_policy
+    from embodichain.agents.rl.algo import register_algo
+    from embodichain.agents.rl.models import register_network, register_policy
+    from embodichain.agents.rl.train import train
+    from embodichain.lab.gym.registry import make, register_env
+    from embodichain.tools.policy import load_policy
 
 __version__ = "0.2.0"
 __all__ = ["load_policy", "make", "register_algo", "register_env", "register_network", "register_policy", "train"]

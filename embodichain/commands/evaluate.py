@@ -3,16 +3,7 @@
 import argparse
 
 from embodichain.agents.rl.config.arguments import add_allow_import, allowed_imports
-from embodichain.commands.arguments import (
-    add_device,
-    add_json,
-    add_overrides,
-    add_run,
-    number_of_episodes,
-    output_folder,
-    print_result,
-    whole_number,
-)
+from embodichain.commands import arguments
 from embodichain.tools.evaluate import evaluate_run, format_evaluation
 
 EXAMPLES = (
@@ -25,25 +16,29 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    add_run(parser)
-    add_overrides(parser)
-    parser.add_argument("--episodes", type=number_of_episodes(), default=200, metavar="E", help="default: %(default)s")
-    parser.add_argument("--envs", type=whole_number(), default=50, metavar="N", help="side by side (default: 50)")
+    arguments.add_run(parser)
+    arguments.add_overrides(parser)
+    parser.add_argument(
+        "--episodes", type=arguments.number_of_episodes(), default=200, metavar="E", help="default: %(default)s"
+    )
+    parser.add_argument(
+        "--envs", type=arguments.whole_number(), default=50, metavar="N", help="side by side (default: 50)"
+    )
     parser.add_argument(
         "--seed",
-        type=whole_number(0),
+        type=arguments.whole_number(0),
         default=0,
         help="of the set of episodes, independent of the runs' training seeds (default: 0)",
     )
     parser.add_argument("--stochastic", action="store_true", help="explore as in training, not the most likely actions")
     parser.add_argument(
         "--record",
-        type=output_folder,
+        type=arguments.output_folder,
         metavar="FOLDER",
         help="write the episodes into a LeRobot dataset, which bc and SAC learn from; it must not exist",
     )
-    add_json(parser)
-    add_device(parser)
+    arguments.add_json(parser)
+    arguments.add_device(parser)
     add_allow_import(parser)
 
 
@@ -51,5 +46,5 @@ def run(args: argparse.Namespace) -> int:
     """Evaluate and print; return 0."""
     settings = (args.episodes, args.envs, args.seed, args.device, allowed_imports(args), args.overrides)
     result = evaluate_run(args.target, *settings, deterministic=not args.stochastic, record=args.record)
-    print_result(args, result, format_evaluation)
+    arguments.print_result(args, result, format_evaluation)
     return 0

@@ -17,17 +17,7 @@ from embodichain.agents.rl.run_config import load_run_config, scene_env, with_sc
 from embodichain.agents.rl.trainer import viewer
 from embodichain.agents.rl.trainer.evaluation import Evaluator
 from embodichain.agents.rl.vec_env import TaskEnv
-from embodichain.commands.arguments import (
-    RUN_HELP,
-    add_device,
-    add_overrides,
-    check_viewer,
-    number_of_episodes,
-    output_file_with,
-    output_folder,
-    pixels,
-    whole_number,
-)
+from embodichain.commands import arguments
 from embodichain.lab.gym.env_sources import TaskCfg
 from embodichain.lab.gym.envs.managers import EventCfg, Functor
 from embodichain.lab.gym.envs.managers.base import TermEnv
@@ -46,32 +36,38 @@ _SEED_OFFSET = 3_000_003  # other episodes than training's and evaluation's
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument(
-        "target", metavar="RUN", help=f"{RUN_HELP}; with --agent: a training config, by file, folder or name"
+        "target", metavar="RUN", help=f"{arguments.RUN_HELP}; with --agent: a training config, by file, folder or name"
     )
-    add_overrides(parser)
+    arguments.add_overrides(parser)
     parser.add_argument("--agent", choices=list(AGENTS), help="what acts instead of a policy, in a new environment")
     parser.add_argument("--viewer", action="store_true", help="in the browser, until Ctrl-C, instead of a video")
     parser.add_argument(
-        "--episodes", type=number_of_episodes(), metavar="E", help=f"default: {_EPISODES}; with --viewer: without end"
+        "--episodes",
+        type=arguments.number_of_episodes(),
+        metavar="E",
+        help=f"default: {_EPISODES}; with --viewer: without end",
     )
     parser.add_argument(
         "--out",
-        type=output_file_with(VIDEO_SUFFIXES),
+        type=arguments.output_file_with(VIDEO_SUFFIXES),
         metavar="FILE",
         help="the video (default: in the run's folder; play.mp4)",
     )
     parser.add_argument(
-        "--record", type=output_folder, metavar="FOLDER", help="write the video's episodes as a LeRobot dataset, too"
+        "--record",
+        type=arguments.output_folder,
+        metavar="FOLDER",
+        help="write the video's episodes as a LeRobot dataset, too",
     )
-    parser.add_argument("--seed", type=whole_number(0), default=0, help="of the episodes (default: 0)")
+    parser.add_argument("--seed", type=arguments.whole_number(0), default=0, help="of the episodes (default: 0)")
     parser.add_argument(
         "--size",
         nargs=2,
-        type=pixels,
+        type=arguments.pixels,
         metavar=("W", "H"),
         help="pixels, even numbers (default: 640 480; of Gymnasium's: their own)",
     )
-    add_device(parser)
+    arguments.add_device(parser)
     add_allow_import(parser)
 
 
@@ -79,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     """Play, and write the video or show the task until Ctrl-C; return 0."""
     if any(side % 2 for side in args.size or ()):
         raise ConfigError(f"--size {args.size[0]} {args.size[1]}: even numbers are needed")
-    check_viewer(args)
+    arguments.check_viewer(args)
     if args.viewer and args.record is not None:
         raise ConfigError("--record: not with --viewer, which has no end")
     seed, device = args.seed + _SEED_OFFSET, torch.device(args.device)

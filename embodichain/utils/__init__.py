@@ -1,14 +1,7 @@
 """Configuration classes, errors, files, extras and logging: the names that every other part uses."""
 
 from embodichain.utils import doors, logger
-from embodichain.utils.configclass import (
-    MISSING,
-    MayChange,
-    configclass,
-    field,
-    replace,
-    to_dict,
-)
+from embodichain.utils.configclass import MISSING, MayChange, configclass, field, replace, to_dict
 from embodichain.utils.doors import face, install_extra
 from embodichain.utils.errors import (
     CommandFailedError,
@@ -22,13 +15,7 @@ from embodichain.utils.errors import (
     unknown_key,
     unknown_name,
 )
-from embodichain.utils.files import (
-    is_run_folder,
-    read_bytes,
-    read_text,
-    write_atomically,
-    write_json,
-)
+from embodichain.utils.files import is_run_folder, read_bytes, read_text, write_atomically, write_json
 
 __all__ = [
     "MISSING",
