@@ -19,8 +19,7 @@ import numpy as np
 
 from embodichain.agents.rl.checkpoint.saved_run import find_run
 from embodichain.lab.gym.envs import EmbodiedEnv
-from embodichain.tools.open_run import open_run
-from embodichain.tools.policy import TrainedPolicy
+from embodichain.tools.policy import TrainedPolicy, open_run
 from embodichain.tools.view import SceneCamera, config_camera
 from embodichain.utils.utility import load_json
 from embodichain.utils.video import draw_caption

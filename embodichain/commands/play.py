@@ -22,7 +22,7 @@ from embodichain.lab.gym.env_sources import TaskCfg
 from embodichain.lab.gym.envs.managers import EventCfg, Functor
 from embodichain.lab.gym.envs.managers.base import TermEnv
 from embodichain.tools.agents import AGENTS
-from embodichain.tools.open_run import check_is_free, evaluated, open_run, recorded, write_into
+from embodichain.tools.policy import check_is_free, evaluated, open_run, recorded, write_into
 from embodichain.tools.view import Camera, OwnCamera, SceneCamera, config_camera
 from embodichain.utils import ConfigError, logger, replace
 from embodichain.utils.video import VIDEO_SUFFIXES, VideoWriter

@@ -1,6 +1,12 @@
-"""A run's policy as something that acts. Shapes: N rows, A action size, H actions of a choice."""
+"""A run's policy: opened with its environment, acting on observations, and recorded for an export's comparison.
 
-from collections.abc import Mapping, Sequence
+Shapes: N environments or rows, A action size, H actions of a choice. ``--record`` writes a dataset of the episodes.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,13 +14,92 @@ import torch
 from gymnasium import spaces
 from tensordict import TensorDict
 
-from embodichain.agents.rl.checkpoint.saved_run import find_run
-from embodichain.agents.rl.models import Policy, policy_input
-from embodichain.tools.open_run import open_run
-from embodichain.utils import ConfigError, unknown_name
-from embodichain.utils.observations import IMAGE_DIMS, entry_columns, entry_spaces
+from embodichain.agents.rl.build import build_env_policy, build_task
+from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
+from embodichain.agents.rl.models import Policy, load_policy_state, policy_input
+from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, scene_env, with_scene
+from embodichain.agents.rl.vec_env import TaskEnv, step_with
+from embodichain.lab.gym.env_sources import TaskCfg
+from embodichain.lab.gym.envs.managers import datasets
+from embodichain.lab.gym.envs.managers.cfg import DatasetCfg
+from embodichain.lab.gym.envs.managers.measurements import Measurement
+from embodichain.utils import CommandFailedError, ConfigError, replace, unknown_name
+from embodichain.utils.device import resolve_device
+from embodichain.utils.observations import IMAGE_DIMS, entry_columns, entry_spaces, select_entries
 
-__all__ = ["TrainedPolicy", "load_policy"]
+
+@dataclass(frozen=True)
+class OpenRun:
+    """A run's config, evaluation environment without recording, and policy in evaluation mode."""
+
+    config: RunConfig
+    env: TaskEnv
+    policy: Policy
+    device: torch.device
+
+
+def evaluated(overrides: Sequence[str], num_envs: int, device: str) -> list[str]:
+    """Return the overrides by which a training config is evaluated, in addition to the user's."""
+    settings = {"trainer.device": device, "trainer.enable_eval": "true", "trainer.num_eval_envs": str(num_envs)}
+    for override in overrides:
+        if (key := override.partition("=")[0]) in settings:
+            raise ConfigError(f"override '{override}': {key} is decided here by the command's own options")
+    return [*(f"{key}={value}" for key, value in settings.items()), *overrides]
+
+
+@contextmanager
+def open_run(
+    run: SavedRun,
+    num_envs: int,
+    device: str = "cpu",
+    allowed_imports: Sequence[str] = (),
+    overrides: Sequence[str] = (),
+    change: Callable[[TaskCfg], TaskCfg] = lambda cfg: cfg,
+) -> Iterator[OpenRun]:
+    """Build a run's evaluation environment and policy; the environment is closed at the block's end.
+
+    Args:
+        allowed_imports: prefixes of modules that the run's config may name.
+        overrides: overrides of the run's config: ``trainer.seed=3`` and the like.
+        change: function from the run's config to the environment's.
+    """
+    settings = evaluated(overrides, num_envs, device)
+    config = load_checkpoint_config(run.content["config"], settings, allowed_imports)
+    assert config.eval_env is not None
+    torch_device = resolve_device(device)
+    env = build_task(config.env_id, change(config.eval_env.without_records()))
+    try:
+        policy = build_env_policy(config, env, torch_device)
+        load_policy_state(policy, run.content["policy"], str(run.checkpoint))
+        policy.eval()
+        yield OpenRun(config, env, policy, torch_device)
+    finally:
+        env.close()
+
+
+def check_is_free(folder: Path) -> None:
+    """Raise a ConfigError if the folder of ``--record`` exists."""
+    if folder.exists():
+        raise ConfigError(f"--record {folder}: is there already: name another folder, or remove it")
+
+
+def recorded(cfg: TaskCfg, folder: Path | None) -> TaskCfg:
+    """Return an environment's config with a recorder of a LeRobot dataset; the same without a folder.
+
+    The dataset has ``observation.environment_state``. See :func:`write_into`.
+    """
+    if folder is None:
+        return cfg
+    params = {"save_path": folder.name, "environment_state": True}
+    return replace(with_scene(cfg, "--record"), dataset={"episodes": DatasetCfg(datasets.LeRobotRecorder, params)})
+
+
+def write_into(env: TaskEnv, folder: Path | None) -> None:
+    """Let an environment that is built from a config of :func:`recorded` write into the folder."""
+    if folder is not None and scene_env(env) is not None:
+        env.write_into(folder.parent)
+
+
 
 
 class TrainedPolicy:
@@ -121,3 +206,69 @@ def load_policy(target: str, device: str = "cpu", allowed_imports: Sequence[str]
     """
     with open_run(find_run(target), 1, device, allowed_imports) as opened:
         return TrainedPolicy(opened.policy, opened.device, opened.env.single_observation_space)
+
+
+TOLERANCE = 1e-5
+
+
+class ParityError(CommandFailedError):
+    """The actions of the exported policy differ from the policy's."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of N environments, as the policy took it.
+
+    Attributes:
+        inputs: exported policy's inputs by name, [N, ...] each; without the hidden state.
+        action: the policy's, clipped as the environment does, [N, A], or a chunk [N, H, A].
+        begins: environments in which an episode begins with this step, [N] bool.
+        measured: raw measurements by name, [N, D] each.
+    """
+
+    inputs: dict[str, np.ndarray]
+    action: np.ndarray
+    begins: np.ndarray
+    measured: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+@torch.no_grad()
+def record_steps(
+    env: TaskEnv,
+    policy: Policy,
+    device: torch.device,
+    entries: Sequence[str],
+    count: int,
+    seed: int,
+    measurements: Sequence[Measurement] = (),
+) -> list[Step]:
+    """Record at least ``count`` observations (their ``entries``) and measurements, with deterministic actions."""
+    obs, _ = env.reset(seed=seed)
+    state = torch.zeros(env.num_envs, policy.state_size, device=device) if policy.state_size else None
+    begins = np.ones(env.num_envs, dtype=bool)
+    low, high = env.single_action_space.low, env.single_action_space.high
+    act = step_with(env, policy.chunk_length)
+    steps: list[Step] = []
+    while len(steps) * env.num_envs < count:
+        chosen = policy.get_action(policy_input(policy, obs, state, device), deterministic=True)
+        selected = select_entries(obs, entries)
+        inputs = {name: selected[name].cpu().numpy().copy() for name in entries}
+        measured = {each.name: each.read().cpu().numpy().copy() for each in measurements}
+        steps.append(Step(inputs, np.clip(chosen["action"].cpu().numpy(), low, high), begins, measured))
+        obs, _, terminated, truncated, _ = act(chosen["action"].to(env.device))
+        done = terminated | truncated
+        begins = done.cpu().numpy()
+        if state is not None:
+            state = chosen["next_state"].masked_fill(done.to(device).unsqueeze(-1), 0.0)
+    return steps
+
+
+def format_export(export: Mapping[str, Any]) -> list[str]:
+    """Return the lines for the screen about the plain data of an export."""
+    lines = [
+        f"parity     {export['observations']} observations, actions differ by {export['difference']:.2g} at most",
+        f"inputs     {', '.join(export['inputs'])}",
+        *([f"measured   {', '.join(export['measurements'])}"] if export["measurements"] else []),
+        f"outputs    {', '.join(export['outputs'])}",
+    ]
+    return [*lines, *(f"written    {file}" for file in export["files"])]

@@ -15,8 +15,7 @@ from embodichain.agents.rl.checkpoint.saved_run import find_run
 from embodichain.agents.rl.models import policy_input
 from embodichain.agents.rl.train import train_from_config
 from embodichain.lab.gym.utils.gym_utils import config_to_cfg
-from embodichain.tools.open_run import open_run
-from embodichain.tools.policy import TrainedPolicy, load_policy
+from embodichain.tools.policy import TrainedPolicy, load_policy, open_run
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import CART_POLE_ENV, NETWORK, tiny_config

@@ -26,7 +26,7 @@ from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.models.block import PolicyCfg
 from embodichain.agents.rl.models.registry import PolicyBlock
 from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap
-from embodichain.tools.steps import TOLERANCE, ParityError, Step
+from embodichain.tools.policy import TOLERANCE, ParityError, Step
 from embodichain.utils import CommandFailedError, ConfigError, install_extra
 from embodichain.utils.observations import entry_columns, entry_spaces
 

@@ -27,8 +27,7 @@ from embodichain.lab.gym.envs.managers.actions import JointPositionTerm
 from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap
 from embodichain.lab.gym.envs.managers.measurements import Measurement, Recipe
 from embodichain.lab.gym.envs.managers.sensor_models import observation_delay, observation_noise
-from embodichain.tools.open_run import OpenRun, open_run
-from embodichain.tools.steps import ParityError, format_export, record_steps
+from embodichain.tools.policy import OpenRun, ParityError, format_export, open_run, record_steps
 from embodichain.utils import ConfigError, doors, replace, write_atomically, write_json
 from embodichain.utils.device import describe_machine
 from embodichain.utils.files import check_replaceable

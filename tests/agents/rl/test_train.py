@@ -27,7 +27,7 @@ from embodichain.agents.rl.distributed.launch import FailedProcessError
 from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.train import main, train_from_config
 from embodichain.lab.gym.envs import EmbodiedEnv
-from embodichain.tools.open_run import open_run
+from embodichain.tools.policy import open_run
 from embodichain.utils import doors, write_json
 from embodichain.utils.doors import REPORTS
 from embodichain.utils.utility import load_json

@@ -22,8 +22,7 @@ from embodichain.ext.export.run import export_run, without_sensor_models
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.locomotion_observations import last_action
 from embodichain.lab.gym.envs.managers.measurements import Recipe, deployed_as, recipe_of
-from embodichain.tools.open_run import open_run
-from embodichain.tools.steps import ParityError
+from embodichain.tools.policy import ParityError, open_run
 from tests.agents.rl.fakes import tiny_config, write_config
 from tests.ext.export.plain_robot import PlainRobot
 from tests.lab.legs import GO2_OBSERVED

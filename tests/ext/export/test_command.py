@@ -18,8 +18,7 @@ from embodichain.cli import main
 from embodichain.ext.export import run as export
 from embodichain.ext.export.formats import load_runner
 from embodichain.lab.gym.envs import EmbodiedEnv
-from embodichain.tools.open_run import open_run
-from embodichain.tools.steps import record_steps
+from embodichain.tools.policy import open_run, record_steps
 from tests.trained_run import GAINS
 
 pytest.importorskip("onnxscript")

@@ -14,7 +14,7 @@ from torch.distributions import Distribution, Independent, Normal
 
 from embodichain.agents.rl.models import Policy, RunningNormalizer
 from embodichain.ext.export.formats import DeployedPolicy, check_parity, load_onnx, write_onnx
-from embodichain.tools.steps import record_steps
+from embodichain.tools.policy import record_steps
 from embodichain.utils import CommandFailedError
 from tests.ext.export.test_parity import ACTIONS, SPACE, RandomEnv
 

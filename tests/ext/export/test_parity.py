@@ -16,7 +16,7 @@ from torch import Tensor
 from embodichain.agents.rl.models import Policy, build_policy
 from embodichain.agents.rl.models.registry import parse_policy_block
 from embodichain.ext.export.formats import DeployedPolicy, actor_entries, check_parity, load_onnx, write_onnx
-from embodichain.tools.steps import ParityError, record_steps
+from embodichain.tools.policy import ParityError, record_steps
 
 pytest.importorskip("onnxscript")
 

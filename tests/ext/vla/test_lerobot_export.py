@@ -19,7 +19,7 @@ from embodichain.cli import main
 from embodichain.ext.vla.lerobot import writing as lerobot
 from embodichain.ext.vla.lerobot.writing import write_lerobot_folder
 from embodichain.ext.vla.policy import LoRACfg, add_lora, without_adapters
-from embodichain.tools.steps import ParityError
+from embodichain.tools.policy import ParityError
 from embodichain.utils import ConfigError
 from tests.ext.vla.test_vla_training import needs_gl, write_config
 

@@ -15,8 +15,7 @@ from embodichain.ext.vla import gaussian_vla, loading, policy
 from embodichain.ext.vla.lerobot import files
 from embodichain.ext.vla.lerobot.folder import WEIGHTS, LeRobotFolder, build_lerobot_model, for_robot, their_weights
 from embodichain.ext.vla.smolvla import ENDS, EPSILON, Normalization, SmolVLA
-from embodichain.tools.open_run import OpenRun, open_run
-from embodichain.tools.steps import TOLERANCE, ParityError, Step, format_export, record_steps
+from embodichain.tools.policy import TOLERANCE, OpenRun, ParityError, Step, format_export, open_run, record_steps
 from embodichain.utils import ConfigError, write_atomically, write_json
 from embodichain.utils.observations import entry_spaces
 from embodichain.utils.state import write_safetensors

@@ -24,7 +24,7 @@ from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.managers.record import record_camera_data
 from embodichain.lab.gym.envs.tasks.rl import build_env
-from embodichain.tools.open_run import open_run
+from embodichain.tools.policy import open_run
 from embodichain.utils import ConfigError, replace
 from embodichain.utils.utility import load_json
 from tests.agents.rl.distributed.processes import environment, free_port, run_ranks
