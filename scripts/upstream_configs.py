@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from embodichain.agents.rl.config.trainer_cfg import is_env_config
+from embodichain.commands.validate import format_config, read_config
 from embodichain.ext.upstream.environment import refuse_other_products
-from embodichain.tools.validate import format_config, read_config
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_config_file
 

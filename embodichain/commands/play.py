@@ -18,12 +18,11 @@ from embodichain.agents.rl.trainer import viewer
 from embodichain.agents.rl.trainer.evaluation import Evaluator
 from embodichain.agents.rl.vec_env import TaskEnv
 from embodichain.commands import arguments
+from embodichain.commands.view import AGENTS, Camera, OwnCamera, SceneCamera, config_camera
 from embodichain.lab.gym.env_sources import TaskCfg
 from embodichain.lab.gym.envs.managers import EventCfg, Functor
 from embodichain.lab.gym.envs.managers.base import TermEnv
-from embodichain.tools.agents import AGENTS
 from embodichain.tools.policy import check_is_free, evaluated, open_run, recorded, write_into
-from embodichain.tools.view import Camera, OwnCamera, SceneCamera, config_camera
 from embodichain.utils import ConfigError, logger, replace
 from embodichain.utils.video import VIDEO_SUFFIXES, VideoWriter
 

@@ -100,8 +100,6 @@ def write_into(env: TaskEnv, folder: Path | None) -> None:
         env.write_into(folder.parent)
 
 
-
-
 class TrainedPolicy:
     """Acts on the observations of the environment that it was trained in.
 

@@ -12,9 +12,8 @@ from matplotlib.image import imread
 from tensordict import TensorDict
 
 from embodichain.cli import main
+from embodichain.commands.view import RandomAgent, SceneCamera, ZeroAgent
 from embodichain.lab.sim.rendering.renderer import opengl_problem
-from embodichain.tools.agents import RandomAgent, ZeroAgent
-from embodichain.tools.view import SceneCamera
 from tests.agents.rl.fakes import CART_POLE_ENV
 from tests.videos import read_video
 

@@ -19,12 +19,12 @@ from embodichain import __version__
 from embodichain.agents.rl.checkpoint.saved_run import find_run, names_run
 from embodichain.agents.rl.run_config import load_checkpoint_config, load_run_config
 from embodichain.commands.arguments import checked_path, output_folder
+from embodichain.commands.view import SceneCamera
 from embodichain.ext.lerobot.recorder import colour_cameras, image_of, state_of
 from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.gym.utils.arrays import to_action, to_array
-from embodichain.tools.view import SceneCamera
 from embodichain.utils import ConfigError, replace
 from embodichain.utils.files import check_replaceable
 from embodichain.utils.observations import flat_input

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 
 from embodichain.agents.rl.models import Policy, policy_input
+from embodichain.commands.view import HandAgent
 from embodichain.ext.viewer.training import close_server, metrics_html, open_server, page_address
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers import CommandTerm
 from embodichain.lab.sim.rendering.live_scene import LiveScene
-from embodichain.tools.agents import HandAgent
 from embodichain.utils import logger
 
 _LISTED = 5  # episodes on the page

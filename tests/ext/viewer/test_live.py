@@ -18,12 +18,12 @@ import torch
 from embodichain.agents.rl.models import policy_input
 from embodichain.agents.rl.run_config import with_scene
 from embodichain.cli import main
+from embodichain.commands.validate import read_config
+from embodichain.commands.view import HandAgent, ZeroAgent
 from embodichain.ext.viewer import live
 from embodichain.ext.viewer.live import LiveTask
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import build_env
-from embodichain.tools.agents import HandAgent, ZeroAgent
-from embodichain.tools.validate import read_config
 from embodichain.utils import install_extra, replace
 from tests.agents.rl.fakes import CART_POLE_ENV
 from tests.lab.legs import legs_env

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from embodichain.agents.rl.run_config import RunConfig, load_run_config, with_scene
-from embodichain.tools.validate import read_config
+from embodichain.commands.validate import read_config
 from tests.lab.layouts import ENVS, Json, env_0_3_0, env_0_3_1, train_0_2_0, train_0_2_4, train_0_3
 from tests.lab.originals import CART_POLE_TRAIN_GRPO, PUSH_CUBE_TRAIN
 

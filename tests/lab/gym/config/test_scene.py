@@ -12,12 +12,12 @@ from torch import Tensor
 
 import embodichain.lab.sim.assets
 from embodichain.agents.rl.run_config import load_run_config
+from embodichain.commands.validate import read_config
 from embodichain.lab.gym.config.env_config import config_to_cfg, parse_env
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import PushCubeEnv, ReachEnv
 from embodichain.lab.sim.cfg import RigidObjectCfg, RobotCfg
 from embodichain.lab.sim.shapes import CubeCfg
-from embodichain.tools.validate import read_config
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import CART_POLE_ENV, tiny_config

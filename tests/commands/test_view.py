@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from embodichain.tools.view import SceneCamera, format_spaces, opened_scene
+from embodichain.commands.view import SceneCamera, format_spaces, opened_scene
 from tests.agents.rl.fakes import tiny_config, write_config
 from tests.lab.scene_files import rail_env
 
