@@ -21,12 +21,8 @@ from embodichain.lab.gym.envs.chunk_env import ChunkEnv
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg, build_mirror_map, check_parts, config_data, terms_data
 from embodichain.lab.gym.envs.managers.record import recorders_in
 from embodichain.lab.sim.objects import Robot, cached_per_state
-from embodichain.utils import ConfigError, replace
-from embodichain.utils.files import OutputFolder
-from embodichain.utils.observations import MirrorMap
-from embodichain.utils.profiling import section
+from embodichain.utils import ConfigError, files, observations, profiling, replace, video
 from embodichain.utils.state import is_all_saved
-from embodichain.utils.video import Footage
 
 _ACTIVE = "<active>"  # the name of a part made of several parts, or of joints
 
@@ -63,9 +59,9 @@ class EmbodiedEnv(BaseEnv):
     def __init__(self, cfg: EmbodiedEnvCfg) -> None:
         for name, value in cfg.extensions.items():
             setattr(self, name, value)
-        self.output = OutputFolder(Path("outputs"))
+        self.output = files.OutputFolder(Path("outputs"))
         super().__init__(cfg)
-        self._mirror_map: MirrorMap | None = None
+        self._mirror_map: observations.MirrorMap | None = None
         if cfg.symmetry is not None:
             sizes = {name: term.action_dim for name, term in self.action_manager.terms.items()}
             self._mirror_map = build_mirror_map(cfg.symmetry, self.single_observation_space, sizes)
@@ -159,11 +155,11 @@ class EmbodiedEnv(BaseEnv):
             self.sim.terrain.assign(self.random, env_ids)
             self.sim.place_on_terrain(env_ids)
 
-    @section("actions")
+    @profiling.section("actions")
     def _step_action(self, action: Tensor) -> None:
         self.action_manager.apply_action(action)
 
-    @section("task state")
+    @profiling.section("task state")
     def _update_sim_state(self) -> None:
         self.command_manager.advance()
 
@@ -172,7 +168,7 @@ class EmbodiedEnv(BaseEnv):
         self.event_manager.begin_step()
         return super().advance(action)
 
-    @section("interval events")
+    @profiling.section("interval events")
     def _apply_interval_events(self) -> Tensor | None:
         return self.event_manager.apply_interval()
 
@@ -208,7 +204,7 @@ class EmbodiedEnv(BaseEnv):
             super()._make_spaces()
 
     @override
-    @section("info")
+    @profiling.section("info")
     def get_info(self, **kwargs: Any) -> dict[str, Any]:
         info = super().get_info(**kwargs)
         metrics = self.action_manager.metrics | self.curriculum_manager.metrics() | info["metrics"]
@@ -232,7 +228,7 @@ class EmbodiedEnv(BaseEnv):
         self.curriculum_manager.end_episodes(env_ids)
 
     @override
-    @section("rewards")
+    @profiling.section("rewards")
     def get_reward(self, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
         reward, info["rewards"] = self.reward_manager.compute(obs, action, info)
         return reward
@@ -255,7 +251,7 @@ class EmbodiedEnv(BaseEnv):
     def _stateful(self) -> list[object]:
         return [*super()._stateful(), *(term for manager in self._managers().values() for term in manager.stateful())]
 
-    @section("recording")
+    @profiling.section("recording")
     def _record(self, action: Tensor, reward: Tensor, done: Tensor, info: dict[str, Any]) -> None:
         self.dataset_manager.record(action, reward, done, info)
 
@@ -281,7 +277,7 @@ class EmbodiedEnv(BaseEnv):
         # A dataset records the images of every control step.
         return ChunkEnv(self, draws_each_step=self.dataset_manager.is_recording).step(action)
 
-    def mirror_map(self) -> MirrorMap:
+    def mirror_map(self) -> observations.MirrorMap:
         """Return the left-right mirror images of the flat observation and of actions, on the CPU."""
         if self._mirror_map is None:
             raise ConfigError(f"no mirror map: the config of {type(self).__name__} has no 'env.symmetry'")
@@ -298,7 +294,7 @@ class EmbodiedEnv(BaseEnv):
 
     def write_into(self, folder: Path, allowed: Sequence[str | Path] = ()) -> None:
         """Set the folder of the terms' files; a ``save_path`` is inside it, or in one of the ``allowed`` folders."""
-        self.output = OutputFolder(folder, allowed)
+        self.output = files.OutputFolder(folder, allowed)
 
     def config_data(self) -> dict[str, Any]:
         """Return the content of a config file from which this environment, without added events, can be built again."""
@@ -326,9 +322,9 @@ class EmbodiedEnv(BaseEnv):
         """Finish the videos and return their paths."""
         return [path for recorder in recorders_in(self.event_manager.functors) if (path := recorder.stop()) is not None]
 
-    def recorded(self) -> Footage:
+    def recorded(self) -> video.Footage:
         """Return the trajectories recorded since ``start_recording``."""
-        return sum((recorder.footage for recorder in recorders_in(self.event_manager.functors)), Footage())
+        return sum((recorder.footage for recorder in recorders_in(self.event_manager.functors)), video.Footage())
 
     @override
     def state_dict(self) -> dict[str, Any]:

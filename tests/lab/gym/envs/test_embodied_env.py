@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
-from embodichain.lab.gym.envs.hooks import checked_task_state
+from embodichain.lab.gym.envs.base_env import checked_task_state
 from embodichain.utils import ConfigError, replace
 from embodichain.utils.observations import MirrorMap, flatten_dict_observation
 from embodichain.utils.utility import load_config_file

@@ -18,8 +18,7 @@ from embodichain.lab.sim import SimulationManager
 from embodichain.lab.sim.objects import Robot, StateCache
 from embodichain.lab.sim.random import CounterRandom
 from embodichain.lab.sim.rows import Snapshot
-from embodichain.utils import ConfigError
-from embodichain.utils.files import OutputFolder
+from embodichain.utils import ConfigError, files
 from embodichain.utils.state import attributes, declared_state, load_attributes
 
 Cfg = TypeVar("Cfg", bound=FunctorCfg)
@@ -70,7 +69,7 @@ class TermEnv(Protocol):
     """[N] int64: steps in the current episode."""
     last_action: Tensor
     """[N, A]: the action of the present step, within its limits."""
-    output: OutputFolder
+    output: files.OutputFolder
     """The folder for files."""
     single_observation_space: spaces.Dict
     """Space of one environment; not there yet when the terms are built."""

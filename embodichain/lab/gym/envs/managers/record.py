@@ -17,9 +17,8 @@ from embodichain.lab.gym.envs.managers.cfg import EventCfg, FunctorCfg
 from embodichain.lab.sim.objects import Marker
 from embodichain.lab.sim.rendering.renderer import CameraPose, Renderer
 from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
-from embodichain.utils import logger, reason_of
+from embodichain.utils import logger, reason_of, video
 from embodichain.utils.files import FileName, SavePath
-from embodichain.utils.video import Footage, VideoWriter, draw_caption
 
 __all__ = ["record_camera_data", "record_camera_data_async"]
 
@@ -62,11 +61,11 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
     def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:
         super().__init__(cfg, env)
         self._renderer: Renderer | None = None
-        self._writer: VideoWriter | None = None
+        self._writer: video.VideoWriter | None = None
         self._folder: Path | None = None
         self._label = ""
         self._is_available = True
-        self.footage = Footage()  # of the recording that began last
+        self.footage = video.Footage()  # of the recording that began last
 
     @classmethod
     @override
@@ -78,7 +77,7 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
 
     def start(self, folder: Path, label: str) -> None:
         """Record from now on into ``<folder>/<name>_<label>.mp4``."""
-        self._folder, self._label, self.footage = folder, label, Footage()
+        self._folder, self._label, self.footage = folder, label, video.Footage()
 
     def stop(self) -> Path | None:
         """Finish the video and return its path, or None when there is none."""
@@ -91,7 +90,7 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
         except OSError as error:
             logger.log_warning(f"video {writer.path} could not be written: {reason_of(error)}")
             return None
-        self.footage += Footage(seconds=time.perf_counter() - start)
+        self.footage += video.Footage(seconds=time.perf_counter() - start)
         return writer.path
 
     @override
@@ -147,16 +146,16 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
         images = [self._renderer.render(i, followed(env, pose, follow_uid, i)) for i in shown]
         if caption:
             texts = env.instructions()
-            images = [draw_caption(p, texts[i]) if texts[i] else p for i, p in enumerate(images)]
+            images = [video.draw_caption(p, texts[i]) if texts[i] else p for i, p in enumerate(images)]
         image = _grid(images)
         folder = self._folder if save_path is None else env.output.place(save_path)
         path = folder / f"{name}_{self._label}.mp4"
         try:
             if self._writer is None:
                 height, width, _ = image.shape
-                self._writer = VideoWriter(path, width, height, fps=self._fps())
+                self._writer = video.VideoWriter(path, width, height, fps=self._fps())
             self._writer.write(image)
-            self.footage += Footage(1, time.perf_counter() - start)
+            self.footage += video.Footage(1, time.perf_counter() - start)
         except OSError as error:
             logger.log_warning(f"video {path} could not be written: {reason_of(error)}")
             self._writer = self._folder = None  # until the next recording
