@@ -1,7 +1,5 @@
 """Our environments as Stable-Baselines3's; needs the extra ``sb3``. Shapes: N environments."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Our environments as Gymnasium's vector environments. Shapes: N environments, O flattened observation size."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +16,7 @@ from embodichain.lab.gym.utils.arrays import to_action, to_array, to_arrays
 from embodichain.utils.observations import flatten_dict_observation
 
 
-def make_vec(env_id: str, num_envs: int = 1, flat: bool = False, **kwargs: Any) -> GymnasiumVectorEnv:
+def make_vec(env_id: str, num_envs: int = 1, flat: bool = False, **kwargs: Any) -> "GymnasiumVectorEnv":
     """Build a registered environment for Gymnasium; ``gym.make_vec`` calls this.
 
     Args:

@@ -7,8 +7,6 @@ images, and their start. The format: https://huggingface.co/docs/lerobot/lerobot
 Shapes: T frames of an episode; K numbers of a frame, or [3, 1, 1] for an image's channels; Q quantiles.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import io
 import json
@@ -16,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -180,7 +178,7 @@ class FeatureStatistics:
     quantiles: np.ndarray
 
     @classmethod
-    def of(cls, values: np.ndarray) -> FeatureStatistics:
+    def of(cls, values: np.ndarray) -> Self:
         """Return the statistics of an episode's values [T] (as K = 1), [T, K], or images [T, H, W, 3] uint8."""
         if values.ndim == 4:
             return cls._of_images(values)
@@ -189,7 +187,7 @@ class FeatureStatistics:
         return cls(len(rows), rows.min(0), rows.max(0), rows.mean(0), (rows**2).mean(0), quantiles)
 
     @classmethod
-    def _of_images(cls, images: np.ndarray) -> FeatureStatistics:
+    def _of_images(cls, images: np.ndarray) -> Self:
         # How often each level occurs has all that is asked, and is small however many pixels there are.
         counts = np.stack([np.bincount(channel.ravel(), minlength=256) for channel in np.moveaxis(images, 3, 0)])
         shares = counts.cumsum(axis=1) / counts[0].sum()
@@ -199,7 +197,7 @@ class FeatureStatistics:
         low, high, mean, square = (part.reshape(3, 1, 1) for part in (low, high, mean, square))
         return cls(len(images), low, high, mean, square, quantiles.reshape(-1, 3, 1, 1))
 
-    def merged(self, other: FeatureStatistics) -> FeatureStatistics:
+    def merged(self, other: "FeatureStatistics") -> "FeatureStatistics":
         """Return the statistics of both's frames."""
         count = self.count + other.count
         own, others = self.count / count, other.count / count

@@ -1,7 +1,5 @@
 """Recorders of datasets. Shapes: N environments, n ended ones, T steps, J joints, A action size."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from datetime import datetime

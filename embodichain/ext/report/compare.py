@@ -1,7 +1,5 @@
 """Compares trainings, read from their folders, over their seeds. Legend: R runs of a group."""
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json
@@ -26,6 +24,8 @@ _LONGEST_NAME = 60
 
 Groups = dict[str, list[RunData]]
 """The runs of each group, by its name."""
+Scores = Mapping[str, np.ndarray]
+"""Scores [R] by task."""
 HEADINGS = ("group", "runs", "IQM", "95 % interval", "mean", "lowest", "highest")
 IN_TRAINING = {"eval/success_rate": "charts/success_rate_avg_100", "eval/avg_reward": "charts/episode_reward_avg_100"}
 """The metrics of the training's own episodes, by its evaluations' metrics."""
@@ -284,8 +284,6 @@ MIN_RUNS = 4
 all of the other, comes about by chance in 2 of 20 ways to divide them (10 %), of 4 against 4 in 2 of 70 (3 %)."""
 _ROUNDING = 1e-12  # of the largest score: means of equal numbers differ by less
 
-Scores = Mapping[str, np.ndarray]
-"""Scores [R] by task."""
 Ends = tuple[float, float]
 
 

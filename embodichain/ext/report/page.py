@@ -1,7 +1,5 @@
 """A run's report: one HTML file that needs no other file."""
 
-from __future__ import annotations
-
 import argparse
 import base64
 import io
@@ -48,6 +46,8 @@ _LEARNING = (
 )
 _FEW_LINES = 8  # lines of a chart of reward terms
 
+Chart = tuple[str, str]
+"""A title and the image as a data URI; "" without a point."""
 Pairs = Sequence[tuple[str, str]]
 
 
@@ -278,8 +278,6 @@ _STYLE: Any = {
 }
 
 Numbers = Sequence[float] | np.ndarray
-Chart = tuple[str, str]
-"""A title and the image as a data URI; "" without a point."""
 
 
 @dataclass(frozen=True)

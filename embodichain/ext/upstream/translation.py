@@ -1,10 +1,8 @@
 """Moves the values of a config in another layout to ours, and collects notes on it for the user."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 from embodichain.utils import logger
 
@@ -29,11 +27,11 @@ class Translation:
     moved: list[str] = field(default_factory=list)
     unused: list[str] = field(default_factory=list)
 
-    def inside(self, path: str, value: Any) -> Translation:
+    def inside(self, path: str, value: Any) -> Self:
         """Return the same for ``value`` at ``path``; for anything but an object, an empty one."""
         return replace(self, data=value if isinstance(value, dict) else {}, place=f"{self.place}{path}.")
 
-    def take_object(self, path: str) -> Translation:
+    def take_object(self, path: str) -> Self:
         """Remove the object at ``path`` and return the same for it; an empty one if there is none."""
         value = self.take(path)
         if value is not None and not isinstance(value, dict):
