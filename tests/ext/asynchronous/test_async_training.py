@@ -34,7 +34,7 @@ from tests.agents.rl.fakes import (
 )
 from tests.agents.rl.whole_trainings import CONFIGS, SAME, after, built
 from tests.ext.asynchronous.conftest import Jitter
-from tests.ext.asynchronous.test_async_collector import assert_chained
+from tests.ext.asynchronous.test_collector import assert_chained
 
 
 @pytest.fixture(autouse=True)

@@ -23,8 +23,7 @@ from embodichain.agents.rl.buffer.rollout_buffer import (
 from embodichain.utils import face
 
 if TYPE_CHECKING:
-    from embodichain.ext.asynchronous.vla_buffer import BufferClosedError as BufferClosedError
-    from embodichain.ext.asynchronous.vla_buffer import VLABuffer as VLABuffer
+    from embodichain.ext.asynchronous.vla_buffer import BufferClosedError, VLABuffer
 
 __all__ = [
     "EXPERT",

@@ -6,10 +6,7 @@ from embodichain.agents.rl.collector.sync_collector import BaseCollector, StepCa
 from embodichain.utils import face
 
 if TYPE_CHECKING:
-    from embodichain.ext.asynchronous.async_collector import AsyncCollector as AsyncCollector
-    from embodichain.ext.asynchronous.inference import InferencePolicy as InferencePolicy
-    from embodichain.ext.asynchronous.inference import PolicyPublisher as PolicyPublisher
-    from embodichain.ext.asynchronous.inference import PolicySnapshot as PolicySnapshot
+    from embodichain.ext.asynchronous.collector import AsyncCollector, InferencePolicy, PolicyPublisher, PolicySnapshot
 
 __all__ = [
     "AsyncCollector",
@@ -21,14 +18,6 @@ __all__ = [
     "SyncCollector",
 ]
 
-_INFERENCE = "embodichain.ext.asynchronous.inference"
+_EXTENSION = ("AsyncCollector", "InferencePolicy", "PolicyPublisher", "PolicySnapshot")
 
-__getattr__ = face(
-    __name__,
-    {
-        "AsyncCollector": "embodichain.ext.asynchronous.async_collector",
-        "InferencePolicy": _INFERENCE,
-        "PolicyPublisher": _INFERENCE,
-        "PolicySnapshot": _INFERENCE,
-    },
-)
+__getattr__ = face(__name__, dict.fromkeys(_EXTENSION, "embodichain.ext.asynchronous.collector"))

@@ -25,7 +25,7 @@ from embodichain.agents.rl.collector import (
     PolicySnapshot,
     SyncCollector,
 )
-from embodichain.ext.asynchronous.inference import OwnDraws
+from embodichain.ext.asynchronous.collector import OwnDraws
 from tests.agents.rl.fakes import ScriptedEnv, linear_policy
 from tests.ext.asynchronous.conftest import Jitter
 
