@@ -20,8 +20,8 @@ from embodichain.agents.rl.run_config import with_scene
 from embodichain.cli import main
 from embodichain.commands.validate import read_config
 from embodichain.commands.view import HandAgent, ZeroAgent
-from embodichain.ext.viewer import live
-from embodichain.ext.viewer.live import LiveTask
+from embodichain.ext.viewer import pages
+from embodichain.ext.viewer.pages import LiveTask
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.utils import install_extra, replace
@@ -62,7 +62,7 @@ def start(monkeypatch: pytest.MonkeyPatch, stop: threading.Event) -> Iterator[St
 
     def begin(*arguments: str) -> tuple[str, threading.Thread, list[int]]:
         said: queue.Queue[str] = queue.Queue()
-        monkeypatch.setattr(live, "logger", SimpleNamespace(log_info=said.put))
+        monkeypatch.setattr(pages, "logger", SimpleNamespace(log_info=said.put))
         codes: list[int] = []
         thread = threading.Thread(target=lambda: codes.append(main([*arguments, "--viewer"])), daemon=True)
         thread.start()
@@ -197,7 +197,7 @@ def test_a_command_is_steered_by_hand_while_its_switch_is_on() -> None:
     legs = legs_env(1)
     legs.reset()
     gui, term = _Gui(), legs.command_manager.get_term("base_velocity")
-    steering = live.Steering(legs.command_manager.terms, gui)
+    steering = pages.Steering(legs.command_manager.terms, gui)
     drawn = term.command
     steering.apply()
     assert torch.equal(term.command, drawn)

@@ -21,8 +21,8 @@ import pytest
 from embodichain.agents.rl import build, train
 from embodichain.agents.rl.distributed.stop import InterruptedTraining
 from embodichain.agents.rl.run_config import load_run_config
-from embodichain.ext.viewer import training as viewer
-from embodichain.ext.viewer.training import BrowserViewer, Pause, metrics_html, refusal
+from embodichain.ext.viewer import pages as viewer
+from embodichain.ext.viewer.pages import BrowserViewer, Pause, metrics_html, refusal
 from embodichain.utils import ConfigError, install_extra
 from tests.agents.rl.fakes import tiny_config, write_config
 

@@ -39,7 +39,4 @@ class Viewer:
         """Stop showing."""
 
 
-__getattr__ = face(
-    __name__,
-    {"BrowserViewer": "embodichain.ext.viewer.training", "play_live": "embodichain.ext.viewer.live"},
-)
+__getattr__ = face(__name__, dict.fromkeys(("BrowserViewer", "play_live"), "embodichain.ext.viewer.pages"))
