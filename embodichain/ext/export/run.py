@@ -12,15 +12,7 @@ from embodichain.agents.rl.config.arguments import add_allow_import, allowed_imp
 from embodichain.agents.rl.run_config import scene_cfg, scene_env
 from embodichain.agents.rl.vec_env import TaskEnv
 from embodichain.commands.arguments import add_run, checked_path, output_file, whole_number
-from embodichain.ext.export.formats import (
-    RUNNER,
-    DeployedPolicy,
-    actor_entries,
-    check_inputs,
-    check_parity,
-    load_onnx,
-    write_onnx,
-)
+from embodichain.ext.export import formats
 from embodichain.lab.gym.env_sources import TaskCfg
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.actions import JointPositionTerm
@@ -28,9 +20,7 @@ from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap
 from embodichain.lab.gym.envs.managers.measurements import Measurement, Recipe
 from embodichain.lab.gym.envs.managers.sensor_models import observation_delay, observation_noise
 from embodichain.tools.policy import OpenRun, ParityError, format_export, open_run, record_steps
-from embodichain.utils import ConfigError, doors, replace, write_atomically, write_json
-from embodichain.utils.device import describe_machine
-from embodichain.utils.files import check_replaceable
+from embodichain.utils import ConfigError, device, doors, files, replace, write_atomically, write_json
 
 _SEED_OFFSET = 4_000_003
 _RUNNER_NAME = "policy_runner.py"
@@ -57,28 +47,28 @@ def export_run(
         raise ConfigError(f"--out {path}: must end with .onnx for --format onnx")
     readable, runner = path.with_suffix(".json"), path.with_name(_RUNNER_NAME)
     for file, mark in ((path, _SPEC_MARK), (readable, _SPEC_MARK), (runner, _RUNNER_MARK)):
-        check_replaceable(file, mark)
+        files.check_replaceable(file, mark)
     with open_run(saved, envs, "cpu", allowed_imports, change=without_sensor_models) as opened:
         space = opened.env.single_observation_space
-        entries = actor_entries(opened.config.policy, space, opened.policy)
+        entries = formats.actor_entries(opened.config.policy, space, opened.policy)
         terms = list(action_terms(opened.env).values())
-        module = DeployedPolicy(opened.policy, space, entries, opened.env.single_action_space, terms).eval()
+        module = formats.DeployedPolicy(opened.policy, space, entries, opened.env.single_action_space, terms).eval()
         recipes = input_recipes(opened, entries)
         spec = describe_policy(saved, opened, module, recipes)
         measurements = measurements_of(recipes)
         steps = record_steps(
             opened.env, opened.policy, opened.device, entries, observations, _SEED_OFFSET, measurements
         )
-        check_inputs(spec, steps)
+        formats.check_inputs(spec, steps)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_onnx(module, spec, path)
-            largest = check_parity(load_onnx(path), module, steps)
+            formats.write_onnx(module, spec, path)
+            largest = formats.check_parity(formats.load_onnx(path), module, steps)
         except ParityError:
             path.unlink(missing_ok=True)
             raise
     write_json(readable, spec, indent=2)
-    write_atomically(runner, lambda file: file.write(RUNNER.read_bytes()))
+    write_atomically(runner, lambda file: file.write(formats.RUNNER.read_bytes()))
     compared = {"observations": len(steps) * envs, "difference": largest}
     names = {"inputs": list(module.inputs), "measurements": list(spec["measurements"]), "outputs": module.outputs}
     return {**compared, **names, "files": [path, readable, runner]}
@@ -124,7 +114,7 @@ def measurements_of(recipes: Mapping[str, Recipe]) -> list[Measurement]:
 
 
 def describe_policy(
-    saved: SavedRun, opened: OpenRun, module: DeployedPolicy, recipes: Mapping[str, Recipe]
+    saved: SavedRun, opened: OpenRun, module: formats.DeployedPolicy, recipes: Mapping[str, Recipe]
 ) -> dict[str, Any]:
     """Return the specification for the exported file, as plain data.
 
@@ -164,7 +154,7 @@ def describe_policy(
             for part in _describe_commands(term, found)
         ],
         "drives": _describe_drives(env) if isinstance(env, EmbodiedEnv) else [],
-        "versions": describe_machine()["versions"],
+        "versions": device.describe_machine()["versions"],
     }
 
 

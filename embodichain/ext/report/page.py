@@ -22,10 +22,7 @@ from embodichain.agents.rl.checkpoint.saved_run import find_run_folder
 from embodichain.agents.rl.run_data import RunData, read_run
 from embodichain.agents.rl.trainer.evaluation import wilson_interval
 from embodichain.commands.arguments import add_run
-from embodichain.utils import write_atomically
-from embodichain.utils.border import format_finite
-from embodichain.utils.device import format_megabytes
-from embodichain.utils.module_utils import import_options
+from embodichain.utils import border, device, module_utils, write_atomically
 
 REPORT = "report.html"
 _LARGEST_VIDEO = 8_000_000  # bytes that are put into the page; a larger one is linked
@@ -134,7 +131,7 @@ def _result(run: RunData) -> list[tuple[str, str]]:
         episodes = summary.get("episodes", "?")
         tiles.append((f"{rate:.1%}", f"success of {episodes} episodes (95 %: {low:.1%} to {high:.1%})"))
     elif summary.get("episodes") and "avg_reward" in summary:
-        tiles.append((format_finite(summary["avg_reward"]), f"return, mean of {summary['episodes']} episodes"))
+        tiles.append((border.format_finite(summary["avg_reward"]), f"return, mean of {summary['episodes']} episodes"))
     elif last.get("charts/success_rate_avg_100") is not None:
         tiles.append((f"{last['charts/success_rate_avg_100']:.0%}", "success in training, last 100 episodes"))
     if last.get("charts/episode_reward_avg_100") is not None:
@@ -247,14 +244,14 @@ def _commands(run: RunData) -> list[tuple[str, str]]:
     ]
     if run.names("rewards/") and len(run.series("charts/success_rate_avg_100")[0]):
         commands.append(("analyse the reward", f"embodichain rewards {folder}"))
-    allowing = import_options([*run.config["trainer"].get("import_modules", []), *before_name[1:]])
+    allowing = module_utils.import_options([*run.config["trainer"].get("import_modules", []), *before_name[1:]])
     return [(about, f"{command} {allowing}".rstrip()) for about, command in commands]
 
 
 def _machine(run: RunData) -> list[tuple[str, str]]:
     rows = [(key.replace("_", " "), _plain(value)) for key, value in run.machine.items() if value not in (None, [], {})]
     if rows and "peak_memory_mb" in run.summary:
-        rows.append(("peak memory", format_megabytes(run.summary["peak_memory_mb"])))
+        rows.append(("peak memory", device.format_megabytes(run.summary["peak_memory_mb"])))
     return rows
 
 

@@ -10,15 +10,7 @@ import torch
 
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
 from embodichain.agents.rl.config.arguments import add_allow_import, allowed_imports
-from embodichain.commands.arguments import (
-    add_device,
-    add_json,
-    add_run,
-    number_of_episodes,
-    parse_pairs,
-    print_result,
-    whole_number,
-)
+from embodichain.commands import arguments
 from embodichain.lab.gym.envs.managers.cfg import RewardCfg
 from embodichain.tools.evaluate import play_episodes
 from embodichain.utils import ConfigError, unknown_name, write_atomically
@@ -211,15 +203,17 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    add_run(parser)
+    arguments.add_run(parser)
     parser.add_argument(
         "--episodes",
-        type=number_of_episodes(2),
+        type=arguments.number_of_episodes(2),
         default=200,
         metavar="E",
         help="number to play, with exploration; they are saved in the run's folder (default: %(default)s)",
     )
-    parser.add_argument("--envs", type=whole_number(), default=50, metavar="N", help="side by side (default: 50)")
+    parser.add_argument(
+        "--envs", type=arguments.whole_number(), default=50, metavar="N", help="side by side (default: 50)"
+    )
     parser.add_argument(
         "--weights",
         nargs="+",
@@ -227,14 +221,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="term=weight",
         help="compute the reward of the same episodes with these weights",
     )
-    add_json(parser)
-    add_device(parser)
+    arguments.add_json(parser)
+    arguments.add_device(parser)
     add_allow_import(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the terms; return 0."""
-    weights = parse_pairs(args.weights, "--weights")
+    weights = arguments.parse_pairs(args.weights, "--weights")
     result = analyse_reward(args.target, args.episodes, args.envs, weights, args.device, allowed_imports(args))
-    print_result(args, result, lambda found: format_terms(found, bool(weights)))
+    arguments.print_result(args, result, lambda found: format_terms(found, bool(weights)))
     return 0

@@ -19,9 +19,7 @@ from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.run_data import read_run
 from embodichain.commands.arguments import CONFIG_HELP, add_json, output_folder, print_result, whole_number
 from embodichain.ext.report.compare import final_score, interquartile_mean
-from embodichain.utils import ConfigError, install_extra
-from embodichain.utils.border import printing_may_fail
-from embodichain.utils.system import child_variables
+from embodichain.utils import ConfigError, border, install_extra, system
 
 _MOST_TRIALS = 20  # unless said otherwise, or all settings are lists
 _OWN = ("trainer.seed", "trainer.exp_name")  # each training of a sweep has its own
@@ -122,7 +120,7 @@ def sweep(
 
     if trials is None and any(not parameter.choices for parameter in searched.values()):
         trials = _MOST_TRIALS
-    with printing_may_fail():
+    with border.printing_may_fail():
         study.optimize(train, trials, n_jobs=jobs, catch=(TrialFailedError,))
     done = [trial for trial in study.trials if trial.value is not None]
     best = max(done, key=lambda trial: trial.value, default=None)
@@ -139,7 +137,7 @@ def score(arguments: Sequence[str], log: Path, run_name: str, metric: str) -> fl
     command = [sys.executable, "-m", "embodichain.agents.rl.train", *arguments]
     with (
         log.open("w", encoding="utf-8") as output,
-        subprocess.Popen(command, stdout=output, stderr=output, env=os.environ | child_variables()) as process,
+        subprocess.Popen(command, stdout=output, stderr=output, env=os.environ | system.child_variables()) as process,
     ):
         code = process.wait()
     if code != 0:
