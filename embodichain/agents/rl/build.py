@@ -25,8 +25,7 @@ from embodichain.agents.rl.models import (
     get_registered_policy_names,
     load_policy_state,
 )
-from embodichain.agents.rl.models.block import space_size
-from embodichain.agents.rl.models.policy import allocate_for
+from embodichain.agents.rl.models.policy import allocate_for, space_size
 from embodichain.agents.rl.models.registry import PolicyBlock, get_policy_cfg_class
 from embodichain.agents.rl.run_config import RunConfig, chunk_problems, scene_cfg, scene_env, with_scene
 from embodichain.agents.rl.run_folder import RunFolder, begin_writing

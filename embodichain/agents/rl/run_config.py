@@ -21,7 +21,7 @@ from embodichain.agents.rl.config.arguments import apply_overrides, split_overri
 from embodichain.agents.rl.config.named import ShippedConfig, find_config, find_named_file, names_config
 from embodichain.agents.rl.config.trainer_cfg import EventsCfg, TrainCfg, TrainerCfg, is_env_config
 from embodichain.agents.rl.metrics.sinks import FoundLogger, find_loggers
-from embodichain.agents.rl.models import PolicyCfg
+from embodichain.agents.rl.models.policy import PolicyCfg
 from embodichain.agents.rl.models.registry import (
     PolicyBlock,
     chunk_length_of,

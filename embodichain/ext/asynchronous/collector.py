@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from embodichain.agents.rl.buffer import BufferClosedError, RolloutOrigin, VLABuffer
 from embodichain.agents.rl.collector.sync_collector import BaseCollector, StepCallback, SyncCollector
-from embodichain.agents.rl.models import Policy, valued
+from embodichain.agents.rl.models.policy import Policy, valued
 from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.utils import logger
 from embodichain.utils.state import freeze, thaw

@@ -96,7 +96,7 @@ _CHOICES: dict[str, tuple[str, dict[Any, Any]]] = {  # 0.3: our path, and our va
 }
 _IN_REPOSITORY, _TASK_PACKAGE = "extensions/", "embodichain_tasks/"  # 0.3.2
 _CLIP_COEF = 0.2  # of both packages, where it is not given
-# Gains of orthogonal weights: the hidden layers', and of the last one by network, as in models/mlp.py and block.py.
+# Gains of orthogonal weights: the hidden layers', and of the last one by network, as in models/networks.py.
 _HIDDEN_GAIN, _OUTPUT_GAINS = math.sqrt(2), {"actor": 0.01, "critic": 1.0}
 
 

@@ -17,9 +17,7 @@ from pydantic import Field, PositiveInt
 from tensordict import TensorDict
 from torch import nn
 
-from embodichain.agents.rl.models.block import PolicySpaces
-from embodichain.agents.rl.models.policy import Policy
-from embodichain.agents.rl.models.registry import TypedPolicy
+from embodichain.agents.rl.models.policy import Policy, PolicySpaces, TypedPolicy
 from embodichain.ext.vla import loading
 from embodichain.ext.vla.gaussian_vla import STATE, GaussianVLA, GaussianVLACfg
 from embodichain.ext.vla.lerobot import files

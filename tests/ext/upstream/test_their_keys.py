@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from embodichain.agents.rl.models.block import _OUTPUT_GAINS
+from embodichain.agents.rl.models.networks import _OUTPUT_GAINS
 from embodichain.ext.upstream.training import convert_training
 from embodichain.utils import ConfigError
 

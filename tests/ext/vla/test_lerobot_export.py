@@ -13,7 +13,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from embodichain.agents.rl.models import ActorCriticCfg, SmolVLA, VLAPolicy, VLAPolicyCfg, load_vla_model
+from embodichain.agents.rl.models import SmolVLA, VLAPolicy, VLAPolicyCfg, load_vla_model
+from embodichain.agents.rl.models.actor_critic import ActorCriticCfg
 from embodichain.agents.rl.train import train_from_config
 from embodichain.cli import main
 from embodichain.ext.vla.lerobot import writing as lerobot

@@ -13,7 +13,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from embodichain.agents.rl.algo.optim import take_step_counts
 from embodichain.agents.rl.buffer import ReplayBuffer
-from embodichain.agents.rl.models import EVALUATED, Policy
+from embodichain.agents.rl.models.policy import EVALUATED, Policy
 from embodichain.utils import ConfigError, configclass
 
 

@@ -14,8 +14,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from embodichain.agents.rl.models import Actor, policy_input, valued
-from embodichain.agents.rl.models.policy import allocate_for, with_defaults
+from embodichain.agents.rl.models.policy import Actor, allocate_for, policy_input, valued, with_defaults
 from embodichain.agents.rl.vec_env import VecEnv, step_with
 from embodichain.utils import ConfigError
 from embodichain.utils.device import torch_threads

@@ -2,42 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from embodichain.agents.rl.models.actor_critic import (
-    ActorCritic,
-    ActorCriticCfg,
-    ActorCriticRecurrent,
-    ActorCriticRecurrentCfg,
-    ActorOnly,
-    ActorOnlyCfg,
-)
-from embodichain.agents.rl.models.block import ObsGroupsCfg, PolicyCfg, get_registered_network_names, register_network
-from embodichain.agents.rl.models.networks import (
-    CNN,
-    MLP,
-    CNNCfg,
-    CNNNetworkCfg,
-    MLPCfg,
-    NetworkCfg,
-    build_mlp_from_cfg,
-)
+from embodichain.agents.rl.models.actor_critic import ActorCritic, ActorCriticRecurrent, ActorOnly
+from embodichain.agents.rl.models.networks import MLP, build_mlp_from_cfg, register_network
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
-from embodichain.agents.rl.models.policy import (
-    EVALUATED,
-    Actor,
-    Policy,
-    action_log_prob,
-    load_policy_state,
-    policy_input,
-    valued,
-)
-from embodichain.agents.rl.models.registry import (
-    build_policy,
-    check_policy,
-    get_registered_policy_names,
-    register_policy,
-)
-from embodichain.agents.rl.models.soft_actor_critic import SoftActorCritic, SoftActorCriticCfg
-from embodichain.agents.rl.models.squash import TanhSquash
+from embodichain.agents.rl.models.policy import Policy, action_log_prob, check_policy, load_policy_state, policy_input
+from embodichain.agents.rl.models.registry import build_policy, get_registered_policy_names, register_policy
+from embodichain.agents.rl.models.soft_actor_critic import SoftActorCritic
 from embodichain.utils import face
 
 if TYPE_CHECKING:
@@ -47,30 +17,16 @@ if TYPE_CHECKING:
     from embodichain.ext.vla.tiny_vla import TinyVLA, TinyVLACfg
 
 __all__ = [
-    "CNN",
-    "EVALUATED",
     "MLP",
-    "Actor",
     "ActorCritic",
-    "ActorCriticCfg",
     "ActorCriticRecurrent",
-    "ActorCriticRecurrentCfg",
     "ActorOnly",
-    "ActorOnlyCfg",
-    "CNNCfg",
-    "CNNNetworkCfg",
     "LoRACfg",
-    "MLPCfg",
-    "NetworkCfg",
-    "ObsGroupsCfg",
     "Policy",
-    "PolicyCfg",
     "RunningNormalizer",
     "SmolVLA",
     "SmolVLACfg",
     "SoftActorCritic",
-    "SoftActorCriticCfg",
-    "TanhSquash",
     "TinyVLA",
     "TinyVLACfg",
     "VLAConfig",
@@ -80,7 +36,6 @@ __all__ = [
     "build_mlp_from_cfg",
     "build_policy",
     "check_policy",
-    "get_registered_network_names",
     "get_registered_policy_names",
     "load_policy_state",
     "load_vla_model",
@@ -88,7 +43,6 @@ __all__ = [
     "register_network",
     "register_policy",
     "save_vla_model",
-    "valued",
 ]
 
 

@@ -4,8 +4,6 @@ Legend: ... any batch dimensions, N environments, B sequences, L steps of a sequ
 action size, S state size, H actions of a chunk.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,22 +12,9 @@ from pydantic import PositiveInt
 from tensordict import TensorDict
 from torch import nn
 
-from embodichain.agents.rl.models.block import (
-    Columns,
-    NetworkBlock,
-    PolicyCfg,
-    PolicySpaces,
-    build_network,
-    build_squash,
-    group_columns,
-    network_keys,
-    run_network,
-)
-from embodichain.agents.rl.models.distributions import LOG_STD_RANGE, bounded, evaluate_gaussian, sample_gaussian
-from embodichain.agents.rl.models.networks import MLPCfg, build_mlp_from_cfg
+from embodichain.agents.rl.models import distributions, networks
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
-from embodichain.agents.rl.models.policy import Policy
-from embodichain.agents.rl.models.squash import LinearScale, with_raw_action
+from embodichain.agents.rl.models.policy import Policy, PolicyCfg, PolicySpaces, TypedPolicy
 from embodichain.utils import configclass, placed
 from embodichain.utils.device import check_memory
 
@@ -38,7 +23,7 @@ from embodichain.utils.device import check_memory
 class ActorOnlyCfg(PolicyCfg):
     """The ``policy`` block of ``actor_only``."""
 
-    actor: NetworkBlock | None = None
+    actor: networks.NetworkBlock | None = None
     """Network from the observation to the action's mean."""
     chunk_length: PositiveInt = 1
     """Actions chosen at a time, and executed before the next choice; ``trainer.buffer_size`` must be a multiple."""
@@ -48,31 +33,36 @@ class ActorOnlyCfg(PolicyCfg):
 class ActorCriticCfg(ActorOnlyCfg):
     """The ``policy`` block of ``actor_critic``."""
 
-    critic: NetworkBlock | None = None
+    critic: networks.NetworkBlock | None = None
     """Network from the observation to the value."""
 
 
 def build_actor_critic(
-    cfg: ActorOnlyCfg, given: PolicySpaces, device: torch.device | str, networks: Mapping[str, nn.Module]
-) -> ActorCritic:
-    """Build an ``ActorCritic`` or ``ActorOnly``; see ``build_policy``. ``networks`` replace the block's."""
-    actor, critic = networks.get("actor"), networks.get("critic")
+    cfg: ActorOnlyCfg, given: PolicySpaces, device: torch.device | str, custom: Mapping[str, nn.Module]
+) -> "ActorCritic":
+    """Build an ``ActorCritic`` or ``ActorOnly``; see ``build_policy``. ``custom`` networks replace the block's."""
+    actor, critic = custom.get("actor"), custom.get("critic")
     if actor is None:
         assert cfg.actor is not None
-        actor = build_network(cfg.actor, "actor", cfg, given, cfg.chunk_length * given.action_dim)
+        actor = networks.build_network(cfg.actor, "actor", cfg, given, cfg.chunk_length * given.action_dim)
     settings = _settings(cfg, given) | {"chunk_length": cfg.chunk_length}
     if not isinstance(cfg, ActorCriticCfg):
         return ActorOnly(given.obs_dim, given.action_dim, device, actor, **settings)
     if critic is None:
         assert cfg.critic is not None
-        critic = build_network(cfg.critic, "critic", cfg, given, 1)
+        critic = networks.build_network(cfg.critic, "critic", cfg, given, 1)
     return ActorCritic(given.obs_dim, given.action_dim, device, actor, critic, **settings)
 
 
 def _settings(cfg: PolicyCfg, given: PolicySpaces) -> dict[str, Any]:
     """Return the settings of a block that all Gaussian policies have."""
+    squash: distributions.LinearScale | None = None
+    if cfg.squash:
+        squash = distributions.TanhSquash(given.action_space)
+    elif cfg.scale_actions:
+        squash = distributions.LinearScale(given.action_space)
     names = ("normalize_obs", "init_log_std", "log_std_range")
-    return {name: getattr(cfg, name) for name in names} | {"squash": build_squash(cfg, given)}
+    return {name: getattr(cfg, name) for name in names} | {"squash": squash}
 
 
 class GaussianPolicy(Policy):
@@ -95,8 +85,8 @@ class GaussianPolicy(Policy):
         action_dim: int,
         normalize_obs: bool = False,
         init_log_std: float = 0.0,
-        log_std_range: tuple[float, float] = LOG_STD_RANGE,
-        squash: LinearScale | None = None,
+        log_std_range: tuple[float, float] = distributions.LOG_STD_RANGE,
+        squash: distributions.LinearScale | None = None,
         chunk_length: int = 1,
     ) -> None:
         super().__init__()
@@ -113,7 +103,7 @@ class GaussianPolicy(Policy):
 
     def imitation_loss(self, td: TensorDict) -> torch.Tensor:
         """Return the loss of demonstrated actions; see ``Policy.imitation_loss``."""
-        return super().imitation_loss(with_raw_action(td, self.squash))
+        return super().imitation_loss(distributions.with_raw_action(td, self.squash))
 
     @torch.no_grad()
     def diagnostics(self) -> dict[str, torch.Tensor]:
@@ -122,15 +112,15 @@ class GaussianPolicy(Policy):
 
     def _sample(self, td: TensorDict, mean: torch.Tensor, deterministic: bool) -> None:
         """Write the fields of sampled actions around a mean [..., A], or with chunks [..., H A]."""
-        sample_gaussian(td, mean, self._bounded_log_std(), self.squash, deterministic, self.chunk_length)
+        distributions.sample_gaussian(td, mean, self._bounded_log_std(), self.squash, deterministic, self.chunk_length)
 
     def _evaluate(self, td: TensorDict, mean: torch.Tensor, value: torch.Tensor) -> TensorDict:
         """Return the result of ``evaluate_actions`` for actions around a mean and values [...]."""
-        out = evaluate_gaussian(td, mean, self._bounded_log_std(), self.squash, self.chunk_length)
+        out = distributions.evaluate_gaussian(td, mean, self._bounded_log_std(), self.squash, self.chunk_length)
         return TensorDict({**out, "value": value}, batch_size=td.batch_size)
 
     def _bounded_log_std(self) -> torch.Tensor:
-        return bounded(self.log_std, *self.log_std_range)
+        return distributions.bounded(self.log_std, *self.log_std_range)
 
 
 class ActorCritic(GaussianPolicy):
@@ -144,6 +134,8 @@ class ActorCritic(GaussianPolicy):
         settings: arguments of ``GaussianPolicy``.
     """
 
+    typed = TypedPolicy(ActorCriticCfg, build_actor_critic, ("actor", "critic"))
+
     def __init__(
         self,
         obs_dim: int,
@@ -156,13 +148,13 @@ class ActorCritic(GaussianPolicy):
         super().__init__(obs_dim, action_dim, **settings)
         self.actor = actor
         self.critic: Any = critic  # a network; None without one
-        self.obs_keys = network_keys(*(network for network in (actor, critic) if network is not None))
+        self.obs_keys = networks.network_keys(*(network for network in (actor, critic) if network is not None))
         self.to(device)
 
     def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
         """Choose actions; see ``Policy.forward``. The most likely action is the mean, or the squashed mean."""
         obs = self.normalizer(td["obs"])
-        self._sample(td, run_network(self.actor, obs, td), deterministic)
+        self._sample(td, networks.run_network(self.actor, obs, td), deterministic)
         td["value"] = self._value(obs, td)
         return td
 
@@ -174,16 +166,18 @@ class ActorCritic(GaussianPolicy):
     def evaluate_actions(self, td: TensorDict) -> TensorDict:
         """Return the actions' log-probability and the states' value; see ``Policy.evaluate_actions``."""
         obs = self.normalizer(td["obs"])
-        return self._evaluate(td, run_network(self.actor, obs, td), self._value(obs, td))
+        return self._evaluate(td, networks.run_network(self.actor, obs, td), self._value(obs, td))
 
     def _value(self, obs: torch.Tensor, td: TensorDict) -> torch.Tensor:
         if self.critic is None:
             return obs.new_zeros(obs.shape[:-1])
-        return run_network(self.critic, obs, td).squeeze(-1)
+        return networks.run_network(self.critic, obs, td).squeeze(-1)
 
 
 class ActorOnly(ActorCritic):
     """An ``ActorCritic`` without a critic, with values 0: for algorithms without one."""
+
+    typed = TypedPolicy(ActorOnlyCfg, build_actor_critic, ("actor",))
 
     def __init__(
         self, obs_dim: int, action_dim: int, device: torch.device | str, actor: nn.Module, **settings: Any
@@ -195,9 +189,9 @@ class ActorOnly(ActorCritic):
 class ActorCriticRecurrentCfg(PolicyCfg):
     """The ``policy`` block of ``actor_critic_recurrent``."""
 
-    actor: MLPCfg | None = None
+    actor: networks.MLPCfg | None = None
     """Network from hidden state and observation to the action's mean."""
-    critic: MLPCfg | None = None
+    critic: networks.MLPCfg | None = None
     """Network from hidden state and observation to the value."""
     hidden_size: PositiveInt = 128
     """S, size of the hidden state."""
@@ -206,22 +200,24 @@ class ActorCriticRecurrentCfg(PolicyCfg):
 
 
 def build_actor_critic_recurrent(
-    cfg: ActorCriticRecurrentCfg, given: PolicySpaces, device: torch.device | str, networks: Mapping[str, nn.Module]
-) -> ActorCriticRecurrent:
-    """Build an ``ActorCriticRecurrent``; see ``build_policy``. ``networks`` replace the block's."""
-    actor_columns, critic_columns = (group_columns(cfg, role, given) for role in ("actor", "critic"))
+    cfg: ActorCriticRecurrentCfg, given: PolicySpaces, device: torch.device | str, custom: Mapping[str, nn.Module]
+) -> "ActorCriticRecurrent":
+    """Build an ``ActorCriticRecurrent``; see ``build_policy``. ``custom`` networks replace the block's."""
+    actor_columns, critic_columns = (networks.group_columns(cfg, role, given) for role in ("actor", "critic"))
     actor_width, critic_width = (given.obs_dim if x is None else len(x) for x in (actor_columns, critic_columns))
     num_parameters = 3 * cfg.hidden_size * (actor_width + cfg.hidden_size + 2)
     check_memory("policy.hidden_size", f"the {num_parameters:,} parameters of a GRU", 4 * num_parameters)
-    actor, critic = networks.get("actor"), networks.get("critic")
+    actor, critic = custom.get("actor"), custom.get("critic")
     if actor is None:
         assert cfg.actor is not None
         with placed("policy.actor."):
-            actor = build_mlp_from_cfg(cfg.actor, cfg.hidden_size + actor_width, given.action_dim, output_gain=0.01)
+            actor = networks.build_mlp_from_cfg(
+                cfg.actor, cfg.hidden_size + actor_width, given.action_dim, output_gain=0.01
+            )
     if critic is None:
         assert cfg.critic is not None
         with placed("policy.critic."):
-            critic = build_mlp_from_cfg(cfg.critic, cfg.hidden_size + critic_width, 1)
+            critic = networks.build_mlp_from_cfg(cfg.critic, cfg.hidden_size + critic_width, 1)
     return ActorCriticRecurrent(
         given.obs_dim,
         given.action_dim,
@@ -255,6 +251,8 @@ class ActorCriticRecurrent(GaussianPolicy):
         settings: arguments of ``GaussianPolicy``.
     """
 
+    typed = TypedPolicy(ActorCriticRecurrentCfg, build_actor_critic_recurrent, ("actor", "critic"))
+
     def __init__(
         self,
         obs_dim: int,
@@ -271,8 +269,8 @@ class ActorCriticRecurrent(GaussianPolicy):
         super().__init__(obs_dim, action_dim, **settings)
         self.state_size = memory.hidden_size
         self.sequence_length = sequence_length
-        self.actor_obs = nn.Identity() if actor_columns is None else Columns(actor_columns)
-        self.critic_obs = nn.Identity() if critic_columns is None else Columns(critic_columns)
+        self.actor_obs = nn.Identity() if actor_columns is None else networks.Columns(actor_columns)
+        self.critic_obs = nn.Identity() if critic_columns is None else networks.Columns(critic_columns)
         self.memory = memory
         self.actor = actor
         self.critic = critic
@@ -286,7 +284,7 @@ class ActorCriticRecurrent(GaussianPolicy):
         seen = self.actor_obs(obs)
         state = self.memory(seen, td["state"])
         td["next_state"] = state
-        mean = run_network(self.actor, torch.cat((state, seen), dim=-1), td)
+        mean = networks.run_network(self.actor, torch.cat((state, seen), dim=-1), td)
         self._sample(td, mean, deterministic)
         td["value"] = self._value(state, obs, td)
         return td
@@ -302,7 +300,7 @@ class ActorCriticRecurrent(GaussianPolicy):
         obs = self.normalizer(td["obs"])
         seen = self.actor_obs(obs)
         states = self._unroll(seen, td["state"][:, 0], td["done"])
-        mean = run_network(self.actor, torch.cat((states, seen), dim=-1), td)
+        mean = networks.run_network(self.actor, torch.cat((states, seen), dim=-1), td)
         return self._evaluate(td, mean, self._value(states, obs, td))
 
     def _unroll(self, seen: torch.Tensor, state: torch.Tensor, done: torch.Tensor) -> torch.Tensor:
@@ -316,4 +314,4 @@ class ActorCriticRecurrent(GaussianPolicy):
 
     def _value(self, state: torch.Tensor, obs: torch.Tensor, td: TensorDict) -> torch.Tensor:
         seen = torch.cat((state, self.critic_obs(obs)), dim=-1)
-        return run_network(self.critic, seen, td).squeeze(-1)
+        return networks.run_network(self.critic, seen, td).squeeze(-1)

@@ -1,24 +1,41 @@
-"""Multilayer perceptrons, networks that read images too, and their configuration.
+"""Multilayer perceptrons, networks that read images too, users' own, and building them from config blocks.
 
-Legend: ... any batch dimensions, H height, W width, C channels, O width of the flat vector.
+Legend: ... any batch dimensions, H height, W width, C channels, O flattened observation size.
 """
 
-from __future__ import annotations
-
+import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from itertools import pairwise
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import torch
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Discriminator, Field, PositiveInt, Tag, ValidationInfo, field_validator, model_validator
 from tensordict import TensorDict
 from torch import nn
 
-from embodichain.utils import ConfigError, configclass, field
+from embodichain.agents.rl.models.policy import PolicyCfg, PolicySpaces
+from embodichain.utils import ConfigError, configclass, doors, field, placed, unknown_name
 from embodichain.utils.device import check_memory
+from embodichain.utils.module_utils import check_free
+from embodichain.utils.observations import entry_columns, entry_spaces
 
 Activation = Literal["elu", "gelu", "leaky_relu", "mish", "relu", "selu", "sigmoid", "silu", "softplus", "tanh"]
+
+
+N = TypeVar("N", bound=type[nn.Module])
+
+
+BUILT_IN = ("mlp", "cnn")
+
+
+# Gains of the last layers where orthogonal_init is on; see MLP.
+_OUTPUT_GAINS = {"actor": 0.01, "critic": 1.0}
+
+
+_NETWORKS: dict[str, type[nn.Module]] = {}
+
 
 _ACTIVATIONS: dict[str, type[nn.Module]] = {
     "elu": nn.ELU,
@@ -60,17 +77,6 @@ class MLPCfg:
     """Kind of network."""
     network_cfg: NetworkCfg = NetworkCfg()
     """Its layers."""
-
-
-def build_mlp_from_cfg(cfg: MLPCfg | Mapping[str, Any], in_dim: int, out_dim: int, *, output_gain: float = 1.0) -> MLP:
-    """Build the network that a config block describes.
-
-    Args:
-        output_gain: gain of the last layer with ``orthogonal_init``.
-    """
-    if not isinstance(cfg, MLPCfg):
-        cfg = MLPCfg(**cfg)
-    return MLP(in_dim, out_dim, **vars(cfg.network_cfg), output_gain=output_gain)
 
 
 def make_activation(name: str) -> nn.Module:
@@ -126,6 +132,17 @@ class MLP(nn.Sequential):
                 if isinstance(layer, nn.Linear):
                     nn.init.orthogonal_(layer.weight, output_gain if layer is output else math.sqrt(2))
                     nn.init.zeros_(layer.bias)
+
+
+def build_mlp_from_cfg(cfg: MLPCfg | Mapping[str, Any], in_dim: int, out_dim: int, *, output_gain: float = 1.0) -> MLP:
+    """Build the network that a config block describes.
+
+    Args:
+        output_gain: gain of the last layer with ``orthogonal_init``.
+    """
+    if not isinstance(cfg, MLPCfg):
+        cfg = MLPCfg(**cfg)
+    return MLP(in_dim, out_dim, **vars(cfg.network_cfg), output_gain=output_gain)
 
 
 @configclass
@@ -281,3 +298,161 @@ def _num_features(cfg: ConvolutionsCfg, key: str, shape: tuple[int, int, int]) -
             sizes = f"kernel_sizes {cfg.kernel_sizes} and strides {cfg.strides}"
             raise ConfigError(f"image '{key}' {list(shape)} is too small for convolutions with {sizes}")
     return cfg.channels[-1] * height * width
+
+
+@configclass
+class NetworkTypeCfg:
+    """The block of a registered network: ``{"type": "residual", "network_cfg": {...}}``."""
+
+    type: Annotated[str, Field(json_schema_extra={"not": {"enum": [*BUILT_IN]}})]
+    """A registered name."""
+    network_cfg: dict[str, Any] = {}
+    """Arguments of the network's class, without ``in_dim`` and ``out_dim``."""
+
+    @field_validator("type")
+    @classmethod
+    def _is_known(cls, value: str) -> str:
+        get_network_class(value)
+        return value
+
+    @field_validator("network_cfg")
+    @classmethod
+    def _are_arguments(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        if "type" in info.data:
+            try:
+                inspect.signature(get_network_class(info.data["type"])).bind(0, 0, **value)
+            except TypeError as error:
+                raise ValueError(str(error)) from error
+        return value
+
+
+def register_network(name: str, override: bool = False) -> Callable[[N], N]:
+    """Register the decorated module for ``actor.type`` and ``critic.type``.
+
+    The class is built as ``cls(in_dim, out_dim, **network_cfg)`` and maps [..., in_dim] to [..., out_dim].
+
+    Args:
+        override: replace another class of this name.
+    """
+
+    def register(cls: N) -> N:
+        if name in BUILT_IN:
+            raise ConfigError(f"network '{name}': is the name of a built-in network")
+        if not override:
+            check_free(_NETWORKS, name, cls, "network")
+        _NETWORKS[name] = cls
+        return cls
+
+    return register
+
+
+def get_registered_network_names() -> list[str]:
+    """Return the names that ``actor.type`` may have, sorted."""
+    return sorted({*BUILT_IN, *_NETWORKS, *doors.entries(doors.NETWORKS)})
+
+
+def get_network_class(name: str) -> type[nn.Module]:
+    """Return the class of a registered name."""
+    if name not in _NETWORKS:
+        if (found := doors.load(doors.NETWORKS, name)) is None:
+            raise ConfigError(unknown_name("network type", name, get_registered_network_names()))
+        register_network(name)(found)
+    return _NETWORKS[name]
+
+
+def _kind(block: Any) -> str:
+    kind = block.get("type", "mlp") if isinstance(block, Mapping) else getattr(block, "type", "mlp")
+    return kind if kind in BUILT_IN else "registered"
+
+
+NetworkBlock = Annotated[
+    Annotated[MLPCfg, Tag("mlp")] | Annotated[CNNCfg, Tag("cnn")] | Annotated[NetworkTypeCfg, Tag("registered")],
+    Discriminator(_kind),
+]
+"""An ``actor`` or ``critic`` block."""
+
+
+def build_network(
+    cfg: MLPCfg | CNNCfg | NetworkTypeCfg,
+    role: Literal["actor", "critic"],
+    policy: PolicyCfg,
+    given: PolicySpaces,
+    out_dim: int,
+    extra_dim: int = 0,
+) -> nn.Module:
+    """Build an actor or critic for ``run_network`` from its block ``cfg`` in the block ``policy``.
+
+    Args:
+        extra_dim: columns that it reads behind the flat observation, such as an action's.
+    """
+    columns = group_columns(policy, role, given)
+    if columns is not None and extra_dim:
+        columns = torch.cat((columns, torch.arange(given.obs_dim, given.obs_dim + extra_dim)))
+    in_dim = given.obs_dim + extra_dim if columns is None else len(columns)
+    select = None if columns is None else Columns(columns)
+    if isinstance(cfg, CNNCfg):
+        shapes = image_shapes(cfg.keys, f"policy.{role}.keys", given)
+        with placed(f"policy.{role}: "):
+            return CNN(cfg, shapes, in_dim, out_dim, _OUTPUT_GAINS[role], select)
+    if in_dim == 0:
+        raise ConfigError(f"policy.{role}: there is no entry to read but images, which take a network of type 'cnn'")
+    network: nn.Module
+    with placed(f"policy.{role}."):
+        if isinstance(cfg, NetworkTypeCfg):
+            network = get_network_class(cfg.type)(in_dim, out_dim, **cfg.network_cfg)
+        else:
+            network = build_mlp_from_cfg(cfg, in_dim, out_dim, output_gain=_OUTPUT_GAINS[role])
+    return network if select is None else nn.Sequential(select, network)
+
+
+def group_columns(policy: PolicyCfg, role: Literal["actor", "critic"], given: PolicySpaces) -> torch.Tensor | None:
+    """Return the columns of the flat observation in an observation group, int64, or None for all."""
+    patterns = policy.obs_groups.actor if role == "actor" else policy.obs_groups.critic
+    if "*" in patterns:
+        return None
+    place = f"policy.obs_groups.{role}"
+    columns = entry_columns(given.structured(place))
+    for i, pattern in enumerate(patterns):
+        if not any(fnmatchcase(name, pattern) for name in columns):
+            raise ConfigError(f"{place}[{i}]: {unknown_name('entry or pattern', pattern, columns)}")
+    chosen = [x for name, x in columns.items() if any(fnmatchcase(name, pattern) for pattern in patterns)]
+    return torch.tensor([i for x in chosen for i in range(x.start, x.stop)], dtype=torch.int64)
+
+
+def run_network(network: nn.Module, obs: torch.Tensor, td: TensorDict) -> torch.Tensor:
+    """Return a network's output [..., out] for the flat observation [..., O], and its images in ``td``.
+
+    It is float32 with every ``trainer.precision``.
+    """
+    out: torch.Tensor = network(obs, td["entries"]) if isinstance(network, CNN) else network(obs)
+    return out.float()
+
+
+def network_keys(*networks: nn.Module) -> tuple[str, ...]:
+    """Return the unique entries that networks read in addition to the flat observation."""
+    readers = [network for network in networks if isinstance(network, CNN | ImageEncoder)]
+    return tuple(dict.fromkeys(key for network in readers for key in network.keys))
+
+
+class Columns(nn.Module):
+    """Selects columns (int64) of the flat observation: [..., O] -> [..., len(columns)]."""
+
+    columns: torch.Tensor
+
+    def __init__(self, columns: torch.Tensor) -> None:
+        super().__init__()
+        # Not in the state dict: they are the environment's.
+        self.register_buffer("columns", columns, persistent=False)
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        """Return the columns."""
+        return obs[..., self.columns]
+
+
+def image_shapes(keys: Sequence[str], place: str, given: PolicySpaces) -> dict[str, tuple[int, int, int]]:
+    """Return (height, width, channels) of images of the observation, by name."""
+    entries = entry_spaces(given.structured(place))
+    images = {name: space.shape for name, space in entries.items() if len(space.shape) == 3}
+    if unknown := [key for key in keys if key not in images]:
+        raise ConfigError(f"{place}: {unknown_name('image', unknown[0], images)}")
+    return {key: images[key] for key in keys}

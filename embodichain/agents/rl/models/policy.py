@@ -1,28 +1,43 @@
-"""The interface of every policy.
+"""The interface of every policy, the common keys of the built-in ones' config blocks, and checks of users' classes.
 
 Legend: ... any batch dimensions, N environments, O flattened observation size, A action size, S state size, L sequence
-length.
+length, M rows of a probe.
 """
 
-from __future__ import annotations
-
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
-from typing import Any, ClassVar, Protocol
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
 
 import torch
+from gymnasium import spaces
+from pydantic import Field, PositiveInt, ValidationInfo, field_validator
 from tensordict import TensorDict
 from torch import nn
 
-from embodichain.agents.rl.buffer import allocate_rollout
+from embodichain.agents.rl.buffer import allocate_rollout, learning_batch
+from embodichain.agents.rl.models.distributions import LOG_STD_RANGE
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
-from embodichain.utils import ConfigError
+from embodichain.utils import ConfigError, configclass, unknown_name
 from embodichain.utils.device import keeping_modes
-from embodichain.utils.observations import flat_input, select_entries
+from embodichain.utils.module_utils import takes
+from embodichain.utils.observations import entry_spaces, flat_input, select_entries, zero_entries
+from embodichain.utils.state import generators_state, load_generators_state
 
 EVALUATED = ("log_prob", "entropy", "value")
 """Entries that ``Policy.evaluate_actions`` returns; ``log_prob`` may be named ``sample_log_prob``."""
+_ROWS = 2  # M; with one, [M, 1] broadcasts to [M, M] as if it were right
+_TOLERANCE = 1e-2  # of log-probabilities, absolute and relative: rounding of inverted actions and bfloat16
+# How the methods are declared, and with how many arguments, `self` included, they are called.
+_METHODS = {
+    "forward": ("forward(td, deterministic=False)", 3),
+    "get_action": ("get_action(td, deterministic=False)", 3),
+    "get_value": ("get_value(td)", 2),
+    "evaluate_actions": ("evaluate_actions(td)", 2),
+}
 
 
 class Actor(Protocol):
@@ -235,7 +250,7 @@ class Policy(nn.Module, ABC):
         if isinstance(normalizer := getattr(self, "normalizer", None), RunningNormalizer):
             normalizer.update(obs)
 
-    def reference(self) -> Policy:
+    def reference(self) -> "Policy":
         """Return a frozen copy of the policy, for KL divergences from it.
 
         Every ``RunningNormalizer`` is shared with it and keeps updating: its statistics are not parameters, and with a
@@ -250,6 +265,108 @@ class Policy(nn.Module, ABC):
         return {}
 
 
+@configclass
+class ObsGroupsCfg:
+    """Entries of the observation that each network reads, as names or ``fnmatch`` patterns (``robot/*``)."""
+
+    actor: list[str] = ["*"]
+    """The actor's entries."""
+    critic: list[str] = ["*"]
+    """The critic's entries, only needed in training: the robot may be unable to measure them."""
+
+
+@configclass
+class PolicyCfg:
+    """The common keys of the ``policy`` blocks of all built-in Gaussian policies."""
+
+    name: str
+    """A registered name, or the dotted path of a class."""
+    action_dim: PositiveInt | None = None
+    """Action size; inferred from the environment, and checked against it when given."""
+    normalize_obs: bool = True
+    """Normalise the flat observation by its running mean and std. A network that reads joint efforts of hundreds of Nm
+    as they are saturates."""
+    log_std_range: tuple[float, float] = LOG_STD_RANGE
+    """Lowest and highest log-std."""
+    init_log_std: Annotated[float, Field(validate_default=True)] = 0.0
+    """Initial log-std of the action."""
+    squash: bool = False
+    """Map actions into the action space's bounds by tanh, instead of clipping by the environment."""
+    scale_actions: bool | None = None
+    """Without ``squash``, map the policy's actions linearly from [-1, 1] to the action space's finite bounds; the
+    environment clips actions beyond. Null: in Gymnasium environments alone."""
+    obs_groups: ObsGroupsCfg = ObsGroupsCfg()
+    """Entries of the flat observation that each network reads; by default all."""
+    init_from: str | None = None
+    """Begin a training with the parameters and input statistics of a run: its folder, without date and time the latest
+    of this name, ``<folder>/best`` or a checkpoint's file. Policies without a critic load the actor alone. Resuming
+    does not read it again."""
+
+    @field_validator("log_std_range")
+    @classmethod
+    def _ordered(cls, value: tuple[float, float]) -> tuple[float, float]:
+        if not value[0] < value[1]:
+            raise ValueError("the lowest must be below the highest")
+        return value
+
+    @field_validator("init_log_std")
+    @classmethod
+    def _within_range(cls, value: float, info: ValidationInfo) -> float:
+        low, high = info.data.get("log_std_range", (value, value))  # absent if it is invalid
+        if not low <= value <= high:
+            raise ValueError(f"{value} is outside log_std_range [{low}, {high}]")
+        return value
+
+
+@dataclass(frozen=True)
+class PolicySpaces:
+    """An environment's spaces.
+
+    Attributes:
+        obs_dim: O.
+        action_dim: A.
+        action_space: one environment's action space, or A.
+        observation_space: one environment's structured space, if known.
+    """
+
+    obs_dim: int
+    action_dim: int
+    action_space: spaces.Space[Any] | int
+    observation_space: spaces.Dict | None
+
+    def structured(self, place: str) -> spaces.Dict:
+        """Return the structured observation space, needed by ``place`` in the config."""
+        if self.observation_space is None:
+            raise ConfigError(f"{place}: needs the environment's structured observation space (observation_space)")
+        return self.observation_space
+
+
+def space_size(space: spaces.Space[Any] | int) -> int:
+    """Return the last dimension of a space, or the number itself."""
+    if isinstance(space, int):
+        return space
+    assert space.shape is not None  # it is a Box
+    return space.shape[-1]
+
+
+class TypedPolicy(NamedTuple):
+    """The typed config block of a policy, as the policy class's own attribute ``typed``.
+
+    Attributes:
+        cfg_class: the block, with a field ``name``.
+        build: ``build(cfg, spaces, device, networks)``; ``networks`` replace the block's.
+        networks: fields of the block that are required, unless they are given.
+        check: ``check(cfg, admitted)`` refuses names in the block outside the prefixes of modules that are admitted.
+        chunk_length: number of actions of a choice, as far as the block says it.
+    """
+
+    cfg_class: type
+    build: Callable[[Any, PolicySpaces, torch.device | str, Mapping[str, nn.Module]], Policy]
+    networks: tuple[str, ...] = ()
+    check: Callable[[Any, Sequence[str]], None] = lambda cfg, admitted: None
+    chunk_length: Callable[[Any], int] = lambda cfg: getattr(cfg, "chunk_length", 1)
+
+
 def load_policy_state(policy: Policy, saved: Mapping[str, Any], place: str) -> None:
     """Load a ``state_dict`` of the same policy config; ``place`` is its source, for the message if it does not fit."""
     try:
@@ -260,3 +377,131 @@ def load_policy_state(policy: Policy, saved: Mapping[str, Any], place: str) -> N
             f"{place}: does not fit the policy that its config makes here; has the task's observation or action "
             f"changed since? {lines}"
         ) from error
+
+
+def check_policy_class(policy_class: Any) -> None:
+    """Check that a class is a policy with methods that can be called as ``Policy`` declares them."""
+    name = getattr(policy_class, "__name__", repr(policy_class))
+    if not (inspect.isclass(policy_class) and issubclass(policy_class, Policy)):
+        raise ConfigError(f"policy {name}: is no subclass of embodichain.agents.rl.models.Policy")
+    if missing := [text for method, (text, _) in _METHODS.items() if method in policy_class.__abstractmethods__]:
+        raise ConfigError(f"policy {name}: lacks {', '.join(missing)}")
+    for method, (text, count) in _METHODS.items():
+        function = getattr(policy_class, method)
+        if not takes(function, count):
+            raise ConfigError(f"policy {name}: expected is {text}, got {method}{inspect.signature(function)}")
+
+
+def check_policy(
+    policy: Policy,
+    obs_space: spaces.Space[Any] | int,
+    action_space: spaces.Space[Any] | int,
+    device: torch.device | str,
+    *,
+    observation_space: spaces.Dict | None = None,
+    evaluated: Sequence[str] = EVALUATED,
+) -> None:
+    """Call a policy as a collector and an algorithm do, on observations of zeros, and check its results.
+
+    Log-probabilities are compared in evaluation mode, without dropout. Built-in policies are not checked. Random
+    generators and the policy's buffers are restored.
+
+    Args:
+        observation_space: one environment's structured observation space; without it, a policy that reads its entries
+            is not called.
+        evaluated: entries of ``evaluate_actions`` that the algorithm reads.
+    """
+    if "typed" in vars(type(policy)):
+        return
+    check_policy_class(type(policy))
+    entries = None
+    if policy.obs_keys:
+        if observation_space is None:
+            return
+        known, name = entry_spaces(observation_space), type(policy).__name__
+        for key in policy.obs_keys:
+            if key not in known:
+                raise ConfigError(f"policy {name}: obs_keys: {unknown_name('entry of the observation', key, known)}")
+        entries = zero_entries(observation_space, policy.obs_keys, _ROWS)
+    num_decisions, sizes = policy.sequence_length or 2, (space_size(obs_space), space_size(action_space))
+    rollout = allocate_for(policy, _ROWS, num_decisions, *sizes, device, entries)
+    with _restored(policy), torch.no_grad():
+        policy.eval()
+        _check_calls(policy, rollout, evaluated)
+
+
+@contextmanager
+def _restored(policy: Policy) -> Iterator[None]:
+    """Restore the policy's buffers and the random generators: trainings must not depend on the probe."""
+    generators = generators_state()
+    buffers = {buffer: buffer.clone() for buffer in policy.buffers()}
+    try:
+        with keeping_modes(policy):
+            yield
+    finally:
+        load_generators_state(generators)
+        for buffer, before in buffers.items():
+            buffer.data.copy_(before)
+
+
+def _check_calls(policy: Policy, rollout: TensorDict, evaluated: Sequence[str]) -> None:
+    """Check the entries that each method returns, and that sampled actions keep their log-probability."""
+    # A copy, since policies write into it.
+    given = rollout[:, 0].select("obs", "entries", "state", strict=False).clone()
+    written = {name: rollout[name].shape[2:] for name in ("action", "sample_log_prob", "value")}
+    written |= {name: torch.Size([width]) for name, width in policy.extra_fields}
+    state = {"next_state": torch.Size([policy.state_size])} if policy.state_size else {}
+    choose = "forward" if type(policy).get_action is Policy.get_action else "get_action"
+    chosen = _called(policy, choose, given.clone(), written | state)
+    for name in written:
+        rollout[name].copy_(chosen[name].unsqueeze(1).expand_as(rollout[name]))
+    _called(policy, "get_value", given, {"value": torch.Size()}, may_return_nothing=True)
+
+    batch = learning_batch(rollout, policy)
+    if "sample_log_prob" not in policy.evaluation_fields:  # a copy of the batch would have it, whatever was written
+        batch = batch.exclude("sample_log_prob")
+    before, of_action = set(batch.keys()), rollout["sample_log_prob"].shape[2:]
+    shapes = {name: torch.Size() if name == "value" else of_action for name in evaluated}
+    first, again = (action_log_prob(_called(policy, "evaluate_actions", batch, shapes)) for _ in range(2))
+    place = f"policy {type(policy).__name__}:"
+    if "sample_log_prob" in set(batch.keys()) - before:
+        raise ConfigError(
+            f"{place} evaluate_actions writes 'sample_log_prob' into the TensorDict that it is given, in the place of "
+            "the rollout's. Expected is a new TensorDict"
+        )
+    if not torch.equal(first, again):  # a noisy estimate: nothing to compare
+        return
+    # Of the first step: later ones may have another state.
+    sampled, now = chosen["sample_log_prob"], first.reshape(rollout["sample_log_prob"][:, :-1].shape)[:, 0]
+    differs = ~torch.isclose(sampled, now, rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True)
+    if differs.any():
+        raise ConfigError(
+            f"{place} forward wrote, and evaluate_actions gives, the log-probabilities "
+            f"{float(sampled[differs][0]):.4g} and {float(now[differs][0]):.4g} for the same observation and action. "
+            "Both need the same terms (such as that of tanh)"
+        )
+
+
+def _called(
+    policy: Policy, method: str, td: TensorDict, shapes: Mapping[str, torch.Size], may_return_nothing: bool = False
+) -> TensorDict:
+    """Call a method, check that it returns the entries ``shapes`` (without batch dimensions), and return them.
+
+    With ``may_return_nothing`` it may write into ``td`` instead.
+    """
+    out = getattr(policy, method)(td)
+    if out is None and may_return_nothing:
+        out = td
+    wanted = {name: [*td.batch_size, *shape] for name, shape in shapes.items()}
+    what = f"expected is a TensorDict with {', '.join(f'{name!r} {shape}' for name, shape in wanted.items())}"
+    place = f"policy {type(policy).__name__}: {method}"
+    if not isinstance(out, TensorDict):
+        raise ConfigError(f"{place} returned {'None' if out is None else type(out).__name__}; {what}")
+    for name, shape in wanted.items():
+        value = out.get(name, None)
+        if value is None and name == "log_prob":
+            value = out.get("sample_log_prob", None)
+        if value is None or list(value.shape) != shape:
+            got = f"no '{name}'" if value is None else f"'{name}' of shape {list(value.shape)}"
+            raise ConfigError(f"{place} returned {got}; {what}")
+    return out

@@ -4,8 +4,6 @@ Legend: ... any batch dimensions, O flattened observation size, F features of im
 size, E critics.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -14,20 +12,9 @@ from pydantic import Field, PositiveInt
 from tensordict import TensorDict
 from torch import nn
 
-from embodichain.agents.rl.models.block import (
-    NetworkBlock,
-    PolicyCfg,
-    PolicySpaces,
-    build_network,
-    image_shapes,
-    network_keys,
-    run_network,
-)
-from embodichain.agents.rl.models.distributions import bounded, evaluate_gaussian, sample_gaussian
-from embodichain.agents.rl.models.networks import ImageEncoder, ImageEncoderCfg
+from embodichain.agents.rl.models import distributions, networks
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
-from embodichain.agents.rl.models.policy import Policy
-from embodichain.agents.rl.models.squash import TanhSquash, with_raw_action
+from embodichain.agents.rl.models.policy import Policy, PolicyCfg, PolicySpaces, TypedPolicy
 from embodichain.utils import ConfigError, configclass
 
 
@@ -37,11 +24,11 @@ class SoftActorCriticCfg(PolicyCfg):
 
     squash: Literal[True] = True
     """Actions are always mapped into the action space's bounds by tanh."""
-    actor: NetworkBlock | None = None
+    actor: networks.NetworkBlock | None = None
     """Network from the observation to mean and log-std of the raw action."""
-    critic: NetworkBlock | None = None
+    critic: networks.NetworkBlock | None = None
     """Network of each critic, from the observation and an action to the action's value."""
-    encoder: ImageEncoderCfg | None = None
+    encoder: networks.ImageEncoderCfg | None = None
     """Image encoder shared by actor and critics; the critics' loss alone trains it. Null: networks that read images
     are of type ``cnn``, each with convolutions of its own."""
     slope_floor: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -53,23 +40,25 @@ class SoftActorCriticCfg(PolicyCfg):
 
 
 def build_soft_actor_critic(
-    cfg: SoftActorCriticCfg, given: PolicySpaces, device: torch.device | str, networks: Mapping[str, nn.Module]
-) -> SoftActorCritic:
+    cfg: SoftActorCriticCfg, given: PolicySpaces, device: torch.device | str, custom: Mapping[str, nn.Module]
+) -> "SoftActorCritic":
     """Build a ``SoftActorCritic``; see ``build_policy``. A network ``actor`` replaces the block's."""
-    if "critic" in networks:
+    if "critic" in custom:
         raise ConfigError("policy 'soft_actor_critic': builds several critics from its block, and takes none")
     assert cfg.critic is not None
-    squash = TanhSquash(given.action_space, "policy.name: soft_actor_critic", cfg.slope_floor)
+    squash = distributions.TanhSquash(given.action_space, "policy.name: soft_actor_critic", cfg.slope_floor)
     encoder = None
     if cfg.encoder is not None:
-        encoder = ImageEncoder(cfg.encoder, image_shapes(cfg.encoder.keys, "policy.encoder.keys", given))
+        encoder = networks.ImageEncoder(
+            cfg.encoder, networks.image_shapes(cfg.encoder.keys, "policy.encoder.keys", given)
+        )
     num_features = 0 if encoder is None else encoder.num_features
-    actor = networks.get("actor")
+    actor = custom.get("actor")
     if actor is None:
         assert cfg.actor is not None
-        actor = build_network(cfg.actor, "actor", cfg, given, 2 * given.action_dim, num_features)
+        actor = networks.build_network(cfg.actor, "actor", cfg, given, 2 * given.action_dim, num_features)
     extra_dim = num_features + given.action_dim
-    critics = [build_network(cfg.critic, "critic", cfg, given, 1, extra_dim) for _ in range(cfg.num_critics)]
+    critics = [networks.build_network(cfg.critic, "critic", cfg, given, 1, extra_dim) for _ in range(cfg.num_critics)]
     settings = cfg.normalize_obs, cfg.init_log_std, cfg.log_std_range
     return SoftActorCritic(given.obs_dim, given.action_dim, device, actor, critics, squash, *settings, encoder)
 
@@ -93,6 +82,7 @@ class SoftActorCritic(Policy):
         encoder: encoder of images to F features, read by actor and critics behind the observation; see ``encode``.
     """
 
+    typed = TypedPolicy(SoftActorCriticCfg, build_soft_actor_critic, ("actor", "critic"))
     evaluates = ("log_prob", "entropy")
 
     def __init__(
@@ -102,11 +92,11 @@ class SoftActorCritic(Policy):
         device: torch.device | str,
         actor: nn.Module,
         critics: list[nn.Module],
-        squash: TanhSquash,
+        squash: distributions.TanhSquash,
         normalize_obs: bool,
         init_log_std: float,
         log_std_range: tuple[float, float],
-        encoder: ImageEncoder | None = None,
+        encoder: networks.ImageEncoder | None = None,
     ) -> None:
         super().__init__()
         self.obs_dim = obs_dim
@@ -120,12 +110,12 @@ class SoftActorCritic(Policy):
         self.squash = squash
         self.init_log_std = init_log_std
         self.log_std_range = log_std_range
-        self.obs_keys = network_keys(*([] if encoder is None else [encoder]), actor, *critics)
+        self.obs_keys = networks.network_keys(*([] if encoder is None else [encoder]), actor, *critics)
         self.to(device)
 
     def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
         """Choose actions; see ``Policy.forward``. The most likely action is the squashed mean."""
-        sample_gaussian(td, *self._distribution(td), self.squash, deterministic)
+        distributions.sample_gaussian(td, *self._distribution(td), self.squash, deterministic)
         return self.get_value(td)
 
     def get_value(self, td: TensorDict) -> TensorDict:
@@ -135,11 +125,13 @@ class SoftActorCritic(Policy):
 
     def evaluate_actions(self, td: TensorDict) -> TensorDict:
         """Return the actions' log-probability and entropy; see ``Policy.evaluate_actions``. There is no ``value``."""
-        return TensorDict(evaluate_gaussian(td, *self._distribution(td), self.squash), batch_size=td.batch_size)
+        return TensorDict(
+            distributions.evaluate_gaussian(td, *self._distribution(td), self.squash), batch_size=td.batch_size
+        )
 
     def imitation_loss(self, td: TensorDict) -> torch.Tensor:
         """Return the loss of demonstrated actions; see ``Policy.imitation_loss``."""
-        return super().imitation_loss(with_raw_action(td, self.squash))
+        return super().imitation_loss(distributions.with_raw_action(td, self.squash))
 
     def encode(self, td: TensorDict) -> TensorDict:
         """Return ``forward``'s input with the networks' own, ``encoded`` [..., O + F]; ``td`` is not changed.
@@ -156,7 +148,7 @@ class SoftActorCritic(Policy):
         these units, which is less by the sum of log half-range.
         """
         out = td.empty()
-        sample_gaussian(out, *self._distribution(td), self.squash, deterministic=False)
+        distributions.sample_gaussian(out, *self._distribution(td), self.squash, deterministic=False)
         return out["action"], out["sample_log_prob"] + self.squash.log_half_range
 
     def action_values(self, td: TensorDict, action: torch.Tensor, critics: nn.ModuleList | None = None) -> torch.Tensor:
@@ -166,7 +158,7 @@ class SoftActorCritic(Policy):
             critics: copies of the policy's, such as target networks; None: its own.
         """
         given = torch.cat((self._encoded(td), self.scaled(action)), dim=-1)
-        return torch.stack([run_network(critic, given, td).squeeze(-1) for critic in critics or self.critics])
+        return torch.stack([networks.run_network(critic, given, td).squeeze(-1) for critic in critics or self.critics])
 
     def scaled(self, action: torch.Tensor) -> torch.Tensor:
         """Return actions [..., A] scaled to [-1, 1], as critics read them: bounds may be of any size."""
@@ -174,8 +166,8 @@ class SoftActorCritic(Policy):
 
     def _distribution(self, td: TensorDict) -> tuple[torch.Tensor, torch.Tensor]:
         """Return mean and log-std of the raw action, [..., A] each."""
-        mean, log_std = run_network(self.actor, self._encoded(td), td).chunk(2, dim=-1)
-        return mean, bounded(log_std + self.init_log_std, *self.log_std_range)
+        mean, log_std = networks.run_network(self.actor, self._encoded(td), td).chunk(2, dim=-1)
+        return mean, distributions.bounded(log_std + self.init_log_std, *self.log_std_range)
 
     def _encoded(self, td: TensorDict) -> torch.Tensor:
         """Return the features that ``encode`` has written, or would write."""

@@ -9,7 +9,7 @@ import torch
 
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
 from embodichain.agents.rl.models import VLAPolicy, VLAPolicyCfg
-from embodichain.agents.rl.models.block import space_size
+from embodichain.agents.rl.models.policy import space_size
 from embodichain.commands.arguments import checked_path, output_folder
 from embodichain.ext.vla import gaussian_vla, loading, policy
 from embodichain.ext.vla.lerobot import files

@@ -147,7 +147,7 @@ def test_loaded_state_continues_to_the_last_bit() -> None:
 def test_gradient_steps_do_not_make_the_host_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     sac = make_sac(learning_rate=0.01, max_grad_norm=1.0, policy_delay=2)
     sac.update(make_rollout(2, 4))
-    monkeypatch.setattr("embodichain.agents.rl.models.soft_actor_critic.bounded", lambda x, low, high: x)  # CPU only
+    monkeypatch.setattr("embodichain.agents.rl.models.distributions.bounded", lambda x, low, high: x)  # CPU only
     assert sac.replay is not None
     with no_host_sync(monkeypatch):
         for _ in range(2):

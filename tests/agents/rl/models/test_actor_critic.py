@@ -12,14 +12,8 @@ from gymnasium import spaces
 from tensordict import TensorDict
 from torch import nn
 
-from embodichain.agents.rl.models import (
-    ActorCritic,
-    ActorCriticRecurrent,
-    ActorOnly,
-    RunningNormalizer,
-    TanhSquash,
-    build_policy,
-)
+from embodichain.agents.rl.models import ActorCritic, ActorCriticRecurrent, ActorOnly, RunningNormalizer, build_policy
+from embodichain.agents.rl.models.distributions import TanhSquash
 from embodichain.utils import ConfigError
 
 

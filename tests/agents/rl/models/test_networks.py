@@ -10,16 +10,23 @@ from tensordict import TensorDict
 from torch import Tensor, nn
 
 import embodichain as ec
-from embodichain.agents.rl.models import CNN, MLP, CNNCfg, CNNNetworkCfg, MLPCfg, build_mlp_from_cfg, build_policy
-from embodichain.agents.rl.models import block as blocks
-from embodichain.agents.rl.models.networks import ConvolutionsCfg, ImageEncoder, ImageEncoderCfg
+from embodichain.agents.rl.models import MLP, build_mlp_from_cfg, build_policy, networks
+from embodichain.agents.rl.models.networks import (
+    CNN,
+    CNNCfg,
+    CNNNetworkCfg,
+    ConvolutionsCfg,
+    ImageEncoder,
+    ImageEncoderCfg,
+    MLPCfg,
+)
 from embodichain.agents.rl.models.registry import parse_policy_block
 from embodichain.utils import ConfigError, device
 
 
 @pytest.fixture(autouse=True)
 def residual(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "_NETWORKS", {})
+    monkeypatch.setattr(networks, "_NETWORKS", {})
 
     @ec.register_network("residual")
     class Residual(nn.Module):

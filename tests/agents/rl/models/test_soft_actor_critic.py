@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.distributions import Independent, Normal, TanhTransform, TransformedDistribution
 from torch.distributions.transforms import AffineTransform
 
-from embodichain.agents.rl.models import SoftActorCritic, TanhSquash, build_policy
+from embodichain.agents.rl.models import SoftActorCritic, build_policy
+from embodichain.agents.rl.models.distributions import TanhSquash
 from embodichain.utils import ConfigError
 
 # Centres 0 and 3, half-ranges 1 and 3.

@@ -15,8 +15,9 @@ from gymnasium import spaces
 
 from embodichain.agents.rl.build import init_policy
 from embodichain.agents.rl.checkpoint.files import load_checkpoint
-from embodichain.agents.rl.models import SoftActorCriticCfg, build_policy
+from embodichain.agents.rl.models import build_policy
 from embodichain.agents.rl.models.registry import parse_policy_block
+from embodichain.agents.rl.models.soft_actor_critic import SoftActorCriticCfg
 from embodichain.agents.rl.train import main
 from embodichain.utils import ConfigError
 from tests.agents.rl.fakes import assert_same, tiny_config, write_config
