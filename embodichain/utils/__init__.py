@@ -1,7 +1,9 @@
 """Configuration classes, errors, files, extras and logging: the names that every other part uses."""
 
+from dataclasses import MISSING, field
+
 from embodichain.utils import doors, logger
-from embodichain.utils.configclass import MISSING, MayChange, configclass, field, replace, to_dict
+from embodichain.utils.configclass import MayChange, RayTracing, configclass, from_dict, parse, replace, to_dict
 from embodichain.utils.doors import face, install_extra
 from embodichain.utils.errors import (
     CommandFailedError,
@@ -22,16 +24,19 @@ __all__ = [
     "CommandFailedError",
     "ConfigError",
     "MayChange",
+    "RayTracing",
     "UnavailableError",
     "collected",
     "configclass",
     "doors",
     "face",
     "field",
+    "from_dict",
     "install_extra",
     "is_run_folder",
     "logger",
     "nearest",
+    "parse",
     "placed",
     "raise_problems",
     "read_bytes",

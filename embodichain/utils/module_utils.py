@@ -4,7 +4,6 @@ Allowed are modules below the prefixes of ``--allow-import`` and ``EMBODICHAIN_A
 that ``embodichain trust`` remembers. There the code's location counts, never that of the config that names it.
 """
 
-import importlib
 import importlib.util
 import inspect
 import os

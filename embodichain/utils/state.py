@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import safetensors.torch
 import torch
-from safetensors import SafetensorError
-from safetensors import torch as safetensors_torch
 from tensordict import TensorDict
 from torch import Tensor
 
@@ -189,12 +188,12 @@ def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write tensors by name into a file, atomically (https://github.com/huggingface/safetensors)."""
     # Copies: tensors that share their memory are refused.
     own = {name: value.detach().cpu().clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}
-    write_atomically(path, lambda file: file.write(safetensors_torch.save(own)))
+    write_atomically(path, lambda file: file.write(safetensors.torch.save(own)))
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:
     """Return the tensors in a file by name; a ConfigError where it cannot be read or is invalid. No code runs."""
     try:
-        return safetensors_torch.load(read_bytes(path))
-    except (SafetensorError, KeyError, OSError, RuntimeError, ValueError) as error:
+        return safetensors.torch.load(read_bytes(path))
+    except (safetensors.SafetensorError, KeyError, OSError, RuntimeError, ValueError) as error:
         raise ConfigError(f"{path}: is no safetensors file: {error}") from error

@@ -7,7 +7,6 @@ import errno
 import multiprocessing
 import os
 import signal
-import socket
 import sys
 import threading
 import time
@@ -90,11 +89,6 @@ def stop_signals() -> tuple[signal.Signals, ...]:
     """Return the signals by which people and schedulers end a program: Ctrl-C, ``kill``, a closed terminal."""
     names = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
     return tuple(getattr(signal, name) for name in names if hasattr(signal, name))
-
-
-def loopback_interface() -> str | None:
-    """Return the name of the network interface that reaches this machine alone: ``lo``, or ``lo0`` on macOS."""
-    return next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None)
 
 
 # --- Processes ---

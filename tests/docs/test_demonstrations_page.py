@@ -14,8 +14,7 @@ from embodichain.agents.rl.collector import AsyncCollector
 from embodichain.agents.rl.models import VLAPolicyCfg
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.train import train_from_config
-from embodichain.utils import logger
-from embodichain.utils.validation import from_dict
+from embodichain.utils import from_dict, logger
 from tests.agents.rl.fakes import IdleAlgorithm, ScriptedEnv, linear_policy, tiny_config, write_config
 from tests.pages import REPOSITORY
 

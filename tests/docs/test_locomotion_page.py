@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from embodichain.lab.sim.model.terrain import TerrainCfg, make_heights
-from embodichain.utils.validation import from_dict
+from embodichain.utils import from_dict
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/locomotion.md").read_text(encoding="utf-8")
 

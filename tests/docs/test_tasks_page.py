@@ -13,7 +13,7 @@ from embodichain.lab.gym.envs.managers import DatasetCfg
 from embodichain.lab.sim.assets import bundled_assets
 from embodichain.lab.sim.cfg import RobotCfg
 from embodichain.lab.sim.model.model_files import assemble
-from embodichain.utils.validation import from_dict
+from embodichain.utils import from_dict
 from tests.lab.scenes import CART
 from tests.pages import REPOSITORY
 

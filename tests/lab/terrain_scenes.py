@@ -8,7 +8,7 @@ from typing import Any
 from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.sim.model.terrain import TerrainCfg
-from embodichain.utils.validation import from_dict
+from embodichain.utils import from_dict
 
 BALL = """
 <mujoco>

@@ -36,11 +36,10 @@ from embodichain.agents.rl.vec_env import TaskEnv, mirror_map_of
 from embodichain.lab.gym.env_sources import TaskCfg, find_source
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.sim.rendering.live_scene import LiveScene
-from embodichain.utils import ConfigError, logger, placed, raise_problems, replace
+from embodichain.utils import ConfigError, from_dict, logger, placed, raise_problems, replace
 from embodichain.utils.device import check_memory, torch_threads
 from embodichain.utils.observations import IMAGE_DIMS, entry_spaces, zero_entries
 from embodichain.utils.utility import leaves_by_path
-from embodichain.utils.validation import from_dict
 
 _PLACE = "policy.init_from: "
 # Entries of a policy's block that decide how its parameters are used, other than names and shapes.

@@ -37,11 +37,10 @@ from embodichain.lab.gym.envs.managers.checks import SceneNames
 from embodichain.lab.gym.registry import find_env_spec, get_env_spec, get_registered_env_ids
 from embodichain.lab.sim.backend import has_warp, parse_sim_device
 from embodichain.utils import ConfigError, collected, install_extra, logger, placed, raise_problems, replace, to_dict
-from embodichain.utils.configclass import MISSING, changeable
+from embodichain.utils.configclass import changeable, parse
 from embodichain.utils.device import resolve_device
 from embodichain.utils.module_utils import import_allowed_modules
 from embodichain.utils.utility import as_json, check_plain, load_config_file
-from embodichain.utils.validation import parse
 
 TrainSource = str | Path | Mapping[str, Any] | TrainCfg
 """A training config: the path of its file or folder, or a shipped one's name; such a file's content; or typed."""
@@ -221,7 +220,7 @@ def _load(data: dict[str, Any], folder: Path, overrides: Sequence[str], allowed_
 
 def _is_there(value: Any) -> bool:
     """Return whether a value was read: one that is wrong may be missing."""
-    return value is not MISSING
+    return value is not dataclasses.MISSING
 
 
 def _assemble(

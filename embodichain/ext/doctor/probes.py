@@ -18,8 +18,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from embodichain.agents.rl.algo import BaseAlgorithm
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.models import ActorCritic, Policy
-from embodichain.utils import ConfigError, logger, replace
-from embodichain.utils.validation import from_dict
+from embodichain.utils import ConfigError, from_dict, logger, replace
 
 GROUP_SIZE = 8  # environments per group, for group-relative algorithms
 

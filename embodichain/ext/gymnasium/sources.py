@@ -10,9 +10,8 @@ from embodichain.ext.gymnasium.foreign_env import RENDER_MODE, ForeignEnv, Forei
 from embodichain.ext.gymnasium.gymnasium_env import PREFIX, GymnasiumEnv, GymnasiumEnvCfg, check_gymnasium_id
 from embodichain.lab.gym.env_sources import EnvSource, ParsedTask
 from embodichain.lab.gym.registry import find_env_spec
-from embodichain.utils import ConfigError, collected, nearest, unknown_key
+from embodichain.utils import ConfigError, collected, nearest, parse, unknown_key
 from embodichain.utils.device import check_memory
-from embodichain.utils.validation import parse
 
 
 class _ForeignSource(EnvSource):

@@ -22,8 +22,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from embodichain.ext.vla.gaussian_vla import INSTRUCTION, STATE, GaussianVLA, GaussianVLACfg, vla_observation
-from embodichain.utils import ConfigError, configclass, field, install_extra, unknown_name
-from embodichain.utils.validation import from_dict
+from embodichain.utils import ConfigError, configclass, field, from_dict, install_extra, unknown_name
 
 PLACE = "policy.vla_config.model_config"
 

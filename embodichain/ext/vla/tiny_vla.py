@@ -18,8 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from embodichain.ext.vla.gaussian_vla import INSTRUCTION, STATE, GaussianVLA, GaussianVLACfg, vla_observation
 from embodichain.lab.gym.utils.instructions import VOCABULARY
-from embodichain.utils import configclass, field
-from embodichain.utils.validation import from_dict
+from embodichain.utils import configclass, field, from_dict
 
 _SHARPNESS = 4.0  # initial scale of the soft maxima: a uniform softmax has nearly no gradient
 

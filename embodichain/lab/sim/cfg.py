@@ -15,8 +15,7 @@ from pydantic import BeforeValidator, Discriminator, Field, PositiveInt, Tag, Wi
 from pydantic_core import PydanticCustomError
 
 from embodichain.lab.sim.shapes import Positive, ShapeCfg
-from embodichain.utils import MayChange, configclass
-from embodichain.utils.validation import RayTracing
+from embodichain.utils import MayChange, RayTracing, configclass
 
 __all__ = [
     "COMPONENT_TYPES",

@@ -13,8 +13,7 @@ import torch
 from embodichain.lab.sim import SimulationManager, SimulationManagerCfg
 from embodichain.lab.sim.cfg import CameraCfg, ExtrinsicsCfg, LightCfg, RigidObjectCfg, SensorCfg, StereoCameraCfg
 from embodichain.lab.sim.shapes import CubeCfg, SphereCfg
-from embodichain.utils import ConfigError, configclass
-from embodichain.utils.validation import from_dict
+from embodichain.utils import ConfigError, configclass, from_dict
 from tests.lab.scenes import needs_gl, ur10
 
 pytestmark = pytest.mark.e2e

@@ -7,9 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
 from pydantic_core import PydanticCustomError
 
-from embodichain.utils import ConfigError, MayChange, collected, configclass
+from embodichain.utils import ConfigError, MayChange, RayTracing, collected, configclass
 from embodichain.utils.device import resolve_device
-from embodichain.utils.validation import RayTracing
 
 MOST_EPISODES = 1_000_000
 """Limit of one evaluation: the results of all are kept in memory."""

@@ -23,7 +23,7 @@ from embodichain.agents.rl.distributed.stop import InterruptedTraining, signals_
 from embodichain.utils import CommandFailedError, ConfigError, logger, write_json
 from embodichain.utils.border import OPTION, printing_may_fail, run_command
 from embodichain.utils.device import resolve_device
-from embodichain.utils.system import count_processors, loopback_interface, process_start, starting_workers
+from embodichain.utils.system import count_processors, process_start, starting_workers
 
 _RECORD = "launch.json"
 _GRACE = 30.0  # s that the others have to end by themselves once one has failed
@@ -150,7 +150,8 @@ def start_local_processes(count: int, function: Callable[[], dict[str, Any]]) ->
         FailedProcessError: a process failed.
         ConfigError: this system has no known loopback interface.
     """
-    interface = loopback_interface()
+    # It reaches this machine alone; on macOS its name is lo0.
+    interface = next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None)
     if interface is None:
         raise ConfigError(
             "trainer.distributed: several processes are started on Linux and macOS only; leave out --processes and "

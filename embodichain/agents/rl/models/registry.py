@@ -12,9 +12,8 @@ from torch import nn
 from embodichain.agents.rl.models.actor_critic import ActorCritic, ActorCriticRecurrent, ActorOnly
 from embodichain.agents.rl.models.policy import Policy, PolicySpaces, TypedPolicy, check_policy_class, space_size
 from embodichain.agents.rl.models.soft_actor_critic import SoftActorCritic
-from embodichain.utils import ConfigError, configclass, doors, placed, to_dict, unknown_name
+from embodichain.utils import ConfigError, configclass, doors, from_dict, placed, to_dict, unknown_name
 from embodichain.utils.module_utils import check_admitted, check_free
-from embodichain.utils.validation import from_dict
 
 P = TypeVar("P", bound=type)
 

@@ -13,10 +13,9 @@ from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
 from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.metrics import sinks
 from embodichain.agents.rl.models import Policy, check_policy
-from embodichain.utils import ConfigError, logger, placed, raise_problems, to_dict, write_json
+from embodichain.utils import ConfigError, from_dict, logger, placed, raise_problems, to_dict, write_json
 from embodichain.utils.module_utils import imports_allowed_by_environment
 from embodichain.utils.utility import as_json
-from embodichain.utils.validation import from_dict
 
 
 @dataclass(frozen=True)

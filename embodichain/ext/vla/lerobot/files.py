@@ -17,10 +17,9 @@ from torch import nn
 
 from embodichain.ext.vla import gaussian_vla
 from embodichain.ext.vla.smolvla import ENDS, EPSILON, Normalization, half_width
-from embodichain.utils import ConfigError, configclass, field, install_extra, placed, unknown_name
+from embodichain.utils import ConfigError, configclass, field, from_dict, install_extra, placed, unknown_name
 from embodichain.utils.state import read_safetensors
 from embodichain.utils.utility import load_config_file
-from embodichain.utils.validation import from_dict
 
 
 def is_inside(folder: Path, path: Path) -> bool:

@@ -21,10 +21,10 @@ from embodichain.lab.gym.envs.managers.cfg import DEFAULT_MANAGER_MODULES, TERM_
 from embodichain.lab.gym.envs.managers.checks import SceneNames, parse_term
 from embodichain.lab.gym.registry import EnvSpec, find_env_spec
 from embodichain.utils import collected, configclass, doors, logger, raise_problems, replace, unknown_key, unknown_name
+from embodichain.utils.configclass import parse
 from embodichain.utils.errors import MISSPELT, closest
 from embodichain.utils.module_utils import find_admitted
 from embodichain.utils.utility import load_config_file
-from embodichain.utils.validation import parse
 
 ENV_KEYS = tuple(f.name for f in dataclasses.fields(EmbodiedEnvCfg) if f.name not in SCENE_KEYS)
 """The keys of the ``env`` block."""

@@ -1,6 +1,5 @@
 """Physics engines behind one protocol, and the choice of one by its device."""
 
-import importlib
 import importlib.util
 import re
 from typing import Any

@@ -10,8 +10,7 @@ import pytest
 
 from embodichain.lab.sim.cfg import EmissionLightCfg
 from embodichain.lab.sim.model.terrain import TerrainCfg, add_surroundings, ambient_of, kinds_of_columns, make_heights
-from embodichain.utils import ConfigError, replace
-from embodichain.utils.validation import from_dict
+from embodichain.utils import ConfigError, from_dict, replace
 from tests.lab.scenes import simulate
 from tests.lab.terrain_scenes import terrain_cfg
 

@@ -14,8 +14,7 @@ from embodichain.lab.sim import SimulationManager, SimulationManagerCfg
 from embodichain.lab.sim.cfg import RigidBodyAttributesCfg, RigidObjectCfg, RigidObjectGroupCfg
 from embodichain.lab.sim.objects import RigidObject
 from embodichain.lab.sim.shapes import CubeCfg
-from embodichain.utils import ConfigError
-from embodichain.utils.validation import from_dict
+from embodichain.utils import ConfigError, from_dict
 from tests.lab.scenes import TETRAHEDRON, simulate
 
 HALF = math.sqrt(0.5)

@@ -22,8 +22,7 @@ from embodichain.lab.sim.cfg import ArticulationCfg, LightCfg, RigidObjectCfg, R
 from embodichain.lab.sim.model.drives import match_names
 from embodichain.lab.sim.model.scene import EntityCfg
 from embodichain.lab.sim.sensors import CameraCfg, ContactSensorCfg
-from embodichain.utils import ConfigError, collected, configclass, nearest, placed, raise_problems, replace
-from embodichain.utils.validation import from_dict
+from embodichain.utils import ConfigError, collected, configclass, from_dict, nearest, placed, raise_problems, replace
 
 # Terms with the arguments of their class's `configure` as parameters.
 _CONFIGURED: dict[type[FunctorCfg], type[ActionTerm | CommandTerm]] = {

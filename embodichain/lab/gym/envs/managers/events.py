@@ -19,10 +19,9 @@ from embodichain.lab.gym.envs.managers.randomization.physics import draw, entity
 from embodichain.lab.sim import SimulationManager
 from embodichain.lab.sim.math import pose_from_row, row_from_pose
 from embodichain.lab.sim.objects import Marker, Robot
-from embodichain.utils import ConfigError, collected, raise_problems, replace
+from embodichain.utils import ConfigError, collected, from_dict, raise_problems, replace
 from embodichain.utils.device import constant
 from embodichain.utils.module_utils import find_admitted
-from embodichain.utils.validation import from_dict
 
 __all__ = [
     "drop_rigid_object_group_sequentially",
