@@ -13,7 +13,7 @@ import torch
 from embodichain.agents.rl import buffer, collector
 from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
 from embodichain.agents.rl.algo.registry import get_algo_class
-from embodichain.agents.rl.buffer import check_sequences
+from embodichain.agents.rl.buffer.rollout_buffer import check_sequences
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
 from embodichain.agents.rl.demonstrations import load_demonstrations
 from embodichain.agents.rl.distributed import get_process_group, launch

@@ -13,7 +13,7 @@ from tensordict import TensorDict
 from torch import Tensor, nn
 
 from embodichain.agents.rl.algo import BaseAlgorithm
-from embodichain.agents.rl.buffer import ROLLOUT_FIELDS, num_env_steps
+from embodichain.agents.rl.buffer.layout import ROLLOUT_FIELDS, num_env_steps
 from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.models import Policy, RunningNormalizer
 from embodichain.agents.rl.models.normalizer import CLIP

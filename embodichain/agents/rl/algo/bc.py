@@ -12,7 +12,7 @@ from tensordict import TensorDict
 from embodichain.agents.rl.algo.base import BaseAlgorithm, BaseAlgorithmCfg
 from embodichain.agents.rl.algo.optim import MetricMeans, gradient_step
 from embodichain.agents.rl.algo.registry import register_algo
-from embodichain.agents.rl.buffer import EXPERT, Demonstrations, check_digest
+from embodichain.agents.rl.buffer.replay import EXPERT, Demonstrations, check_digest
 from embodichain.agents.rl.models import Policy
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.device import check_memory

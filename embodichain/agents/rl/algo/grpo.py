@@ -24,7 +24,7 @@ from embodichain.agents.rl.algo.on_policy import (
 )
 from embodichain.agents.rl.algo.optim import MetricMeans, gradient_step
 from embodichain.agents.rl.algo.registry import register_algo
-from embodichain.agents.rl.buffer import check_rollout, iterate_minibatches, learning_batch
+from embodichain.agents.rl.buffer.rollout_buffer import check_rollout, iterate_minibatches, learning_batch
 from embodichain.agents.rl.models import Policy
 from embodichain.utils import configclass, raise_problems
 from embodichain.utils.profiling import section

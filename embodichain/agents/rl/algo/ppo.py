@@ -27,7 +27,7 @@ from embodichain.agents.rl.algo.optim import MetricMeans, adapted_learning_rate,
 from embodichain.agents.rl.algo.registry import register_algo
 from embodichain.agents.rl.algo.return_scale import ReturnScale
 from embodichain.agents.rl.algo.symmetry import Symmetry, SymmetryCfg
-from embodichain.agents.rl.buffer import check_rollout, iterate_minibatches, learning_batch
+from embodichain.agents.rl.buffer.rollout_buffer import check_rollout, iterate_minibatches, learning_batch
 from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.models import Policy, action_log_prob
 from embodichain.agents.rl.models.distributions import gaussian_kl

@@ -16,7 +16,7 @@ from embodichain.agents.rl.algo.base import BaseAlgorithm, BaseAlgorithmCfg
 from embodichain.agents.rl.algo.optim import MetricMeans, gradient_step
 from embodichain.agents.rl.algo.registry import register_algo
 from embodichain.agents.rl.algo.return_scale import ReturnScale
-from embodichain.agents.rl.buffer import Demonstrations, ReplayBuffer, check_digest, check_share
+from embodichain.agents.rl.buffer.replay import Demonstrations, ReplayBuffer, check_digest, check_share
 from embodichain.agents.rl.models import Policy, SoftActorCritic
 from embodichain.utils import configclass
 from embodichain.utils.profiling import section

@@ -2,24 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from embodichain.agents.rl.buffer.layout import ROLLOUT_FIELDS, RolloutField, RolloutOrigin, allocate_rollout
-from embodichain.agents.rl.buffer.replay import (
-    EXPERT,
-    Demonstrations,
-    ReplayBuffer,
-    check_digest,
-    check_finite,
-    check_share,
-)
-from embodichain.agents.rl.buffer.rollout_buffer import (
-    RolloutBuffer,
-    check_rollout,
-    check_sequences,
-    iterate_minibatches,
-    learning_batch,
-    num_env_steps,
-    transition_view,
-)
+from embodichain.agents.rl.buffer.layout import ROLLOUT_FIELDS, RolloutOrigin, allocate_rollout, transition_view
+from embodichain.agents.rl.buffer.replay import EXPERT, Demonstrations, ReplayBuffer, check_finite
+from embodichain.agents.rl.buffer.rollout_buffer import RolloutBuffer, iterate_minibatches, learning_batch
 from embodichain.utils import face
 
 if TYPE_CHECKING:
@@ -32,18 +17,12 @@ __all__ = [
     "Demonstrations",
     "ReplayBuffer",
     "RolloutBuffer",
-    "RolloutField",
     "RolloutOrigin",
     "VLABuffer",
     "allocate_rollout",
-    "check_digest",
     "check_finite",
-    "check_rollout",
-    "check_sequences",
-    "check_share",
     "iterate_minibatches",
     "learning_batch",
-    "num_env_steps",
     "transition_view",
 ]
 

@@ -169,3 +169,21 @@ def env_steps(rollout: TensorDict) -> Tensor:
         return rollout["executed"][:, :-1].sum(2)
     num_envs, num_slots = rollout.batch_size
     return torch.ones(num_envs, num_slots - 1, dtype=torch.int64, device=rollout["reward"].device)
+
+
+def num_env_steps(rollout: TensorDict) -> int:
+    """Return the number of environment steps in a rollout [N, T+1]: N T; with chunks of actions, the executed ones."""
+    return int(env_steps(rollout).sum())
+
+
+def transition_view(rollout: TensorDict, flatten: bool) -> TensorDict:
+    """Return the T transitions of a rollout [N, T+1], without the bootstrap slot.
+
+    Args:
+        flatten: join the two batch dimensions; row n*T + t is step t of environment n.
+
+    Returns:
+        A view of batch size [N, T], or a copy of batch size [N*T].
+    """
+    transitions = rollout[:, :-1]
+    return transitions.reshape(-1) if flatten else transitions

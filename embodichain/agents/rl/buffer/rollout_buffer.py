@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 from tensordict import TensorDict
 
-from embodichain.agents.rl.buffer.layout import allocate_rollout, env_steps
+from embodichain.agents.rl.buffer.layout import allocate_rollout, transition_view
 from embodichain.agents.rl.distributed import get_process_group
 from embodichain.utils import ConfigError
 
@@ -57,24 +57,6 @@ def check_rollout(rollout: TensorDict) -> None:
     """Raise a ValueError for a batch size other than [N, T+1]: shuffled transitions have no next observation."""
     if rollout.batch_dims != 2:
         raise ValueError(f"a complete rollout has batch size [N, T+1], got {list(rollout.batch_size)}")
-
-
-def num_env_steps(rollout: TensorDict) -> int:
-    """Return the number of environment steps in a rollout [N, T+1]: N T; with chunks of actions, the executed ones."""
-    return int(env_steps(rollout).sum())
-
-
-def transition_view(rollout: TensorDict, flatten: bool) -> TensorDict:
-    """Return the T transitions of a rollout [N, T+1], without the bootstrap slot.
-
-    Args:
-        flatten: join the two batch dimensions; row n*T + t is step t of environment n.
-
-    Returns:
-        A view of batch size [N, T], or a copy of batch size [N*T].
-    """
-    transitions = rollout[:, :-1]
-    return transitions.reshape(-1) if flatten else transitions
 
 
 class BatchReader(Protocol):

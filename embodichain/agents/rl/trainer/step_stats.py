@@ -13,8 +13,7 @@ from gymnasium import spaces
 from tensordict import TensorDict
 from torch import Tensor
 
-from embodichain.agents.rl.buffer import RolloutOrigin
-from embodichain.agents.rl.buffer.layout import env_steps
+from embodichain.agents.rl.buffer.layout import RolloutOrigin, env_steps
 from embodichain.agents.rl.distributed import get_process_group
 from embodichain.utils.state import declared_state, load_attributes
 

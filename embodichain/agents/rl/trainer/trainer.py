@@ -12,7 +12,7 @@ from torch import nn
 
 from embodichain import __version__
 from embodichain.agents.rl.algo import BaseAlgorithm
-from embodichain.agents.rl.buffer import num_env_steps
+from embodichain.agents.rl.buffer.layout import num_env_steps
 from embodichain.agents.rl.checkpoint.files import CheckpointFolder
 from embodichain.agents.rl.collector import BaseCollector, SyncCollector
 from embodichain.agents.rl.config.trainer_cfg import Schedule, TrainerCfg

@@ -9,7 +9,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from embodichain.agents.rl.buffer import ROLLOUT_FIELDS, RolloutField, RolloutOrigin, allocate_rollout
+from embodichain.agents.rl.buffer.layout import ROLLOUT_FIELDS, RolloutField, RolloutOrigin, allocate_rollout
 from embodichain.agents.rl.collector import SyncCollector
 from embodichain.agents.rl.models import Policy, build_policy
 from embodichain.agents.rl.vec_env import VecEnv

@@ -9,7 +9,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from embodichain.agents.rl.buffer import Demonstrations, ReplayBuffer, check_share
+from embodichain.agents.rl.buffer.replay import Demonstrations, ReplayBuffer, check_share
 from embodichain.utils import ConfigError, device
 from tests.no_sync import no_host_sync
 

@@ -11,12 +11,11 @@ from tensordict import TensorDict
 from embodichain.agents.rl.buffer import (
     RolloutBuffer,
     allocate_rollout,
-    check_sequences,
     iterate_minibatches,
     learning_batch,
     transition_view,
 )
-from embodichain.agents.rl.buffer.rollout_buffer import minibatch_sizes
+from embodichain.agents.rl.buffer.rollout_buffer import check_sequences, minibatch_sizes
 from embodichain.utils import ConfigError
 
 

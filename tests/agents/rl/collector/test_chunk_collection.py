@@ -6,7 +6,8 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from embodichain.agents.rl.buffer import RolloutBuffer, num_env_steps
+from embodichain.agents.rl.buffer import RolloutBuffer
+from embodichain.agents.rl.buffer.layout import num_env_steps
 from embodichain.agents.rl.collector import BaseCollector, SyncCollector
 from embodichain.agents.rl.trainer.step_stats import EpisodeStats
 from embodichain.utils import ConfigError
