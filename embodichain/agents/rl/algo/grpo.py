@@ -10,19 +10,9 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 from tensordict import TensorDict
 
+from embodichain.agents.rl.algo import older_policies, on_policy, optim
 from embodichain.agents.rl.algo.advantages import RELATIVE_SPREAD, discounted_returns
 from embodichain.agents.rl.algo.chunks import chunk_rewards, count_rows
-from embodichain.agents.rl.algo.older_policies import is_rounded, rounded_log_prob
-from embodichain.agents.rl.algo.on_policy import (
-    AlgorithmCfg,
-    OnPolicyAlgorithm,
-    clipped_surrogate,
-    compare,
-    k3,
-    masked_mean,
-    mean_reference_kl,
-)
-from embodichain.agents.rl.algo.optim import MetricMeans, gradient_step
 from embodichain.agents.rl.algo.registry import register_algo
 from embodichain.agents.rl.buffer.rollout_buffer import check_rollout, iterate_minibatches, learning_batch
 from embodichain.agents.rl.models import Policy
@@ -31,7 +21,7 @@ from embodichain.utils.profiling import section
 
 
 @configclass
-class GRPOCfg(AlgorithmCfg):
+class GRPOCfg(on_policy.AlgorithmCfg):
     """Hyperparameters of GRPO."""
 
     gae_lambda: Annotated[float, Field(ge=0, le=1)] = 0.95
@@ -91,7 +81,7 @@ def group_advantages(returns: torch.Tensor, valid: torch.Tensor, group_size: int
 
 
 @register_algo("grpo")
-class GRPO(OnPolicyAlgorithm):
+class GRPO(on_policy.OnPolicyAlgorithm):
     """PPO's surrogate with advantages from comparing the members of a group: no critic.
 
     The idea is that of Shao et al., "DeepSeekMath", 2024, step by step instead of answer by answer. Consecutive
@@ -141,16 +131,17 @@ class GRPO(OnPolicyAlgorithm):
         batch = learning_batch(rollout, self.policy, advantage=advantage, valid=valid, **columns)
         # Rows without a valid step are dropped; the invalid steps of other sequences are masked in the loss.
         batch = batch[batch["valid"].flatten(1).any(dim=1)] if batch.batch_dims > 1 else batch[batch["valid"]]
-        if is_rounded(self):
-            batch["sample_log_prob"] = rounded_log_prob(batch, self.evaluate(batch))
+        if older_policies.is_rounded(self):
+            batch["sample_log_prob"] = older_policies.rounded_log_prob(batch, self.evaluate(batch))
         self.add_reference(batch)
 
-        means = MetricMeans()
+        means = optim.MetricMeans()
         for _ in range(cfg.n_epochs):
             for minibatch in iterate_minibatches(batch, cfg.batch_size, self.device):
                 loss, metrics = self.loss(minibatch)
                 count = count_rows(minibatch, cfg.logprob_level)
-                metrics["grad_norm"] = gradient_step(self.optimizer, self.parameters, loss, cfg.max_grad_norm, count)
+                norm = optim.gradient_step(self.optimizer, self.parameters, loss, cfg.max_grad_norm, count)
+                metrics["grad_norm"] = norm
                 means.add(metrics)
         scalars = means.read(
             valid_fraction=valid.float().mean(),
@@ -168,17 +159,18 @@ class GRPO(OnPolicyAlgorithm):
                 reference, ``reference_log_prob``.
         """
         cfg = self.cfg
-        rows = compare(batch, self.policy.evaluate_actions(batch), cfg.logprob_level)
+        rows = on_policy.compare(batch, self.policy.evaluate_actions(batch), cfg.logprob_level)
         ratio = (rows.log_prob - rows.old_log_prob).exp()
-        policy_loss = -masked_mean(clipped_surrogate(ratio, rows.advantage, cfg.clip_coef), rows.mask)
-        entropy = masked_mean(rows.entropy, rows.action_mask)
+        objective = on_policy.clipped_surrogate(ratio, rows.advantage, cfg.clip_coef)
+        policy_loss = -on_policy.masked_mean(objective, rows.mask)
+        entropy = on_policy.masked_mean(rows.entropy, rows.action_mask)
         loss = policy_loss - cfg.ent_coef * entropy
         metrics = {"policy_loss": policy_loss.detach(), "entropy": entropy.detach()}
         if rows.reference_log_prob is not None:
-            kl = mean_reference_kl(rows)
+            kl = on_policy.mean_reference_kl(rows)
             loss = loss + cfg.kl_coef * kl
             metrics["reference_kl"] = kl.detach()
         with torch.no_grad():
-            metrics["approx_kl"] = masked_mean(k3(rows.action_log_ratio), rows.action_mask)
-            metrics["clip_fraction"] = masked_mean(((ratio - 1).abs() > cfg.clip_coef).float(), rows.mask)
+            metrics["approx_kl"] = on_policy.masked_mean(on_policy.k3(rows.action_log_ratio), rows.action_mask)
+            metrics["clip_fraction"] = on_policy.masked_mean(((ratio - 1).abs() > cfg.clip_coef).float(), rows.mask)
         return loss, metrics

@@ -12,18 +12,8 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 from tensordict import TensorDict
 from torch import nn
 
+from embodichain.agents.rl.algo import older_policies, on_policy, optim
 from embodichain.agents.rl.algo.advantages import compute_gae, explained_variance, normalize_advantages
-from embodichain.agents.rl.algo.older_policies import is_rounded, set_proximal, weight_metrics
-from embodichain.agents.rl.algo.on_policy import (
-    AlgorithmCfg,
-    OnPolicyAlgorithm,
-    clipped_surrogate,
-    compare,
-    k3,
-    masked_mean,
-    mean_reference_kl,
-)
-from embodichain.agents.rl.algo.optim import MetricMeans, adapted_learning_rate, gradient_step
 from embodichain.agents.rl.algo.registry import register_algo
 from embodichain.agents.rl.algo.return_scale import ReturnScale
 from embodichain.agents.rl.algo.symmetry import Symmetry, SymmetryCfg
@@ -37,7 +27,7 @@ from embodichain.utils.profiling import section
 
 
 @configclass
-class PPOCfg(AlgorithmCfg):
+class PPOCfg(on_policy.AlgorithmCfg):
     """Hyperparameters of PPO."""
 
     clip_coef: PositiveFloat = 0.2
@@ -94,7 +84,7 @@ def value_error(
 
 
 @register_algo("ppo")
-class PPO(OnPolicyAlgorithm):
+class PPO(on_policy.OnPolicyAlgorithm):
     """Clipped PPO (Schulman et al., "Proximal Policy Optimization Algorithms", 2017) with generalised advantages.
 
     Each update makes ``n_epochs`` passes over the rollout in shuffled minibatches, and descends
@@ -153,7 +143,7 @@ class PPO(OnPolicyAlgorithm):
             self.optimizer.param_groups[0]["lr"] = cfg.learning_rate * (1 - self.progress)
         batch, explained = self._prepare(rollout.to(self.device))
 
-        means = MetricMeans()
+        means = optim.MetricMeans()
         adapts = self._adapts and not self._warmup_left  # the divergence of a policy that does not move is 0
         with self._warming_up(batch):
             for epoch in range(cfg.n_epochs):
@@ -203,23 +193,23 @@ class PPO(OnPolicyAlgorithm):
         cfg = self.cfg
         samples = batch if self.symmetry is None else self.symmetry.samples(batch)
         new = self.policy.evaluate_actions(samples)
-        rows = compare(samples, new, cfg.logprob_level)
+        rows = on_policy.compare(samples, new, cfg.logprob_level)
         ratio = (rows.log_prob - rows.old_log_prob).exp()
-        objective = rows.weight * clipped_surrogate(ratio, rows.advantage, cfg.clip_coef)
-        policy_loss = -masked_mean(objective, rows.mask)
+        objective = rows.weight * on_policy.clipped_surrogate(ratio, rows.advantage, cfg.clip_coef)
+        policy_loss = -on_policy.masked_mean(objective, rows.mask)
         old_value = samples.get("old_value", None)
         value_loss = 0.5 * value_error(new["value"], samples["return"], old_value, cfg.clip_value_coef).mean()
-        entropy = masked_mean(rows.entropy, rows.action_mask)
+        entropy = on_policy.masked_mean(rows.entropy, rows.action_mask)
         evaluated = new
         if samples is not batch:
             evaluated, ratio = new[: len(batch)], ratio[: len(batch)]
-            rows = compare(batch, evaluated, cfg.logprob_level)
+            rows = on_policy.compare(batch, evaluated, cfg.logprob_level)
         more: dict[str, torch.Tensor] = {}
         loss = policy_loss + cfg.vf_coef * value_loss
         if cfg.ent_coef:  # 0 times an entropy that a policy does not know (NaN) would be NaN
             loss = loss - cfg.ent_coef * entropy
         if rows.reference_log_prob is not None:
-            more["reference_kl"] = mean_reference_kl(rows)
+            more["reference_kl"] = on_policy.mean_reference_kl(rows)
             loss = loss + cfg.kl_coef * more["reference_kl"]
         if cfg.symmetry is not None and self.symmetry is not None:
             more["mirror_loss"] = self.symmetry.loss(batch, new)
@@ -232,13 +222,13 @@ class PPO(OnPolicyAlgorithm):
                 "policy_loss": policy_loss.detach(),
                 "value_loss": value_loss.detach(),
                 "entropy": entropy.detach(),
-                "approx_kl": masked_mean(k3(rows.action_log_ratio), rows.action_mask),
-                "clip_fraction": masked_mean(((ratio - 1).abs() > cfg.clip_coef).float(), rows.mask),
+                "approx_kl": on_policy.masked_mean(on_policy.k3(rows.action_log_ratio), rows.action_mask),
+                "clip_fraction": on_policy.masked_mean(((ratio - 1).abs() > cfg.clip_coef).float(), rows.mask),
             }
             if self._adapts:
                 kl = gaussian_kl(batch["old_mean"], batch["old_log_std"], evaluated["mean"], evaluated["log_std"])
-                metrics["kl"] = get_process_group().mean(masked_mean(kl, rows.action_mask))
-            return loss, metrics | weight_metrics(rows, cfg.behaviour_weight_cap)
+                metrics["kl"] = get_process_group().mean(on_policy.masked_mean(kl, rows.action_mask))
+            return loss, metrics | older_policies.weight_metrics(rows, cfg.behaviour_weight_cap)
 
     @section("advantages")
     def _prepare(self, rollout: TensorDict) -> tuple[TensorDict, torch.Tensor]:
@@ -258,9 +248,9 @@ class PPO(OnPolicyAlgorithm):
             columns["lag"] = lag[:, :-1]
         batch = learning_batch(rollout, self.policy, **columns)
         weighs = cfg.decoupled and is_behind
-        if self._adapts or weighs or is_rounded(self):
-            old = self.evaluate(batch)
-            set_proximal(self, batch, old, cfg.behaviour_weight_cap if weighs else None, cfg.logprob_level)
+        if self._adapts or weighs or older_policies.is_rounded(self):
+            old, cap = self.evaluate(batch), cfg.behaviour_weight_cap if weighs else None
+            older_policies.set_proximal(self, batch, old, cap, cfg.logprob_level)
             for name in ("mean", "log_std") if self._adapts else ():
                 batch[f"old_{name}"] = old[name]
         self.add_reference(batch)
@@ -285,8 +275,8 @@ class PPO(OnPolicyAlgorithm):
         rate = group["lr"]
         if adapts:
             rate = torch.as_tensor(rate, device=self.device)
-            group["lr"] = adapted_learning_rate(rate, metrics["kl"], self.cfg.desired_kl)
-        norm = gradient_step(self.optimizer, self.parameters, loss, self.cfg.max_grad_norm)
+            group["lr"] = optim.adapted_learning_rate(rate, metrics["kl"], self.cfg.desired_kl)
+        norm = optim.gradient_step(self.optimizer, self.parameters, loss, self.cfg.max_grad_norm)
         if adapts:
             # After a skipped step the divergence stays, and would drive the rate to its bound.
             group["lr"] = torch.where(norm.isfinite(), group["lr"], rate)
