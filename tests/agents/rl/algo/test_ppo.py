@@ -14,7 +14,7 @@ from torch import nn
 from embodichain.agents.rl.algo import PPO, PPOCfg, compute_gae, normalize_advantages
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.models import MLP, ActorCritic, Policy
-from embodichain.agents.rl.trainer.threads import update_precision
+from embodichain.agents.rl.trainer.trainer import update_precision
 from tests.agents.rl.fakes import assert_same
 
 

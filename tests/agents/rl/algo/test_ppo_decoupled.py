@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import PPO, PPOCfg
-from embodichain.agents.rl.trainer.threads import update_precision
+from embodichain.agents.rl.trainer.trainer import update_precision
 from tests.agents.rl.algo.test_ppo import FixedPolicy, make_policy, make_rollout
 
 

@@ -12,7 +12,7 @@ from tensordict import TensorDict
 from torch import nn
 
 from embodichain.agents.rl.models import Policy, build_policy
-from embodichain.agents.rl.trainer.threads import update_precision, worthwhile_threads
+from embodichain.agents.rl.trainer.trainer import update_precision, worthwhile_threads
 from tests.agents.rl.fakes import linear_policy
 
 
