@@ -16,8 +16,7 @@ from embodichain.commands.arguments import add_json, print_result
 from embodichain.ext.doctor import actor_checks, probes, update_checks
 from embodichain.lab.sim.rendering.renderer import choose_ray_tracing
 from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
-from embodichain.utils.device import describe_machine, torch_threads
-from embodichain.utils.files import json_text
+from embodichain.utils import device, files
 
 # Later checks need earlier ones; the checks of the critic build on one another like the rungs of a ladder.
 _SOUND = ("losses_are_finite", "parameters_change", "first_ratio_is_one")
@@ -110,7 +109,7 @@ def _result(check: Callable[[probes.Patient], None], patient: probes.Patient) ->
     details: dict[str, str] = {}
     start = time.perf_counter()
     # The caller's generator stays as it is. With tensors of a handful of states a second thread only costs time.
-    with torch.random.fork_rng(devices=[]), torch_threads(1):
+    with torch.random.fork_rng(devices=[]), device.torch_threads(1):
         torch.manual_seed(0)
         try:
             if not issubclass(ActorCritic, needed := patient.algo_class.policy_class):
@@ -147,7 +146,7 @@ _SMALL_DISK, _SMALL_MEMORY = 2.0, 2.0  # GB
 
 def examine_machine() -> dict[str, Any]:
     """Return the facts of ``describe_machine`` with ``pictures``, the renderer of images, and ``advice``."""
-    facts = describe_machine() | {"pictures": _renderer()}
+    facts = device.describe_machine() | {"pictures": _renderer()}
     return facts | {"advice": give_advice(facts)}
 
 
@@ -224,5 +223,5 @@ def run(args: argparse.Namespace) -> int:
         results.append(result)
         if not args.json:
             print(format_result(result), flush=True)
-    print(json_text([asdict(result) for result in results], indent=2) if args.json else format_totals(results))
+    print(files.json_text([asdict(result) for result in results], indent=2) if args.json else format_totals(results))
     return int(any(result.status == "failed" for result in results))

@@ -25,8 +25,7 @@ from embodichain.agents.rl.models.policy import PolicyCfg
 from embodichain.agents.rl.models.registry import PolicyBlock
 from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap
 from embodichain.tools.policy import TOLERANCE, ParityError, Step
-from embodichain.utils import CommandFailedError, ConfigError, install_extra
-from embodichain.utils.observations import entry_columns, entry_spaces
+from embodichain.utils import CommandFailedError, ConfigError, install_extra, observations
 
 Spec = Mapping[str, Any]
 Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
@@ -49,7 +48,9 @@ def actor_entries(cfg: PolicyBlock, space: spaces.Dict, policy: Policy) -> list[
     if not policy.reads_flat_obs:
         return list(policy.obs_keys)
     patterns = cfg.obs_groups.actor if isinstance(cfg, PolicyCfg) else ["*"]
-    read = [name for name in entry_columns(space) if any(fnmatchcase(name, pattern) for pattern in patterns)]
+    read = [
+        name for name in observations.entry_columns(space) if any(fnmatchcase(name, pattern) for pattern in patterns)
+    ]
     return list(dict.fromkeys([*read, *policy.obs_keys]))
 
 
@@ -88,12 +89,12 @@ class DeployedPolicy(nn.Module):
     ) -> None:
         super().__init__()
         self.policy = policy
-        of_entries = entry_spaces(space)
+        of_entries = observations.entry_spaces(space)
         self.inputs: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
             name: (of_entries[name].shape, _torch_dtype(of_entries[name].dtype)) for name in entries
         }
         self._entries = tuple(entries)
-        self._columns = {name: part.stop - part.start for name, part in entry_columns(space).items()}
+        self._columns = {name: part.stop - part.start for name, part in observations.entry_columns(space).items()}
         self.memory = ("memory" if "state" in entries else "state") if policy.state_size else None
         if self.memory is not None:
             self.inputs[self.memory] = ((policy.state_size,), torch.float32)

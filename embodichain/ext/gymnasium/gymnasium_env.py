@@ -26,9 +26,8 @@ from embodichain.ext.gymnasium.foreign_env import RENDER_MODE, ForeignEnv, Forei
 from embodichain.ext.gymnasium.spaces import columns_of, has_images, numbers_of
 from embodichain.lab.gym.registry import find_env_spec
 from embodichain.lab.sim.backend import draw_without_shadows, is_model
-from embodichain.utils import CommandFailedError, ConfigError, MayChange, configclass, nearest, placed, replace
+from embodichain.utils import CommandFailedError, ConfigError, MayChange, configclass, nearest, placed, replace, system
 from embodichain.utils.module_utils import folders_on_path, import_allowed_modules, import_folders
-from embodichain.utils.system import starting_workers, stop_signals, worker_start_method
 
 PREFIX = "gymnasium:"
 VectorEnv = Any
@@ -151,7 +150,7 @@ class _Member(gym.Wrapper[Any, Any, Any, Any]):
             env = env.env
         self._is_worker = os.getpid() != owner
         if self._is_worker:
-            for number in stop_signals():
+            for number in system.stop_signals():
                 signal.signal(number, signal.SIG_IGN)  # the training ends the process
         model = getattr(env, "model", None)
         # Images that a policy sees stay as they are.
@@ -192,10 +191,10 @@ def _make(cfg: GymnasiumEnvCfg) -> VectorEnv:
     spec, kwargs = find_spec(cfg.id), dict(cfg.kwargs)
     settings: dict[str, Any] = {"autoreset_mode": AutoresetMode.DISABLED, "copy": False}
     if cfg.vectorization == "async":
-        settings["context"] = worker_start_method([__name__])
+        settings["context"] = system.worker_start_method([__name__])
     if cfg.max_episode_steps is not None:
         kwargs["max_episode_steps"] = cfg.max_episode_steps
-    with placed(f"{cfg.id}: "), folders_on_path(entry_folders(cfg.id, spec)), starting_workers():
+    with placed(f"{cfg.id}: "), folders_on_path(entry_folders(cfg.id, spec)), system.starting_workers():
         return gym.make_vec(
             spec, cfg.num_envs, cfg.vectorization, settings, [partial(_Member, owner=os.getpid())], **kwargs
         )

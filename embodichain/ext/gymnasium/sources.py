@@ -10,8 +10,7 @@ from embodichain.ext.gymnasium.foreign_env import RENDER_MODE, ForeignEnv, Forei
 from embodichain.ext.gymnasium.gymnasium_env import PREFIX, GymnasiumEnv, GymnasiumEnvCfg, check_gymnasium_id
 from embodichain.lab.gym.env_sources import EnvSource, ParsedTask
 from embodichain.lab.gym.registry import find_env_spec
-from embodichain.utils import ConfigError, collected, nearest, parse, unknown_key
-from embodichain.utils.device import check_memory
+from embodichain.utils import ConfigError, collected, device, nearest, parse, unknown_key
 
 
 class _ForeignSource(EnvSource):
@@ -90,7 +89,7 @@ class EnvPoolSource(_ForeignSource):
 
 def _check_num_envs(cfg: ForeignEnvCfg) -> None:
     """Raise a ConfigError if the memory cannot hold the environments."""
-    check_memory("num_envs", f"{cfg.num_envs:,} environments", cfg.num_envs * _MIN_BYTES)
+    device.check_memory("num_envs", f"{cfg.num_envs:,} environments", cfg.num_envs * _MIN_BYTES)
 
 
 _MIN_BYTES = 5_000  # of an environment: its object and its spaces

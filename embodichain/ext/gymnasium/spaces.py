@@ -12,8 +12,7 @@ from gymnasium import spaces
 from tensordict import TensorDict
 from torch import Tensor
 
-from embodichain.utils import ConfigError
-from embodichain.utils.observations import IMAGE_DIMS, entry_columns, nested_observation
+from embodichain.utils import ConfigError, observations
 
 _FEW_CHANNELS = 4
 _SUPPORTED = "supported are Box and Dict spaces, of numbers and of images [height, width, channels]"
@@ -46,7 +45,7 @@ class ObservationAdapter:
             raise ConfigError(f"its observations {names} collide: a slash in a key separates as nested Dicts do")
         self._leaves = dict(leaves)
         self.space = _nested({name: _our_box(leaf.space) for name, leaf in self._leaves.items()})
-        size = sum(part.stop - part.start for part in entry_columns(self.space).values())
+        size = sum(part.stop - part.start for part in observations.entry_columns(self.space).values())
         self.flat_space = spaces.Box(-np.inf, np.inf, (size,), np.float32)
 
     def __call__(self, obs: Any) -> TensorDict:
@@ -58,7 +57,7 @@ class ObservationAdapter:
                 part = part[key]
             values = np.array(part, dtype=_dtype_of(leaf.space))
             entries[name] = torch.from_numpy(values.reshape(len(values), *_shape_of(leaf.space)))
-        return nested_observation(entries, torch.device("cpu"))
+        return observations.nested_observation(entries, torch.device("cpu"))
 
 
 def has_images(space: spaces.Space[Any]) -> bool:
@@ -72,7 +71,7 @@ def _leaves(space: spaces.Space[Any], keys: tuple[str, ...]) -> list[tuple[str, 
     place = f"its observation '{'/'.join(keys)}'" if keys else "its observation"
     if not isinstance(space, spaces.Box):
         raise ConfigError(f"{place} is {_kind(space)}; {_SUPPORTED}")
-    if len(space.shape) > IMAGE_DIMS:
+    if len(space.shape) > observations.IMAGE_DIMS:
         raise ConfigError(f"{place} is a Box of shape {list(space.shape)}; {_SUPPORTED}")
     if _is_image(space) and space.shape[0] <= _FEW_CHANNELS < min(space.shape[1:]):
         raise ConfigError(f"{place} is an image of shape {list(space.shape)}, with its channels first; {_SUPPORTED}")
@@ -85,7 +84,7 @@ def _kind(space: spaces.Space[Any]) -> str:
 
 
 def _is_image(space: spaces.Box) -> bool:
-    return len(space.shape) == IMAGE_DIMS and space.dtype == np.uint8
+    return len(space.shape) == observations.IMAGE_DIMS and space.dtype == np.uint8
 
 
 def _dtype_of(space: spaces.Box) -> Any:
@@ -96,7 +95,7 @@ def _dtype_of(space: spaces.Box) -> Any:
 
 def _shape_of(space: spaces.Box) -> tuple[int, ...]:
     """Return the entry's shape: an entry of three dimensions would be an image, which is no part of the vector."""
-    is_flattened = len(space.shape) == IMAGE_DIMS and not _is_image(space)
+    is_flattened = len(space.shape) == observations.IMAGE_DIMS and not _is_image(space)
     return (int(np.prod(space.shape)),) if is_flattened else space.shape
 
 

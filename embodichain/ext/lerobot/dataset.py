@@ -153,11 +153,10 @@ def _column(values: np.ndarray) -> Any:
 
 
 def _write_table(path: Path, columns: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> None:
-    import pyarrow  # noqa: PLC0415 (optional extra)
-    from pyarrow import parquet  # noqa: PLC0415
+    import pyarrow.parquet  # noqa: PLC0415 (optional extra)
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    parquet.write_table(pyarrow.table(dict(columns)).replace_schema_metadata(metadata), path)
+    pyarrow.parquet.write_table(pyarrow.table(dict(columns)).replace_schema_metadata(metadata), path)
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,9 @@ from torch import Tensor
 from embodichain.agents.rl.buffer import Demonstrations, check_finite
 from embodichain.agents.rl.demonstrations import PLACE, Task
 from embodichain.agents.rl.run_config import differences
-from embodichain.ext.lerobot.dataset import LeRobotEpisode, read_info, read_lerobot
-from embodichain.ext.lerobot.recorder import task_record
+from embodichain.ext.lerobot import dataset, recorder
 from embodichain.lab.gym.utils.instructions import encode_instructions
-from embodichain.utils import ConfigError, logger, placed
-from embodichain.utils.observations import column_names, entry_spaces
+from embodichain.utils import ConfigError, logger, observations, placed
 
 _OBS, _ACTION, _REWARD, _SUCCESS = "observation.environment_state", "action", "next.reward", "next.success"
 _JOINTS = "observation.state"
@@ -49,8 +47,8 @@ def read_demonstrations(
     """
     found: list[tuple[TensorDict, bool]] = []
     with placed(f"{place}: "):
-        features = read_info(Path(path))["features"]
-        episodes = islice(read_lerobot(path), num_episodes)
+        features = dataset.read_info(Path(path))["features"]
+        episodes = islice(dataset.read_lerobot(path), num_episodes)
         first = next(episodes, None)
         if first is None:
             raise ConfigError(f"{path}: has no episodes")
@@ -70,12 +68,12 @@ def read_demonstrations(
     return Demonstrations([rollout for rollout, _ in found], sum(is_success for _, is_success in found))
 
 
-def _check_record(path: str, episode: LeRobotEpisode, config: Mapping[str, Any]) -> bool:
+def _check_record(path: str, episode: dataset.LeRobotEpisode, config: Mapping[str, Any]) -> bool:
     """Check that the dataset's numbers mean what they mean in an environment's config; False: it does not say."""
     text = episode.description.get("environment")
     if text is None:
         return False
-    record, own = json.loads(text), task_record(config)
+    record, own = json.loads(text), recorder.task_record(config)
     if record["id"] != own["id"]:
         raise ConfigError(f"{path}: was recorded in the task {record['id']!r}, and this is '{own['id']}'")
     lines = differences(record, own, "", "the dataset")
@@ -102,7 +100,7 @@ class _Reader:
         self.mark = next((name for name in _INTERVENTIONS if name in features), None)
         self._check_features(features, task)
 
-    def rollouts(self, episode: LeRobotEpisode, number: int) -> Iterator[tuple[TensorDict, bool]]:
+    def rollouts(self, episode: dataset.LeRobotEpisode, number: int) -> Iterator[tuple[TensorDict, bool]]:
         """Yield rollouts [1, T+1] of an episode, each with whether its last step reached success."""
         place = f"{self._path}: episode {number}"
         frames = self._frames(episode, place)
@@ -136,18 +134,18 @@ class _Reader:
                 f"{self._path}: is of another robot: its joints are {joints}, this one's {task.joint_names}"
             )
 
-    def _frames(self, episode: LeRobotEpisode, place: str) -> TensorDict:
+    def _frames(self, episode: dataset.LeRobotEpisode, place: str) -> TensorDict:
         """Return the checked frames of an episode, [F]."""
         task = self._task
         numbers = {"action": (_ACTION, len(self._low))}
         if task.reads_obs:
-            numbers["obs"] = (_OBS, len(column_names(task.observation_space)))
+            numbers["obs"] = (_OBS, len(observations.column_names(task.observation_space)))
         if not task.imitates:
             numbers |= {"reward": (_REWARD, 1), "success": (_SUCCESS, 1)}
         if self.mark is not None:
             numbers["marked"] = (self.mark, 1)
         if "state" in self._vectors:
-            numbers["state"] = (_JOINTS, entry_spaces(task.observation_space)["state"].shape[0])
+            numbers["state"] = (_JOINTS, observations.entry_spaces(task.observation_space)["state"].shape[0])
         found = {key: _rows(episode, name, size, place) for key, (name, size) in numbers.items()}
         check_finite(found, place, {key: name for key, (name, _) in numbers.items()})
         action = found["action"]
@@ -189,7 +187,7 @@ def _series(marked: Tensor) -> Iterator[tuple[int, int]]:
     yield from zip((edges == 1).nonzero().flatten().tolist(), (edges == -1).nonzero().flatten().tolist(), strict=True)
 
 
-def _rows(episode: LeRobotEpisode, name: str, size: int, place: str) -> Tensor:
+def _rows(episode: dataset.LeRobotEpisode, name: str, size: int, place: str) -> Tensor:
     """Return a feature as float32 [F, size]."""
     values = episode.frames[name]
     with np.errstate(over="ignore"):  # overflow becomes infinite, which is reported

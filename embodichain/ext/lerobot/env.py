@@ -25,8 +25,7 @@ from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.gym.utils.arrays import to_action, to_array
-from embodichain.utils import ConfigError, replace
-from embodichain.utils.files import check_replaceable
+from embodichain.utils import ConfigError, files, replace
 from embodichain.utils.observations import flat_input
 
 FORMAT = "lerobot-env"
@@ -173,7 +172,7 @@ def export_lerobot_env(target: str, out: Path | None, allowed_imports: Sequence[
         "README.md": _readme(run.env_id),
     }
     for name, mark in _MARKS.items():
-        check_replaceable(folder / name, mark)
+        files.check_replaceable(folder / name, mark)
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")

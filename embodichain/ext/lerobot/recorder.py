@@ -15,9 +15,8 @@ from embodichain.ext.lerobot.dataset import LeRobotWriter, check_parquet
 from embodichain.lab.gym.envs.managers.base import Functor, TermEnv
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg
 from embodichain.lab.sim.rows import row_numbers
-from embodichain.utils import ConfigError, logger, unknown_name
+from embodichain.utils import ConfigError, logger, observations, unknown_name
 from embodichain.utils.files import SavePath
-from embodichain.utils.observations import column_names, flat_input
 
 _ROBOT = ("fpath", "robot_type", "ur_type", "urdf_cfg")
 _BLOCKS = ("actions", "commands", "observations", "rewards", "terminations", "extensions", "sim_steps_per_control")
@@ -108,7 +107,7 @@ class LeRobotRecorder(Functor):
         self._names = self.env.robot.joint_names if obs.get("state", None) is None else None
         self._before = {"observation.state": state_of(self.env, obs), **images}
         if self._has_environment:
-            self._before["observation.environment_state"] = flat_input(obs)
+            self._before["observation.environment_state"] = observations.flat_input(obs)
 
     def _describe(self) -> dict[str, dict[str, Any]]:
         size, state_size = self.env.action_manager.total_action_dim, self._before["observation.state"].shape[1]
@@ -121,7 +120,7 @@ class LeRobotRecorder(Functor):
             "next.success": {"dtype": "bool", "shape": [1], "names": None},
         }
         if self._has_environment:
-            names = column_names(self.env.single_observation_space)
+            names = observations.column_names(self.env.single_observation_space)
             features["observation.environment_state"] = {"dtype": "float32", "shape": [len(names)], "names": names}
         for uid in self._cameras:
             cfg = self.env.sim.get_sensor(uid).cfg

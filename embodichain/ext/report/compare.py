@@ -14,8 +14,7 @@ from embodichain.agents.rl.checkpoint.saved_run import find_run_folder
 from embodichain.agents.rl.run_data import NoMetricsError, RunData, read_run
 from embodichain.commands.arguments import add_json, output_file_with, print_result
 from embodichain.ext.report.page import Section, Series, line_chart, render_page
-from embodichain.utils import ConfigError
-from embodichain.utils.utility import leaves_by_path
+from embodichain.utils import ConfigError, utility
 
 # Of runs in one group. MayChange says another thing: a run may be continued with more iterations or other evaluations,
 # and then is not comparable.
@@ -170,7 +169,7 @@ def group_runs(runs: Sequence[RunData]) -> tuple[Groups, list[str]]:
 
 def _differences(runs: Sequence[RunData]) -> list[str]:
     """Return the settings of each run that differ within its task."""
-    flat = [leaves_by_path(_settings(run)) for run in runs]
+    flat = [utility.leaves_by_path(_settings(run)) for run in runs]
     texts = []
     for run, own in zip(runs, flat, strict=True):
         alike = [settings for other, settings in zip(runs, flat, strict=True) if task_of(other) == task_of(run)]

@@ -2,10 +2,9 @@
 
 from typing import Any, Literal
 
-from embodichain.ext.upstream.environment import convert_environment
-from embodichain.ext.upstream.training import convert_training
+from embodichain.ext.upstream import environment, training
 
 
 def convert(data: dict[str, Any], kind: Literal["training", "environment"]) -> dict[str, Any]:
     """Return a config's plain data, which are changed, in our layout; a door names this function."""
-    return convert_training(data) if kind == "training" else convert_environment(data)
+    return training.convert_training(data) if kind == "training" else environment.convert_environment(data)

@@ -14,8 +14,7 @@ from torch import nn
 
 from embodichain.agents.rl.models.distributions import bounded, component_entropy, component_log_prob
 from embodichain.lab.gym.utils.instructions import INSTRUCTION_LENGTH
-from embodichain.utils import ConfigError, configclass, field, unknown_name
-from embodichain.utils.observations import entry_spaces
+from embodichain.utils import ConfigError, configclass, field, observations, unknown_name
 
 IMAGE, STATE, INSTRUCTION = "image/", "state", "instruction"
 """Names of the observation's entries; a camera's name follows "image/"."""
@@ -71,7 +70,7 @@ class GaussianVLA(nn.Module):
     @classmethod
     def config_for(cls, observation_space: spaces.Dict, action_dim: int) -> dict[str, Any]:
         """Return the part of the config that follows from one environment's spaces."""
-        entries = entry_spaces(observation_space)
+        entries = observations.entry_spaces(observation_space)
         images = {name.removeprefix(IMAGE): space.shape for name, space in entries.items() if name.startswith(IMAGE)}
         missing = [name for name in (STATE, INSTRUCTION) if name not in entries] + ["image/<camera>"] * (not images)
         if missing:

@@ -16,8 +16,7 @@ from torch import nn
 from embodichain.ext.vla.lerobot import files
 from embodichain.ext.vla.lerobot.folder import LeRobotFolder, build_lerobot_model, is_lerobot, read_lerobot_folder
 from embodichain.ext.vla.smolvla import SmolVLA
-from embodichain.utils import ConfigError, read_bytes
-from embodichain.utils.state import read_safetensors, write_safetensors
+from embodichain.utils import ConfigError, read_bytes, state
 
 OUR_MODELS = "embodichain.agents.rl.models"
 """Models in this package need no entry in the allow-list."""
@@ -118,7 +117,7 @@ def save_vla_model(model: nn.Module, config: Mapping[str, Any], folder: Path) ->
         config: keyword arguments of the model's class, plain data.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    write_safetensors(folder / _WEIGHTS, model.state_dict())
+    state.write_safetensors(folder / _WEIGHTS, model.state_dict())
     (folder / _CONFIG).write_text(json.dumps(dict(config), indent=2) + "\n", encoding="utf-8")
 
 
@@ -147,7 +146,7 @@ def _read_folder(folder: Path, place: str) -> StoredModel | LeRobotFolder:
     if is_lerobot(config):
         return read_lerobot_folder(folder, config, place)
     if (folder / _WEIGHTS).exists():
-        return StoredModel(f"{place}: {folder}", config, read_safetensors(folder / _WEIGHTS))
+        return StoredModel(f"{place}: {folder}", config, state.read_safetensors(folder / _WEIGHTS))
     if (folder / _TORCH_WEIGHTS).exists():
         return StoredModel(f"{place}: {folder}", config, _read_torch(folder / _TORCH_WEIGHTS, place))
     raise ConfigError(f"{place}: {folder}: has neither {_WEIGHTS} nor {_TORCH_WEIGHTS}")

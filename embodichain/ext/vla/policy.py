@@ -23,9 +23,7 @@ from embodichain.ext.vla.gaussian_vla import STATE, GaussianVLA, GaussianVLACfg
 from embodichain.ext.vla.lerobot import files
 from embodichain.ext.vla.lerobot.folder import LeRobotFolder, build_lerobot_model, for_robot
 from embodichain.ext.vla.smolvla import SmolVLA
-from embodichain.utils import ConfigError, configclass, field, install_extra
-from embodichain.utils.module_utils import check_admitted
-from embodichain.utils.observations import entry_spaces
+from embodichain.utils import ConfigError, configclass, field, install_extra, module_utils, observations
 
 _LORA = "policy.vla_config.lora"
 
@@ -220,7 +218,7 @@ def build_stored_policy(
     cls = loading.find_vla_class(vla.model_class)
     if isinstance(stored, LeRobotFolder):
         loading.check_lerobot_class(cls, stored)
-        observed = entry_spaces(space)
+        observed = observations.entry_spaces(space)
         if STATE in observed:
             stored = for_robot(stored, observed[STATE].shape[0], given.action_dim)
         entries = files.find_entries(stored.cfg, vla.features)
@@ -255,7 +253,7 @@ def _around(model: nn.Module, config: Mapping[str, Any], vla: VLAConfig, space: 
     policy = VLAPolicy(model if vla.lora is None else add_lora(model, vla.lora), config)
     if isinstance(model, SmolVLA):
         model.check_training()
-    there = entry_spaces(space)
+    there = observations.entry_spaces(space)
     for key in policy.obs_keys:
         if key not in there:
             raise ConfigError(
@@ -311,7 +309,7 @@ def add_lora(model: nn.Module, cfg: LoRACfg) -> nn.Module:
 
 
 def _check_names(cfg: VLAPolicyCfg, admitted: Sequence[str]) -> None:
-    check_admitted(cfg.vla_config.model_class, admitted, "policy.vla_config.model_class")
+    module_utils.check_admitted(cfg.vla_config.model_class, admitted, "policy.vla_config.model_class")
     loading.find_vla_class(cfg.vla_config.model_class)
 
 

@@ -17,9 +17,8 @@ from torch import nn
 
 from embodichain.ext.vla import gaussian_vla
 from embodichain.ext.vla.smolvla import ENDS, EPSILON, Normalization, half_width
-from embodichain.utils import ConfigError, configclass, field, from_dict, install_extra, placed, unknown_name
+from embodichain.utils import ConfigError, configclass, field, from_dict, install_extra, placed, unknown_name, utility
 from embodichain.utils.state import read_safetensors
-from embodichain.utils.utility import load_config_file
 
 
 def is_inside(folder: Path, path: Path) -> bool:
@@ -41,7 +40,7 @@ def find_file(folder: Path, name: str, place: str) -> Path:
 def read_object(path: Path, place: str) -> dict[str, Any]:
     """Return a file's JSON object."""
     with placed(f"{place}: "):
-        return load_config_file(path)
+        return utility.load_config_file(path)
 
 
 def download(repo: str, revision: str | None, patterns: Sequence[str], place: str) -> Path:

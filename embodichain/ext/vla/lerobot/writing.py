@@ -16,9 +16,8 @@ from embodichain.ext.vla.lerobot import files
 from embodichain.ext.vla.lerobot.folder import WEIGHTS, LeRobotFolder, build_lerobot_model, for_robot, their_weights
 from embodichain.ext.vla.smolvla import ENDS, EPSILON, Normalization, SmolVLA
 from embodichain.tools.policy import TOLERANCE, OpenRun, ParityError, Step, format_export, open_run, record_steps
-from embodichain.utils import ConfigError, write_atomically, write_json
+from embodichain.utils import ConfigError, state, write_atomically, write_json
 from embodichain.utils.observations import entry_spaces
-from embodichain.utils.state import write_safetensors
 
 
 def write_lerobot_folder(
@@ -43,7 +42,7 @@ def write_lerobot_folder(
     """
     config = out / "config.json"
     write_json(config, _changed_config(model, source, entries, image_shapes), indent=4)
-    write_safetensors(out / WEIGHTS, _changed_weights(model, source))
+    state.write_safetensors(out / WEIGHTS, _changed_weights(model, source))
     copied = [_copy(source.path, out, name) for name in _beside(source)]
     return [config, out / WEIGHTS, *copied]
 
@@ -66,7 +65,7 @@ def write_statistics(out: Path, model: SmolVLA) -> None:
                 step["config"]["features"] = features
                 default = f"{Path(name).stem}_step_{number}_{step_name}.safetensors"
                 step["state_file"] = step.get("state_file") or default
-                write_safetensors(out / step["state_file"], tensors)
+                state.write_safetensors(out / step["state_file"], tensors)
         write_json(out / name, content, indent=2)
 
 
