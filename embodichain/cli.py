@@ -20,15 +20,15 @@ from embodichain.utils.system import limit_openmp_spinning
 
 COMMANDS: dict[str, Command] = {
     "demo": Command(
-        "embodichain.commands.demo",
+        "embodichain.commands.train:DEMO",
         "Train a cart to balance its pole, in half a minute, and name the video and the report.",
     ),
-    "train": Command("embodichain.commands.train", "Train a policy as a config file says."),
+    "train": Command("embodichain.commands.train:TRAIN", "Train a policy as a config file says."),
     "resume": Command(
-        "embodichain.commands.resume", "Continue a training from its latest checkpoint, also for more iterations."
+        "embodichain.commands.train:RESUME", "Continue a training from its latest checkpoint, also for more iterations."
     ),
     "bc": Command(
-        "embodichain.commands.bc",
+        "embodichain.commands.train:BC",
         "Behaviour cloning: let a policy imitate demonstrations, of a dataset or a scripted expert.",
     ),
     "eval": Command("embodichain.commands.evaluate", "Evaluate a saved policy on a fixed set of episodes."),
@@ -55,7 +55,7 @@ COMMANDS: dict[str, Command] = {
         "embodichain.commands.view", "Render or show a config's scene, and list the policy's observations and actions."
     ),
     "schema": Command(
-        "embodichain.commands.schema", "Write the JSON Schema of a config file, for completion and checks in editors."
+        "embodichain.schema", "Write the JSON Schema of a config file, for completion and checks in editors."
     ),
     "completion": Command(
         "embodichain.commands.completion", "Print a script for shell completion of commands, options and files."

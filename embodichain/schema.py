@@ -1,9 +1,10 @@
-"""JSON Schemas of the config files, from the config classes and the registries.
+"""``embodichain schema``: JSON Schemas of the config files, from the config classes and the registries.
 
 Editors complete keys, values and each functor's ``params`` from them. Unregistered names are valid, because users
 register their own; the loader reports unknown ones.
 """
 
+import argparse
 import ast
 import dataclasses
 import functools
@@ -20,11 +21,10 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema, to_jsonable_python
 
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks)
-from embodichain.agents.rl.algo import get_registered_algo_names
-from embodichain.agents.rl.algo.registry import get_algo_class
+from embodichain.agents.rl.algo.registry import get_algo_class, get_registered_algo_names
 from embodichain.agents.rl.config.trainer_cfg import TrainCfg
-from embodichain.agents.rl.models import get_registered_policy_names
-from embodichain.agents.rl.models.registry import get_policy_cfg_class
+from embodichain.agents.rl.models.registry import get_policy_cfg_class, get_registered_policy_names
+from embodichain.commands.arguments import output_file
 from embodichain.lab.gym.config.env_config import ENV_KEYS, TOP_KEYS, EnvFileCfg
 from embodichain.lab.gym.env_sources import EnvSource, env_sources
 from embodichain.lab.gym.envs import EmbodiedEnvCfg, SceneEnv
@@ -35,11 +35,29 @@ from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids
 from embodichain.utils.configclass import is_required
 from embodichain.utils.module_utils import find_function_from_modules, public_names
 
+EXAMPLES = ("--kind train", "--kind env --out env.schema.json")
+
 Json = dict[str, Any]
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _REFS = "#/$defs/{model}"
 _EDITOR_KEY: Json = {"type": "string", "description": "For editors: the schema of this file."}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("--kind", choices=list(SCHEMAS), default="train", help="which file (default: %(default)s)")
+    parser.add_argument("--out", type=output_file, metavar="FILE", help="where to write it (default: the terminal)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print or write the schema; return 0."""
+    text = schema_text(args.kind)
+    if args.out is None:
+        print(text, end="")
+        return 0
+    args.out.write_text(text, encoding="utf-8")
+    return 0
 
 
 def train_schema() -> Json:

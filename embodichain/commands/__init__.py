@@ -1,22 +1,23 @@
-"""Subcommands of ``embodichain``, a module each."""
+"""Subcommands of ``embodichain``."""
 
 from importlib import import_module
-from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Command(NamedTuple):
     """A subcommand, here or behind the door ``embodichain.commands``.
 
     Attributes:
-        module: module with ``EXAMPLES``, ``add_arguments(parser)`` and ``run(args) -> exit code``; imported when the
-            command is given, since most need torch, which takes seconds.
+        module: module with ``EXAMPLES``, ``add_arguments(parser)`` and ``run(args) -> exit code``, or an object with
+            these as ``module:object``; imported when the command is given, since most need torch, which takes seconds.
         help: purpose in one line.
     """
 
     module: str
     help: str
 
-    def load(self) -> ModuleType:
-        """Return the module."""
-        return import_module(self.module)
+    def load(self) -> Any:
+        """Return the module, or the object in it."""
+        module, _, name = self.module.partition(":")
+        found = import_module(module)
+        return getattr(found, name) if name else found

@@ -8,12 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks)
-from embodichain.agents.rl.algo import get_registered_algo_names
-from embodichain.agents.rl.algo.registry import get_algo_class
+from embodichain.agents.rl.algo.registry import get_algo_class, get_registered_algo_names
 from embodichain.agents.rl.config.arguments import add_allow_import, add_import, import_named_modules
 from embodichain.agents.rl.config.named import shipped_configs
-from embodichain.agents.rl.models import get_registered_policy_names
-from embodichain.agents.rl.models.registry import get_policy_class
+from embodichain.agents.rl.models.registry import get_policy_class, get_registered_policy_names
 from embodichain.agents.rl.run_config import OWN_CONFIG, train_command
 from embodichain.commands.arguments import add_json, print_result
 from embodichain.lab.gym.envs.managers.cfg import BLOCK_MODULES
