@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from importlib import import_module
 
 from embodichain import __version__
-from embodichain.commands import Command
+from embodichain.commands import EXIT_CODES, Command
 from embodichain.utils import doors, unknown_name
 from embodichain.utils.border import OPTION, OPTION_HELP, run_command
 from embodichain.utils.system import limit_openmp_spinning
@@ -67,8 +67,6 @@ COMMANDS: dict[str, Command] = {
 _THEIR_TRAIN = "train-rl"
 """EmbodiChain's name of ``python -m embodichain.agents.rl.train``."""
 
-_EXIT_CODES = "exit codes: 0 done, 1 failed, 2 wrong usage or config"
-
 
 def make_parser(loaded: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
     """Return the parser of the command line.
@@ -79,7 +77,7 @@ def make_parser(loaded: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentP
     parser = argparse.ArgumentParser(
         prog="embodichain",
         description="Train robots by reinforcement learning on MuJoCo, and analyse the results.",
-        epilog=f"'embodichain COMMAND --help' shows a command's arguments and examples.\n{_EXIT_CODES}",
+        epilog=f"'embodichain COMMAND --help' shows a command's arguments and examples.\n{EXIT_CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"embodichain {__version__}")
@@ -91,7 +89,7 @@ def make_parser(loaded: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentP
         if name in loaded:
             module = command.load()
             examples = "".join(f"  embodichain {name} {example}\n" for example in module.EXAMPLES)
-            subparser.epilog = f"examples:\n{examples}\n{getattr(module, 'EXIT_CODES', _EXIT_CODES)}"
+            subparser.epilog = f"examples:\n{examples}\n{getattr(module, 'EXIT_CODES', EXIT_CODES)}"
             module.add_arguments(subparser)
             subparser.add_argument(OPTION, action="store_true", help=OPTION_HELP)
             subparser.set_defaults(run=module.run, command=subparser)

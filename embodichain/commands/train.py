@@ -1,32 +1,24 @@
 """Commands that train: ``embodichain train``, ``resume``, ``bc`` and ``demo``."""
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from embodichain.agents.rl.config.arguments import add_options
 from embodichain.agents.rl.config.named import names_config
 from embodichain.agents.rl.run_folder import print_summary
 from embodichain.agents.rl.train import train_as_command
+from embodichain.commands import Subcommand
 from embodichain.commands.arguments import CONFIG_HELP, RUN_HELP
 from embodichain.utils import logger
 
 _ONE_EVALUATION = "trainer.eval_freq=1000 it"  # at the end, with the video
+_EXIT_CODES = "exit codes: 0 done, 1 failed, 2 wrong usage or config, 130 or 143 interrupted (resume continues)"
 _NEXT = """
 next
   embodichain train push_cube      a UR10 pushes a cube to its goal, about a minute
   embodichain list envs            all tasks, and how to train each
   embodichain new task my_task     a working task of your own to start from"""
-
-
-class Training(NamedTuple):
-    """A command that trains; its attributes are those of a command's module."""
-
-    EXAMPLES: tuple[str, ...]
-    add_arguments: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], int]
-    EXIT_CODES: str = "exit codes: 0 done, 1 failed, 2 wrong usage or config, 130 or 143 interrupted (resume continues)"
 
 
 def _add_train(parser: argparse.ArgumentParser) -> None:
@@ -77,7 +69,7 @@ def _show(summary: dict[str, Any]) -> None:
     print(f"\nto see, in a browser\n  {report}{seen}\n{_NEXT}")
 
 
-TRAIN = Training(
+TRAIN = Subcommand(
     (
         "push_cube",
         "reach/sac trainer.seed=3",
@@ -85,13 +77,18 @@ TRAIN = Training(
     ),
     _add_train,
     train_as_command,
+    _EXIT_CODES,
 )
-RESUME = Training(
-    ("latest", "outputs/cart_pole_quickstart_20260101_120000 trainer.iterations=200"), _add_resume, train_as_command
+RESUME = Subcommand(
+    ("latest", "outputs/cart_pole_quickstart_20260101_120000 trainer.iterations=200"),
+    _add_resume,
+    train_as_command,
+    _EXIT_CODES,
 )
-BC = Training(
+BC = Subcommand(
     ("push_colored_cube", "pick_cube trainer.iterations=60 algorithm.cfg.demonstrations=outputs/demonstrations"),
     _add_bc,
     _run_bc,
+    _EXIT_CODES,
 )
-DEMO = Training(("", "trainer.seed=3"), _add_demo, _run_demo)
+DEMO = Subcommand(("", "trainer.seed=3"), _add_demo, _run_demo, _EXIT_CODES)
