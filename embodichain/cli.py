@@ -44,9 +44,7 @@ COMMANDS: dict[str, Command] = {
         "embodichain.commands.trust",
         "Let configs name the modules in a folder, once instead of --allow-import with each command; or list them.",
     ),
-    "list": Command(
-        "embodichain.commands.listing", "List the tasks, algorithms, policies or terms that a config may name."
-    ),
+    "list": Command("embodichain.schema:LIST", "List the tasks, algorithms, policies or terms that a config may name."),
     "validate": Command(
         "embodichain.commands.validate",
         "Check a training config or an environment config, and name every mistake in it; nothing is trained.",
@@ -55,7 +53,7 @@ COMMANDS: dict[str, Command] = {
         "embodichain.commands.view", "Render or show a config's scene, and list the policy's observations and actions."
     ),
     "schema": Command(
-        "embodichain.schema", "Write the JSON Schema of a config file, for completion and checks in editors."
+        "embodichain.schema:SCHEMA", "Write the JSON Schema of a config file, for completion and checks in editors."
     ),
     "completion": Command(
         "embodichain.commands.completion", "Print a script for shell completion of commands, options and files."
