@@ -29,7 +29,6 @@ from embodichain.agents.rl.train import main, train_from_config
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.tools.policy import open_run
 from embodichain.utils import doors, write_json
-from embodichain.utils.doors import REPORTS
 from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import CART_POLE_ENV, read_tensorboard, tiny_config, write_config
 
@@ -467,7 +466,7 @@ def test_final_files_that_cannot_be_written_are_warnings(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         write_json(path, *args, **kwargs)
 
-    monkeypatch.setattr(doors, "load_all", lambda door: {"report.html": fail} if door == REPORTS else {})
+    monkeypatch.setattr(doors, "load_all", lambda door: {"report.html": fail} if door == doors.REPORTS else {})
     for name in ("draw_learning_curve", "write_json"):
         monkeypatch.setattr(run_folder_module, name, fail)
     assert run_main("trainer.enable_eval=false") == 0
