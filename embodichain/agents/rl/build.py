@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,20 +17,13 @@ from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
 from embodichain.agents.rl.demonstrations import load_demonstrations
 from embodichain.agents.rl.distributed import get_process_group, launch
 from embodichain.agents.rl.metrics.sinks import RunLog
-from embodichain.agents.rl.models import (
-    Policy,
-    build_policy,
-    check_policy,
-    get_registered_policy_names,
-    load_policy_state,
-)
-from embodichain.agents.rl.models.policy import allocate_for, space_size
-from embodichain.agents.rl.models.registry import PolicyBlock, get_policy_cfg_class
+from embodichain.agents.rl.models import Policy, build_policy, get_registered_policy_names, load_policy_state
+from embodichain.agents.rl.models.policy import PolicyBlock, allocate_for, check_policy, space_size
+from embodichain.agents.rl.models.registry import get_policy_cfg_class
 from embodichain.agents.rl.run_config import RunConfig, chunk_problems, scene_cfg, scene_env, with_scene
 from embodichain.agents.rl.run_folder import RunFolder, begin_writing
 from embodichain.agents.rl.trainer import viewer as viewers
 from embodichain.agents.rl.trainer.trainer import Trainer
-from embodichain.agents.rl.trainer.viewer import Viewer, check_viewer_is_installed
 from embodichain.agents.rl.vec_env import TaskEnv, mirror_map_of
 from embodichain.lab.gym.env_sources import TaskCfg, find_source
 from embodichain.lab.gym.envs.tasks.rl import build_env
@@ -76,7 +68,7 @@ def build_task(env_id: str, cfg: TaskCfg) -> TaskEnv:
 def build_envs(run: RunConfig) -> tuple[TaskEnv, TaskEnv | None]:
     """Build the training environments, and those for evaluation if the config enables it."""
     if run.trainer.viewer:
-        check_viewer_is_installed()
+        viewers.check_viewer_is_installed()
     env = build_task(run.env_id, run.env)
     return env, None if run.eval_env is None else build_task(run.env_id, run.eval_env)
 
@@ -169,7 +161,7 @@ def build_trainer(
                 lambda step, info: check_stop(),
                 max_staleness=collection.max_staleness,
             )
-        viewer = Viewer()
+        viewer = viewers.Viewer()
         if cfg.viewer and process_group.is_main and (scene := scene_env(env)) is not None:
             viewer = viewers.BrowserViewer(
                 partial(LiveScene, backend=scene.sim.backend, appearance=scene.sim.appearance)
@@ -296,6 +288,6 @@ def _meaning(cfg: PolicyBlock | None, has_critic: bool) -> dict[str, Any]:
     """Return a block's entries of ``_MEANING`` by their paths, without the critic's if it has none."""
     if cfg is None:
         return {}
-    leaves = leaves_by_path({name: value for name, value in asdict(cfg).items() if name in _MEANING})
+    leaves = leaves_by_path({name: value for name, value in dataclasses.asdict(cfg).items() if name in _MEANING})
     # A script's policy has null for a setting that is off.
     return {path: value or False for path, value in leaves.items() if has_critic or "critic" not in path.split(".")}

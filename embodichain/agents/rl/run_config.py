@@ -21,14 +21,8 @@ from embodichain.agents.rl.config.arguments import apply_overrides, split_overri
 from embodichain.agents.rl.config.named import ShippedConfig, find_config, find_named_file, names_config
 from embodichain.agents.rl.config.trainer_cfg import EventsCfg, TrainCfg, TrainerCfg, is_env_config
 from embodichain.agents.rl.metrics.sinks import FoundLogger, find_loggers
-from embodichain.agents.rl.models.policy import PolicyCfg
-from embodichain.agents.rl.models.registry import (
-    PolicyBlock,
-    chunk_length_of,
-    get_policy_class,
-    parse_policy_block,
-    policy_data,
-)
+from embodichain.agents.rl.models.policy import PolicyBlock, PolicyCfg
+from embodichain.agents.rl.models.registry import chunk_length_of, get_policy_class, parse_policy_block, policy_data
 from embodichain.lab.gym.config.env_config import TOP_KEYS, ParsedEnv, converted, parse_env, terms_to_cfg
 from embodichain.lab.gym.env_sources import ParsedTask, TaskCfg, env_sources, find_source
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg

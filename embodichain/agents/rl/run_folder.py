@@ -1,7 +1,5 @@
 """A run's folder, and the files at the end of a training: learning curve, summary and report."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -42,7 +40,7 @@ class RunFolder:
     path: Path
 
     @classmethod
-    def create(cls, exp_name: str) -> RunFolder:
+    def create(cls, exp_name: str) -> Self:
         """Create the folder in the working directory; if another run began in the same second, wait for the next."""
         Path("outputs").mkdir(exist_ok=True)
         while True:

@@ -21,8 +21,7 @@ from torch.distributions import Distribution
 from torch.jit._trace import TracerWarning
 
 from embodichain.agents.rl.models import Policy
-from embodichain.agents.rl.models.policy import PolicyCfg
-from embodichain.agents.rl.models.registry import PolicyBlock
+from embodichain.agents.rl.models.policy import PolicyBlock, PolicyCfg
 from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap
 from embodichain.tools.policy import TOLERANCE, ParityError, Step
 from embodichain.utils import CommandFailedError, ConfigError, install_extra, observations

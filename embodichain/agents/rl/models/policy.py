@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, Self
 
 import torch
 from gymnasium import spaces
@@ -318,6 +318,10 @@ class PolicyCfg:
         return value
 
 
+PolicyBlock = Any
+"""A checked ``policy`` block: an instance of a policy's config class, or of the registry's ``UserPolicyCfg``."""
+
+
 @dataclass(frozen=True)
 class PolicySpaces:
     """An environment's spaces.
@@ -333,6 +337,13 @@ class PolicySpaces:
     action_dim: int
     action_space: spaces.Space[Any] | int
     observation_space: spaces.Dict | None
+
+    @classmethod
+    def of(
+        cls, obs_space: spaces.Space[Any] | int, action_space: spaces.Space[Any] | int, structured: spaces.Dict | None
+    ) -> Self:
+        """Return the spaces with their sizes; ``obs_space`` is the flattened one, or O."""
+        return cls(space_size(obs_space), space_size(action_space), action_space, structured)
 
     def structured(self, place: str) -> spaces.Dict:
         """Return the structured observation space, needed by ``place`` in the config."""

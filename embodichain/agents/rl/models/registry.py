@@ -10,7 +10,7 @@ from gymnasium import spaces
 from torch import nn
 
 from embodichain.agents.rl.models.actor_critic import ActorCritic, ActorCriticRecurrent, ActorOnly
-from embodichain.agents.rl.models.policy import Policy, PolicySpaces, TypedPolicy, check_policy_class, space_size
+from embodichain.agents.rl.models.policy import Policy, PolicyBlock, PolicySpaces, TypedPolicy, check_policy_class
 from embodichain.agents.rl.models.soft_actor_critic import SoftActorCritic
 from embodichain.utils import ConfigError, configclass, doors, from_dict, placed, to_dict, unknown_name
 from embodichain.utils.module_utils import check_admitted, check_free
@@ -26,10 +26,6 @@ class UserPolicyCfg:
     """A registered name, or the dotted path of a class."""
     block: dict[str, Any] = {}
     """The whole block."""
-
-
-PolicyBlock = Any
-"""A checked ``policy`` block: an instance of a policy's config class, or a ``UserPolicyCfg``."""
 
 
 _OURS = "embodichain.agents.rl.models"
@@ -165,7 +161,7 @@ def build_policy(
     cfg = parse_policy_block(block, None, networks) if isinstance(block, Mapping) else block
     config = policy_data(cfg)
     policy_class = get_policy_class(cfg.name)
-    given = PolicySpaces(space_size(obs_space), space_size(action_space), action_space, observation_space)
+    given = PolicySpaces.of(obs_space, action_space, observation_space)
     if config.get("action_dim") not in (None, given.action_dim):
         sizes = f"{config['action_dim']}, the environment's action size is {given.action_dim}"
         raise ConfigError(f"policy.action_dim is {sizes}")
