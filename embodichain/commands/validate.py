@@ -18,7 +18,7 @@ from embodichain.lab.gym.config.env_config import config_to_cfg, converted
 from embodichain.lab.gym.env_sources import TaskCfg, find_source
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.gym.registry import get_env_spec
-from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
+from embodichain.lab.sim.rendering.renderer import RenderingUnavailableError
 from embodichain.utils import ConfigError, placed, raise_problems, replace
 from embodichain.utils.utility import load_config_file
 

@@ -28,8 +28,7 @@ from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.record import followed, record_camera_data
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.sim.objects import Robot, SceneBody
-from embodichain.lab.sim.rendering.renderer import CameraPose, Renderer
-from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
+from embodichain.lab.sim.rendering.renderer import CameraPose, Renderer, RenderingUnavailableError
 from embodichain.utils import CommandFailedError, ConfigError, reason_of, replace
 from embodichain.utils.observations import entry_columns, entry_spaces
 

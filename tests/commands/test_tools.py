@@ -11,7 +11,7 @@ import pytest
 
 from embodichain.cli import main
 from embodichain.lab.gym.envs import EmbodiedEnv
-from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
+from embodichain.lab.sim.rendering.renderer import RenderingUnavailableError
 from embodichain.utils import ConfigError
 from tests.agents.rl.fakes import CART_POLE_ENV, tiny_config, write_config
 

@@ -14,8 +14,7 @@ from embodichain.agents.rl.config.arguments import add_allow_import, add_import,
 from embodichain.agents.rl.models import ActorCritic
 from embodichain.commands.arguments import add_json, print_result
 from embodichain.ext.doctor import actor_checks, probes, update_checks
-from embodichain.lab.sim.rendering.renderer import choose_ray_tracing
-from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
+from embodichain.lab.sim.rendering.renderer import RenderingUnavailableError, choose_ray_tracing
 from embodichain.utils import device, files
 
 # Later checks need earlier ones; the checks of the critic build on one another like the rungs of a ladder.

@@ -22,7 +22,7 @@ from embodichain.lab.sim.math import (
     pose_from_pos_quat,
     row_from_pose,
 )
-from embodichain.lab.sim.rendering.shot import Appearance, Drawer, Mount, RenderingUnavailableError, Shot
+from embodichain.lab.sim.rendering.renderer import Appearance, Drawer, Mount, RenderingUnavailableError, Shot
 from embodichain.utils import ConfigError, replace, unknown_name
 
 __all__ = ["Camera", "CameraCfg", "ContactSensor", "ContactSensorCfg", "StereoCamera", "StereoCameraCfg"]

@@ -21,8 +21,7 @@ from embodichain.lab.sim.cfg import (
 )
 from embodichain.lab.sim.model.scene import EntityCfg, SceneBuilder, compile_scene_file, member_cfgs
 from embodichain.lab.sim.model.terrain import TerrainCfg
-from embodichain.lab.sim.rendering.renderer import make_drawer
-from embodichain.lab.sim.rendering.shot import Appearance, Drawer
+from embodichain.lab.sim.rendering.renderer import Appearance, Drawer, make_drawer
 from embodichain.lab.sim.shapes import MeshCfg
 from embodichain.utils import ConfigError, logger, unknown_name
 from embodichain.utils.profiling import section

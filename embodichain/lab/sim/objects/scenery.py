@@ -15,7 +15,7 @@ from embodichain.lab.sim.math import pose_from_row
 from embodichain.lab.sim.model.terrain import FULL_INTENSITY, TerrainHeights
 from embodichain.lab.sim.objects.articulation import BasePose
 from embodichain.lab.sim.random import CounterRandom
-from embodichain.lab.sim.rendering.shot import Appearance
+from embodichain.lab.sim.rendering.renderer import Appearance
 
 _TRAVELLING = (int(mujoco.mjtJoint.mjJNT_FREE), int(mujoco.mjtJoint.mjJNT_SLIDE))
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.model.terrain import GROUND
-from embodichain.lab.sim.rendering.shot import Appearance
+from embodichain.lab.sim.rendering.renderer import Appearance
 
 MAX_SHOWN = 4
 _GAP = 0.6  # m between neighbours, where arms may reach

@@ -22,7 +22,7 @@ from torch import Tensor
 from embodichain.lab.sim.backend import Backend, named_geoms
 from embodichain.lab.sim.math import matrix_from_quat
 from embodichain.lab.sim.model.scene import RENDER_CAMERA
-from embodichain.lab.sim.rendering.shot import Appearance, RenderingUnavailableError, Shot
+from embodichain.lab.sim.rendering.renderer import Appearance, RenderingUnavailableError, Shot
 
 _PIXELS_AT_ONCE = 2**24  # of all environments: 256 MiB of buffers
 _DTYPES = {

@@ -14,8 +14,7 @@ import torch
 from embodichain.lab.sim import SimulationManager, SimulationManagerCfg
 from embodichain.lab.sim.cfg import CameraCfg, ExtrinsicsCfg, MarkerCfg, RigidObjectCfg
 from embodichain.lab.sim.rendering import renderer as renderer_module
-from embodichain.lab.sim.rendering.renderer import CameraPose, Renderer, make_drawer
-from embodichain.lab.sim.rendering.shot import Drawer, RenderingUnavailableError
+from embodichain.lab.sim.rendering.renderer import CameraPose, Drawer, Renderer, RenderingUnavailableError, make_drawer
 from embodichain.lab.sim.shapes import CubeCfg, SphereCfg
 from tests.lab.scenes import needs_gl
 from tests.lab.sim.test_cameras import VIEW as CAMERA_VIEW

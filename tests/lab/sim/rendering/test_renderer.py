@@ -18,8 +18,7 @@ import torch
 from embodichain.lab.sim import SimulationManager
 from embodichain.lab.sim.cfg import MarkerCfg, RigidObjectCfg
 from embodichain.lab.sim.rendering import gl
-from embodichain.lab.sim.rendering.renderer import CameraPose, OpenGLDrawer, Renderer
-from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
+from embodichain.lab.sim.rendering.renderer import CameraPose, OpenGLDrawer, Renderer, RenderingUnavailableError
 from embodichain.lab.sim.shapes import SphereCfg
 from tests.lab.scenes import needs_gl, simulate
 

@@ -15,8 +15,7 @@ from embodichain.lab.gym.envs.managers import types
 from embodichain.lab.gym.envs.managers.base import Functor, TermEnv
 from embodichain.lab.gym.envs.managers.cfg import EventCfg, FunctorCfg
 from embodichain.lab.sim.objects import Marker
-from embodichain.lab.sim.rendering.renderer import CameraPose, Renderer
-from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
+from embodichain.lab.sim.rendering.renderer import CameraPose, Renderer, RenderingUnavailableError
 from embodichain.utils import logger, reason_of, video
 from embodichain.utils.files import FileName, SavePath
 
