@@ -33,7 +33,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "eval": Command("embodichain.commands.evaluate", "Evaluate a saved policy on a fixed set of episodes."),
     "play": Command(
-        "embodichain.commands.play",
+        "embodichain.commands.show:PLAY",
         "Play episodes with a saved policy, or with none: a video of them, or live in the browser.",
     ),
     "new": Command(
@@ -50,7 +50,8 @@ COMMANDS: dict[str, Command] = {
         "Check a training config or an environment config, and name every mistake in it; nothing is trained.",
     ),
     "view": Command(
-        "embodichain.commands.view", "Render or show a config's scene, and list the policy's observations and actions."
+        "embodichain.commands.show:VIEW",
+        "Render or show a config's scene, and list the policy's observations and actions.",
     ),
     "schema": Command(
         "embodichain.schema:SCHEMA", "Write the JSON Schema of a config file, for completion and checks in editors."
