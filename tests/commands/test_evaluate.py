@@ -14,8 +14,9 @@ from embodichain.tools.evaluate import describe, format_evaluation
 from embodichain.utils import write_json
 from tests.trained_run import STEP_LIMIT
 
+pytestmark = pytest.mark.e2e
 
-@pytest.mark.e2e
+
 def test_results_do_not_depend_on_the_number_of_environments(
     run_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,6 +11,8 @@ from PIL import Image
 from embodichain.lab.sim.rendering.renderer import opengl_problem
 from scripts.gallery import main
 
+pytestmark = pytest.mark.e2e
+
 
 @pytest.mark.skipif(opengl_problem() is not None, reason="no OpenGL")
 def test_gif_has_a_moving_panel_for_each_run(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

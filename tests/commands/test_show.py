@@ -19,6 +19,8 @@ from tests.agents.rl.fakes import CART_POLE_ENV, tiny_config, write_config
 from tests.lab.scene_files import rail_env
 from tests.videos import read_video
 
+pytestmark = pytest.mark.e2e
+
 SMALL = ("--size", "64", "48", "--episodes", "1")
 needs_gl = pytest.mark.skipif(opengl_problem() is not None, reason="no OpenGL")
 
@@ -57,7 +59,6 @@ def test_video_has_the_first_and_the_last_state_of_each_episode(
     assert len(frames(run_folder / "videos" / "play_step_16.mp4")) == 8
 
 
-@pytest.mark.e2e
 @needs_gl
 @pytest.mark.parametrize("agent", ["zero", "random"])
 def test_task_alone_is_played_from_its_config(agent: str, run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,7 +68,6 @@ def test_task_alone_is_played_from_its_config(agent: str, run_folder: Path, caps
     assert len(frames(out)) < 60
 
 
-@pytest.mark.e2e
 @needs_gl
 def test_played_episodes_are_recorded_as_a_dataset(
     run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

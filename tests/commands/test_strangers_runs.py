@@ -12,6 +12,8 @@ from embodichain.agents.rl.checkpoint.files import load_checkpoint, save_checkpo
 from embodichain.cli import main
 from tests.agents.rl.runs import write_run
 
+pytestmark = pytest.mark.e2e
+
 READERS = [
     ["report", "RUN"],
     ["compare", "RUN", "--metric", "charts/episode_reward_avg_100"],
@@ -31,7 +33,6 @@ def error_of(arguments: list[str], run: str, capsys: pytest.CaptureFixture[str])
     return line
 
 
-@pytest.mark.e2e
 @pytest.mark.parametrize("arguments", READERS, ids=lambda arguments: arguments[0])
 def test_every_command_refuses_a_run_with_a_link_out_of_it(
     arguments: list[str], run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

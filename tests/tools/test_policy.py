@@ -20,6 +20,8 @@ from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import CART_POLE_ENV, NETWORK, tiny_config
 
+pytestmark = pytest.mark.e2e
+
 RECURRENT = {"name": "actor_critic_recurrent", "actor": NETWORK, "critic": NETWORK, "hidden_size": 3}
 
 

@@ -16,6 +16,8 @@ from tests.agents.rl.fakes import assert_same, tiny_config, write_config
 from tests.agents.rl.test_nan_guard_training import env_with
 from tests.agents.rl.whole_trainings import GRPO_CONFIG, SAME, after
 
+pytestmark = pytest.mark.e2e
+
 CHUNKS: dict[str, dict[str, Any]] = {
     "ppo": {"policy__chunk_length": 2, "algorithm__cfg": {"n_epochs": 2, "batch_size": 4, "logprob_level": "chunk"}},
     "grpo": {

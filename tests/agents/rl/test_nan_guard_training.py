@@ -17,6 +17,8 @@ from embodichain.agents.rl.train import main as train
 from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import CART_POLE_ENV, assert_same, tiny_config, tiny_sac_config, write_config
 
+pytestmark = pytest.mark.e2e
+
 FAILURES = "tests.agents.rl.failures"
 ALLOW = ["--allow-import", FAILURES]
 
@@ -162,7 +164,6 @@ def sac_config(since: int, until: int, **changes: Any) -> str:
     return write_config(Path(), tiny_sac_config(**given | changes))
 
 
-@pytest.mark.e2e
 def test_transitions_that_are_not_finite_are_named_once(capsys: pytest.CaptureFixture[str]) -> None:
     # One of the steps of the second iteration of 12 has a NaN, which some of the later batches of 8 draw.
     path = sac_config(6, 7, trainer__iterations=12)
@@ -191,7 +192,6 @@ def test_observation_that_makes_actions_invalid_is_named(capsys: pytest.CaptureF
     assert "] (bad)" in err
 
 
-@pytest.mark.e2e
 def test_diverged_physics_is_counted_and_warned_of_above_a_rate(capsys: pytest.CaptureFixture[str]) -> None:
     env = env_with()
     env["env"]["actions"] = {"hold": {"func": f"{FAILURES}.bad_drive", "params": {"period": 7}}}

@@ -17,6 +17,8 @@ from embodichain.utils import ConfigError, to_dict
 from tests.agents.rl.fakes import CART_POLE_ENV, tiny_config, write_config
 from tests.lab.originals import PUSH_CUBE
 
+pytestmark = pytest.mark.e2e
+
 
 @pytest.mark.ext
 def test_dictionary_is_read_as_the_file_and_not_changed(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from embodichain.cli import main as cli
 from embodichain.utils import ConfigError
 from tests.agents.rl.fakes import NETWORK, assert_same, tiny_config, tiny_sac_config, write_config
 
+pytestmark = pytest.mark.e2e
+
 SAC_METRICS = {
     "clipped_actions",
     "replay_steps",
@@ -65,7 +67,6 @@ def rows(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-@pytest.mark.e2e
 def test_metrics_of_every_iteration_are_finite(trained: Path) -> None:
     found = rows(trained / "sac")
     assert len(found) == 2
@@ -91,7 +92,6 @@ def test_resumed_run_has_the_state_that_was_saved_and_continues(runs: Path) -> N
     assert steps.item() == 12
 
 
-@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("argv", "words"),
     [

@@ -17,6 +17,8 @@ from tests.agents.rl.fakes import read_tensorboard, tiny_config, write_config
 from tests.agents.rl.test_resume import Interrupt, assert_same_runs, only_run, rows, run_whole
 from tests.agents.rl.users_classes import Idle
 
+pytestmark = pytest.mark.e2e
+
 USERS = "tests.agents.rl.users_classes"
 
 

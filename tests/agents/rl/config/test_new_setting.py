@@ -17,6 +17,8 @@ from embodichain.utils import ConfigError, MayChange, configclass
 from scripts.config_docs import render
 from tests.agents.rl.fakes import tiny_config, write_config
 
+pytestmark = pytest.mark.e2e
+
 
 @configclass
 class NewTrainerCfg(TrainerCfg):

@@ -22,6 +22,8 @@ from embodichain.agents.rl.train import main
 from embodichain.utils import ConfigError
 from tests.agents.rl.fakes import assert_same, tiny_config, write_config
 
+pytestmark = pytest.mark.e2e
+
 GRPO = {"name": "grpo", "cfg": {"n_epochs": 1, "batch_size": 8, "group_size": 2, "kl_coef": 0.1}}
 
 
@@ -66,7 +68,6 @@ def last(run: Path) -> dict[str, Any]:
     return load_checkpoint(max((run / "checkpoints").glob("*.pt"), key=lambda path: path.stat().st_mtime_ns))
 
 
-@pytest.mark.e2e
 def test_grpo_begins_with_a_runs_actor_and_is_held_to_it(teacher: Path) -> None:
     (file,) = (teacher / "checkpoints").glob("*.pt")
     config = pupil(teacher / "best")
