@@ -10,7 +10,8 @@ ARGS   ?=
 TORCH_INDEX ?=
 
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-input
+# Modules are compiled at their first import: compiling all of them takes longer than installing them.
+INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-input --no-compile
 # Only the files that `make lock` saw, nothing built from source. PyTorch is the exception: scripts/setup_torch.sh.
 INSTALL_LOCKED := $(INSTALL) --require-hashes --no-deps --only-binary :all:
 INSTALL_TORCH = sh scripts/setup_torch.sh $(BIN)/python $(TORCH_INDEX)

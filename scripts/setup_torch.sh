@@ -11,7 +11,7 @@ index=${2:-}
 cd "$(dirname "$0")/.."
 
 install() {
-    "$python" -m pip install --disable-pip-version-check --no-input --only-binary :all: "$@"
+    "$python" -m pip install --disable-pip-version-check --no-input --no-compile --only-binary :all: "$@"
 }
 
 if [ -n "$index" ]; then
