@@ -10,7 +10,7 @@ ARGS   ?=
 TORCH_INDEX ?=
 
 BIN := $(VENV)/bin
-# Modules are compiled at their first import: compiling all of them takes longer than installing them.
+# Compiling the modules takes longer than installing them: $(COMPILE) does it at the end, on all cores.
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-input --no-compile
 # Only the files that `make lock` saw, nothing built from source. PyTorch is the exception: scripts/setup_torch.sh.
 INSTALL_LOCKED := $(INSTALL) --require-hashes --no-deps --only-binary :all:
@@ -20,6 +20,8 @@ WRITE_SCHEMAS = mkdir -p configs/schema && for kind in $$($(BIN)/python -c "from
 	$(BIN)/python -m embodichain.cli schema --kind $$kind --out configs/schema/$$kind.schema.json || exit 1; done
 # Built with the locked setuptools.
 INSTALL_PACKAGE := $(INSTALL) --no-deps --no-build-isolation --no-index --editable .
+# Some packages ship templates and tests that are no Python 3.
+COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 
 .DEFAULT_GOAL := help
 .PHONY: help train test pytest bench check check-systems format schema docs setup setup-dev wheel sbom lock clean
@@ -73,6 +75,7 @@ $(VENV)/.installed: pyproject.toml requirements/run.txt requirements/torch.txt
 	$(INSTALL_LOCKED) --requirement requirements/run.txt
 	@$(INSTALL_TORCH)
 	$(INSTALL_PACKAGE)
+	@$(COMPILE)
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml requirements/run.txt requirements/torch.txt requirements/dev.txt
@@ -80,6 +83,7 @@ $(VENV)/.installed-dev: pyproject.toml requirements/run.txt requirements/torch.t
 	$(INSTALL_LOCKED) --requirement requirements/run.txt --requirement requirements/dev.txt
 	@$(INSTALL_TORCH)
 	$(INSTALL_PACKAGE)
+	@$(COMPILE)
 	@touch $@ $(VENV)/.installed
 
 $(VENV)/.installed-docs: $(VENV)/.installed requirements/docs.txt

@@ -14,6 +14,10 @@ import pytest
 from embodichain.utils import doors
 from embodichain.utils.system import limit_openmp_spinning
 
+# The tests start a hundred processes, each of which would compile the whole package where its files are not kept.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 limit_openmp_spinning()  # as the entry points do, before a test imports torch
 
 
