@@ -51,6 +51,10 @@ _ACTIVATIONS: dict[str, type[nn.Module]] = {
 }
 
 
+# Rows of a large batch that pass through all layers together on a CPU: its cache holds their activations.
+_ROWS = 1024
+
+
 @configclass
 class NetworkCfg:
     """The layers of an MLP."""
@@ -132,6 +136,12 @@ class MLP(nn.Sequential):
                 if isinstance(layer, nn.Linear):
                     nn.init.orthogonal_(layer.weight, output_gain if layer is output else math.sqrt(2))
                     nn.init.zeros_(layer.bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the outputs [..., out_dim] for inputs [..., in_dim]."""
+        if x.device.type != "cpu" or not torch.is_grad_enabled() or len(x) <= _ROWS:
+            return super().forward(x)
+        return torch.cat([super(MLP, self).forward(rows) for rows in x.split(_ROWS)])
 
 
 def build_mlp_from_cfg(cfg: MLPCfg | Mapping[str, Any], in_dim: int, out_dim: int, *, output_gain: float = 1.0) -> MLP:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -76,6 +77,17 @@ def test_layers_stand_in_the_documented_order() -> None:
     hidden = ["Linear", "LayerNorm", "Tanh", "Dropout"]
     assert kinds(mlp) == [*hidden, *hidden, "Linear", "Sigmoid"]
     assert mlp(torch.zeros(5, 7, 3)).shape == (5, 7, 2)
+
+
+def test_large_batch_in_pieces_gives_the_same_outputs_and_gradients() -> None:
+    mlp = MLP(3, 2, [8], activation="elu")
+    plain = nn.Sequential(*copy.deepcopy(list(mlp)))
+    x = torch.randn(2500, 3, generator=torch.Generator().manual_seed(0))
+    for network in (mlp, plain):
+        network(x).square().mean().backward()
+    torch.testing.assert_close(mlp(x), plain(x))
+    for ours, expected in zip(mlp.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, expected.grad)
 
 
 def test_config_block_is_built_as_written() -> None:
