@@ -33,7 +33,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "eval": Command("embodichain.commands.evaluate", "Evaluate a saved policy on a fixed set of episodes."),
     "play": Command(
-        "embodichain.commands.show:PLAY",
+        "embodichain.commands.play",
         "Play episodes with a saved policy, or with none: a video of them, or live in the browser.",
     ),
     "new": Command(
@@ -44,17 +44,18 @@ COMMANDS: dict[str, Command] = {
         "embodichain.commands.trust",
         "Let configs name the modules in a folder, once instead of --allow-import with each command; or list them.",
     ),
-    "list": Command("embodichain.schema:LIST", "List the tasks, algorithms, policies or terms that a config may name."),
+    "list": Command(
+        "embodichain.commands.listing", "List the tasks, algorithms, policies or terms that a config may name."
+    ),
     "validate": Command(
         "embodichain.commands.validate",
         "Check a training config or an environment config, and name every mistake in it; nothing is trained.",
     ),
     "view": Command(
-        "embodichain.commands.show:VIEW",
-        "Render or show a config's scene, and list the policy's observations and actions.",
+        "embodichain.commands.view", "Render or show a config's scene, and list the policy's observations and actions."
     ),
     "schema": Command(
-        "embodichain.schema:SCHEMA", "Write the JSON Schema of a config file, for completion and checks in editors."
+        "embodichain.schema", "Write the JSON Schema of a config file, for completion and checks in editors."
     ),
     "completion": Command(
         "embodichain.commands.completion", "Print a script for shell completion of commands, options and files."

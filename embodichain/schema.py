@@ -1,7 +1,7 @@
-"""The contents of configs, from their classes and the registries: ``embodichain schema`` and ``embodichain list``.
+"""``embodichain schema``: JSON Schemas of the config files, from the config classes and the registries.
 
-Editors complete keys, values and each functor's ``params`` from the JSON Schemas. Unregistered names are valid, because
-users register their own; the loader reports unknown ones. The lists are of tasks, algorithms, policies and terms.
+Editors complete keys, values and each functor's ``params`` from them. Unregistered names are valid, because users
+register their own; the loader reports unknown ones.
 """
 
 import argparse
@@ -11,9 +11,8 @@ import functools
 import inspect
 import json
 import re
-import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any, cast
 
@@ -23,13 +22,9 @@ from pydantic_core import core_schema, to_jsonable_python
 
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks)
 from embodichain.agents.rl.algo.registry import get_algo_class, get_registered_algo_names
-from embodichain.agents.rl.config.arguments import add_allow_import, add_import, import_named_modules
-from embodichain.agents.rl.config.named import shipped_configs
 from embodichain.agents.rl.config.trainer_cfg import TrainCfg
-from embodichain.agents.rl.models.registry import get_policy_cfg_class, get_policy_class, get_registered_policy_names
-from embodichain.agents.rl.run_config import OWN_CONFIG, train_command
-from embodichain.commands import Subcommand
-from embodichain.commands.arguments import add_json, output_file, print_result
+from embodichain.agents.rl.models.registry import get_policy_cfg_class, get_registered_policy_names
+from embodichain.commands.arguments import output_file
 from embodichain.lab.gym.config.env_config import ENV_KEYS, TOP_KEYS, EnvFileCfg
 from embodichain.lab.gym.env_sources import EnvSource, env_sources
 from embodichain.lab.gym.envs import EmbodiedEnvCfg, SceneEnv
@@ -40,13 +35,29 @@ from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids
 from embodichain.utils.configclass import is_required
 from embodichain.utils.module_utils import find_function_from_modules, public_names
 
+EXAMPLES = ("--kind train", "--kind env --out env.schema.json")
+
 Json = dict[str, Any]
-Row = dict[str, Any]
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _REFS = "#/$defs/{model}"
-_OWN = "your own, which configs name by these paths"
 _EDITOR_KEY: Json = {"type": "string", "description": "For editors: the schema of this file."}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("--kind", choices=list(SCHEMAS), default="train", help="which file (default: %(default)s)")
+    parser.add_argument("--out", type=output_file, metavar="FILE", help="where to write it (default: the terminal)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print or write the schema; return 0."""
+    text = schema_text(args.kind)
+    if args.out is None:
+        print(text, end="")
+        return 0
+    args.out.write_text(text, encoding="utf-8")
+    return 0
 
 
 def train_schema() -> Json:
@@ -289,139 +300,3 @@ def first_line(thing: Any) -> str:
 
 def _one_line(text: str) -> str:
     return " ".join(text.replace("``", "`").split())
-
-
-# --- The lists ---
-
-
-def _envs(modules: Sequence[str]) -> list[Row]:
-    """Return the registered tasks, and other libraries' environments that shipped configs name."""
-    ids = get_registered_env_ids()
-    rows = []
-    for env_id in dict.fromkeys([*ids, *(config.env_id for config in shipped_configs())]):
-        configs = [config for config in shipped_configs() if config.env_id == env_id]
-        spec = get_env_spec(env_id) if env_id in ids else None
-        rows.append(
-            {
-                "name": env_id,
-                "about": "An environment of another library." if spec is None else first_line(spec.cls),
-                "max_episode_steps": None if spec is None else spec.max_episode_steps,
-                "configs": [config.name for config in configs],
-                "train": train_command(configs),
-            }
-        )
-    return rows
-
-
-def _algos(modules: Sequence[str]) -> list[Row]:
-    classes = {name: get_algo_class(name) for name in get_registered_algo_names()}
-    return [
-        {
-            "name": name,
-            "about": first_line(cls),
-            "settings": [field.name for field in dataclasses.fields(cls.cfg_class)],
-        }
-        for name, cls in classes.items()
-    ]
-
-
-def _policies(modules: Sequence[str]) -> list[Row]:
-    return [{"name": name, "about": first_line(get_policy_class(name))} for name in get_registered_policy_names()]
-
-
-def _terms(modules: Sequence[str]) -> list[Row]:
-    """Return the shipped terms by block, and likely ones in users' modules, which configs name by their path.
-
-    Those are ``func(env, ...)``, or a class made by ``(cfg, env)``; which block they are for cannot be seen.
-    """
-    rows: list[Row] = []
-    for block, block_modules in BLOCK_MODULES.items():
-        for name in sorted(public_names(block_modules)):
-            term = find_function_from_modules(name, block_modules)
-            if inspect.isclass(term) or inspect.isfunction(term):
-                rows.append({"name": name, "about": first_line(term), "block": block})
-    for module in modules:
-        for name, term in vars(sys.modules[module]).items():
-            is_class = inspect.isclass(term)
-            if name.startswith("_") or not (is_class or inspect.isfunction(term)) or term.__module__ != module:
-                continue
-            parameters = list(inspect.signature(term.__init__ if is_class else term).parameters)
-            if parameters[:3] == ["self", "cfg", "env"] if is_class else parameters[:1] == ["env"]:
-                rows.append({"name": f"{module}.{name}", "about": first_line(term), "block": None})
-    return rows
-
-
-LISTS: dict[str, Callable[[Sequence[str]], list[Row]]] = {
-    "envs": _envs,
-    "algos": _algos,
-    "policies": _policies,
-    "terms": _terms,
-}
-"""Functions by kind of list, of users' imported modules; each row has ``name`` and ``about``."""
-
-
-def format_rows(rows: list[Row]) -> str:
-    """Return a line for each row, terms below their blocks' names, and below a task how it is trained."""
-    width = max((len(row["name"]) for row in rows), default=0) + 2
-    lines: list[str] = []
-    heading = ""
-    for row in rows:
-        if "block" in row:
-            above, heading = heading, _OWN if row["block"] is None else f"env.{row['block']}"
-            lines += [] if heading == above else ["", heading] if lines else [heading]
-        lines.append(f"{row['name']:{width}}{row['about']}")
-        if "train" in row:
-            lines.append(" " * width + (row["train"] or OWN_CONFIG))
-            lines += [f"{' ' * width}also: {', '.join(row['configs'][1:])}"] if row["configs"][1:] else []
-    return "\n".join(lines)
-
-
-# --- The commands ---
-
-
-def _add_schema(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.add_argument("--kind", choices=list(SCHEMAS), default="train", help="which file (default: %(default)s)")
-    parser.add_argument("--out", type=output_file, metavar="FILE", help="where to write it (default: the terminal)")
-
-
-def _run_schema(args: argparse.Namespace) -> int:
-    """Print or write the schema; return 0."""
-    text = schema_text(args.kind)
-    if args.out is None:
-        print(text, end="")
-        return 0
-    args.out.write_text(text, encoding="utf-8")
-    return 0
-
-
-def _add_list(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
-    parser.add_argument("kind", nargs="?", choices=list(LISTS), help="what to list (default: all)")
-    add_import(parser)
-    add_json(parser)
-    add_allow_import(parser)
-
-
-def _run_list(args: argparse.Namespace) -> int:
-    """Print the list; return 0."""
-    import_named_modules(args)
-    if args.kind is not None:
-        print_result(args, LISTS[args.kind](args.modules), format_rows)
-        return 0
-    lists = {kind: rows(args.modules) for kind, rows in LISTS.items()}
-    print_result(args, lists, lambda _: "\n\n".join(f"# {kind}\n\n{format_rows(rows)}" for kind, rows in lists.items()))
-    return 0
-
-
-SCHEMA = Subcommand(("--kind train", "--kind env --out env.schema.json"), _add_schema, _run_schema)
-LIST = Subcommand(
-    (
-        "envs",
-        "terms --json",
-        "algos --import my_lab.a2c --allow-import my_lab",
-        "terms --import my_task.task --allow-import my_task",
-    ),
-    _add_list,
-    _run_list,
-)

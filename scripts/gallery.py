@@ -18,7 +18,7 @@ import imageio_ffmpeg
 import numpy as np
 
 from embodichain.agents.rl.checkpoint.saved_run import find_run
-from embodichain.commands.show import SceneCamera, config_camera
+from embodichain.commands.view import SceneCamera, config_camera
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.tools.policy import TrainedPolicy, open_run
 from embodichain.utils.utility import load_json

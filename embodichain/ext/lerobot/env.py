@@ -19,7 +19,7 @@ from embodichain import __version__
 from embodichain.agents.rl.checkpoint.saved_run import find_run, names_run
 from embodichain.agents.rl.run_config import load_checkpoint_config, load_run_config
 from embodichain.commands.arguments import checked_path, output_folder
-from embodichain.commands.show import SceneCamera
+from embodichain.commands.view import SceneCamera
 from embodichain.ext.lerobot.recorder import colour_cameras, image_of, state_of
 from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg

@@ -19,7 +19,7 @@ import torch
 from embodichain.agents.rl.metrics.panel import Rows, panel_rows
 from embodichain.agents.rl.models import Policy, policy_input
 from embodichain.agents.rl.trainer.viewer import Viewer
-from embodichain.commands.show import HandAgent
+from embodichain.commands.view import HandAgent
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers import CommandTerm
 from embodichain.lab.sim.rendering.live_scene import LiveScene

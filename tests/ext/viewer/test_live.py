@@ -18,8 +18,8 @@ import torch
 from embodichain.agents.rl.models import policy_input
 from embodichain.agents.rl.run_config import with_scene
 from embodichain.cli import main
-from embodichain.commands.show import HandAgent, ZeroAgent
 from embodichain.commands.validate import read_config
+from embodichain.commands.view import HandAgent, ZeroAgent
 from embodichain.ext.viewer import pages
 from embodichain.ext.viewer.pages import LiveTask
 from embodichain.lab.gym.envs import EmbodiedEnv

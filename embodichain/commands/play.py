@@ -1,0 +1,180 @@
+"""``embodichain play``: episodes as a video, or in the browser. Shapes: E episodes."""
+
+import argparse
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from embodichain.agents.rl.build import build_task
+from embodichain.agents.rl.checkpoint.saved_run import find_run, names_run
+from embodichain.agents.rl.config.arguments import add_allow_import, allowed_imports
+from embodichain.agents.rl.metrics.panel import EvaluationLog
+from embodichain.agents.rl.models import Policy
+from embodichain.agents.rl.run_config import load_run_config, scene_env, with_scene
+from embodichain.agents.rl.trainer import viewer
+from embodichain.agents.rl.trainer.evaluation import Evaluator
+from embodichain.agents.rl.vec_env import TaskEnv
+from embodichain.commands import arguments
+from embodichain.commands.view import AGENTS, Camera, OwnCamera, SceneCamera, config_camera
+from embodichain.lab.gym.env_sources import TaskCfg
+from embodichain.lab.gym.envs.managers import EventCfg, Functor
+from embodichain.lab.gym.envs.managers.base import TermEnv
+from embodichain.tools.policy import check_is_free, evaluated, open_run, recorded, write_into
+from embodichain.utils import ConfigError, logger, replace
+from embodichain.utils.video import VIDEO_SUFFIXES, VideoWriter
+
+EXAMPLES = ("latest", "latest/best --episodes 5 --out best.mp4", "latest --viewer", "train_config.json --agent random")
+
+_EPISODES = 3
+_SEED_OFFSET = 3_000_003  # other episodes than training's and evaluation's
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument(
+        "target", metavar="RUN", help=f"{arguments.RUN_HELP}; with --agent: a training config, by file, folder or name"
+    )
+    arguments.add_overrides(parser)
+    parser.add_argument("--agent", choices=list(AGENTS), help="what acts instead of a policy, in a new environment")
+    parser.add_argument("--viewer", action="store_true", help="in the browser, until Ctrl-C, instead of a video")
+    parser.add_argument(
+        "--episodes",
+        type=arguments.number_of_episodes(),
+        metavar="E",
+        help=f"default: {_EPISODES}; with --viewer: without end",
+    )
+    parser.add_argument(
+        "--out",
+        type=arguments.output_file_with(VIDEO_SUFFIXES),
+        metavar="FILE",
+        help="the video (default: in the run's folder; play.mp4)",
+    )
+    parser.add_argument(
+        "--record",
+        type=arguments.output_folder,
+        metavar="FOLDER",
+        help="write the video's episodes as a LeRobot dataset, too",
+    )
+    parser.add_argument("--seed", type=arguments.whole_number(0), default=0, help="of the episodes (default: 0)")
+    parser.add_argument(
+        "--size",
+        nargs=2,
+        type=arguments.pixels,
+        metavar=("W", "H"),
+        help="pixels, even numbers (default: 640 480; of Gymnasium's: their own)",
+    )
+    arguments.add_device(parser)
+    add_allow_import(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Play, and write the video or show the task until Ctrl-C; return 0."""
+    if any(side % 2 for side in args.size or ()):
+        raise ConfigError(f"--size {args.size[0]} {args.size[1]}: even numbers are needed")
+    arguments.check_viewer(args)
+    if args.viewer and args.record is not None:
+        raise ConfigError("--record: not with --viewer, which has no end")
+    seed, device = args.seed + _SEED_OFFSET, torch.device(args.device)
+    if args.viewer:
+        with _stage(args, lambda cfg: with_scene(cfg, "--viewer")) as (env, policy, _, _):
+            viewer.play_live(scene_env(env), policy.eval(), device, seed, args.episodes)
+        return 0
+    if args.record is not None:
+        check_is_free(args.record)
+    stage, episodes = _stage(args, lambda cfg: recorded(cfg.with_images(), args.record)), args.episodes or _EPISODES
+    with stage as (env, policy, view, default), closing(_camera(env, view, args)) as camera:
+        path = args.out or default
+        write_into(env, args.record)
+        evaluator = Evaluator(env, episodes, seed, device, path.parent)
+        with closing(VideoWriter(path, *camera.size, camera.fps)) as video:
+            logger.log_info(f"playing {episodes} episodes")
+            _film(evaluator, policy, camera, video)
+    print(format_episodes(evaluator.table.columns()))
+    print(f"video      {path}")
+    if args.record is not None:
+        print(f"dataset    {args.record}")
+    return 0
+
+
+@contextmanager
+def _stage(
+    args: argparse.Namespace, change: Callable[[TaskCfg], TaskCfg]
+) -> Iterator[tuple[TaskEnv, Policy, dict[str, object], Path]]:
+    """Yield the environment, the policy, the config's camera, and the default path of the video.
+
+    Args:
+        change: function from the run's config to the environment's.
+    """
+    if args.agent is None:
+        saved = find_run(args.target)
+        with open_run(saved, 1, args.device, allowed_imports(args), args.overrides, change) as opened:
+            camera = config_camera([opened.config.eval_env, opened.config.env])
+            path = saved.folder / "videos" / f"play_step_{saved.content['global_step']}.mp4"
+            yield opened.env, opened.policy, camera, path
+        return
+    if names_run(args.target):
+        raise ConfigError(
+            f"{args.target}: is a run, and --agent {args.agent} plays a config without a policy: leave --agent out, or "
+            "name the run's config.json"
+        )
+    config = load_run_config(args.target, evaluated(args.overrides, 1, args.device), allowed_imports(args))
+    assert config.eval_env is not None
+    torch.manual_seed(args.seed)
+    env = build_task(config.env_id, replace(change(config.eval_env.without_records()), num_envs=1))
+    with closing(env):
+        camera = config_camera([config.eval_env, config.env])
+        yield env, AGENTS[args.agent](env.single_action_space), camera, Path("play.mp4")
+
+
+def _camera(env: TaskEnv, view: dict[str, object], args: argparse.Namespace) -> Camera:
+    """Return the image source of an environment."""
+    if (scene := scene_env(env)) is not None:
+        width, height = args.size or (640, 480)
+        return SceneCamera(scene, view, (width, height))
+    if args.size is not None:
+        raise ConfigError(f"--size: {type(env).__name__} has its own size: set it by its kwargs, if it takes one")
+    return OwnCamera(env, args.seed)
+
+
+def _film(evaluator: Evaluator, policy: Policy, camera: Camera, video: VideoWriter) -> None:
+    """Play the episodes, with an image of each episode's first state and of each step's, before any reset."""
+    log, num_frames, env = EvaluationLog("playing"), 0, evaluator.env
+
+    def show() -> None:
+        nonlocal num_frames
+        video.write(camera.render())
+        num_frames += 1
+
+    def on_step() -> None:
+        total, ended, _ = evaluator.progress()
+        log.update(total, ended, num_frames)
+
+    class Film(Functor):
+        is_global = only_reads = True
+
+        def shows_first_state(self) -> bool:
+            return bool((self.env.elapsed_steps == 0).any())
+
+        def __call__(self, env: TermEnv, env_ids: torch.Tensor) -> None:
+            show()
+
+    if (scene := scene_env(env)) is not None:
+        scene.add_events({"play": EventCfg(Film, mode="interval", interval_step=1)})
+    else:
+        env.show_states(show)  # type: ignore[attr-defined]
+    evaluator.run(policy, "", on_step=on_step)
+
+
+def format_episodes(columns: Mapping[str, np.ndarray]) -> str:
+    """Return a line for each episode of the columns [E] of an ``EpisodeTable``."""
+    lines = [
+        f"episode {i}  return {total:8.3f}  length {int(length):4}"
+        for i, (total, length) in enumerate(zip(columns["return"], columns["length"], strict=True))
+    ]
+    if "success" in columns:
+        said = ("success" if success else "no success" for success in columns["success"])
+        lines = [f"{line}  {text}" for line, text in zip(lines, said, strict=True)]
+    return "\n".join(lines)

@@ -1,0 +1,351 @@
+"""``embodichain view``: a config's scene in an image or in the browser, its cameras, and agents without training.
+
+Legend: ... any batch dimensions, A action size.
+"""
+
+import argparse
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from matplotlib.image import imsave
+from tensordict import TensorDict
+
+from embodichain.agents.rl.config.arguments import add_allow_import, add_import, allowed_imports, import_named_modules
+from embodichain.agents.rl.models import Policy
+from embodichain.agents.rl.run_config import RunConfig, scene_cfg, with_scene
+from embodichain.agents.rl.trainer import viewer
+from embodichain.commands import arguments
+from embodichain.commands.validate import read_config
+from embodichain.lab.gym.env_sources import TaskCfg
+from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs.managers.record import followed, record_camera_data
+from embodichain.lab.gym.envs.tasks.rl import build_env
+from embodichain.lab.sim.objects import Robot, SceneBody
+from embodichain.lab.sim.rendering.renderer import CameraPose, Renderer, RenderingUnavailableError
+from embodichain.utils import CommandFailedError, ConfigError, reason_of, replace
+from embodichain.utils.observations import entry_columns, entry_spaces
+
+EXAMPLES = (
+    "gym_config.json",
+    "train_config.json --out scene.png --size 1280 960",
+    "train_config.json robot.init_rot=[0,0,90] --viewer",
+)
+
+_IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
+_DIRECTION = np.array([-1.0, 1.0, 0.8]) / 2.64**0.5  # from the target to the camera
+_LEAST_RADIUS = 0.4  # m
+_HEAD = 0.1  # m: the links' shapes reach above their origins, a head the most
+_FIELD = 1.07  # focal length in heights of the image: 50 degrees
+_NOTCHES = 200  # of a slider
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument(
+        "config", type=Path, metavar="CONFIG", help=f"{arguments.CONFIG_HELP}; or an environment config's file"
+    )
+    arguments.add_overrides(parser)
+    parser.add_argument(
+        "--viewer", action="store_true", help="in the browser, with a slider for each number of the action"
+    )
+    parser.add_argument(
+        "--out", type=arguments.output_file_with(_IMAGE_SUFFIXES), metavar="FILE", help="the image (default: scene.png)"
+    )
+    parser.add_argument(
+        "--seed", type=arguments.whole_number(0), default=1, help="of the episode that begins (default: 1)"
+    )
+    parser.add_argument("--size", nargs=2, type=arguments.pixels, default=[960, 720], metavar=("W", "H"), help="pixels")
+    add_import(parser)
+    add_allow_import(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the image and print observations and actions, or show the scene until Ctrl-C; return 0."""
+    arguments.check_viewer(args)
+    import_named_modules(args)
+    path = args.out or Path("scene.png")
+    with opened_scene(args.config, args.overrides, args.seed, allowed_imports(args)) as (env_id, env, view):
+        if args.viewer:
+            print(format_spaces(env_id, env), flush=True)
+            show_scene(env, args.seed)
+            return 0
+        image = render_scene(env, view, tuple(args.size), args.seed)
+        text = format_spaces(env_id, env)
+    try:
+        imsave(path, image)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--out {path}: cannot be written: {reason_of(error)}") from error
+    print(f"{text}\n\nimage    {path}")
+    return 0
+
+
+@contextmanager
+def opened_scene(
+    path: Path, overrides: Sequence[str], seed: int, allowed_imports: Sequence[str]
+) -> Iterator[tuple[str, EmbodiedEnv, dict[str, object]]]:
+    """Yield the task's name, one environment of a training or environment config, and the config's camera.
+
+    Nothing runs on a GPU, whatever the config says.
+    """
+    config = read_config(path, overrides, allowed_imports, device="cpu")
+    cfgs: list[TaskCfg | None]
+    if isinstance(config, RunConfig):
+        env_id, cfg, cfgs = config.env_id, config.env, [config.env, config.eval_env]
+    else:
+        (env_id, cfg), cfgs = config, [config[1]]
+    own = with_scene(cfg, "view").without_records()
+    env = build_env(env_id, replace(own, num_envs=1, group_size=1, seed=seed))
+    with closing(env):
+        yield env_id, env, config_camera(cfgs)
+
+
+def render_scene(env: EmbodiedEnv, view: dict[str, object], size: tuple[int, int], seed: int) -> np.ndarray:
+    """Return an image [H, W, 3] uint8 of the beginning of an episode."""
+    env.reset(seed=seed)
+    with closing(SceneCamera(env, view, size)) as camera:
+        return camera.render()
+
+
+def show_scene(env: EmbodiedEnv, seed: int) -> None:
+    """Show the scene in the browser, with a slider for each number of the action, until Ctrl-C."""
+    viewer.play_live(env, HandAgent(env), torch.device("cpu"), seed)
+
+
+def config_camera(configs: Iterable[TaskCfg | None]) -> dict[str, object]:
+    """Return the parameters of the first recording event in some configs, or an empty dictionary."""
+    for cfg in [own for cfg in configs if cfg is not None and (own := scene_cfg(cfg)) is not None]:
+        for event in cfg.events.values():
+            if isinstance(event.func, type) and issubclass(event.func, record_camera_data):
+                return dict(event.params)
+    return {}
+
+
+class Camera(Protocol):
+    """Makes images [H, W, 3] uint8.
+
+    Attributes:
+        size: W and H, both even.
+        fps: images a second of a video with one of each step.
+    """
+
+    size: tuple[int, int]
+    fps: float
+
+    def render(self) -> np.ndarray:
+        """Return an image of the current state."""
+
+    def close(self) -> None:
+        """Release its resources."""
+
+
+class OwnCamera:
+    """The images that another library's environments render, of the first of them, after a reset by ``seed``."""
+
+    def __init__(self, env: Any, seed: int) -> None:
+        self._env = env
+        env.reset(seed=seed)
+        try:
+            height, width, _ = self.render().shape
+        except CommandFailedError as error:
+            raise RenderingUnavailableError(str(error)) from error
+        self.size, self.fps = (width, height), env.render_fps
+
+    def render(self) -> np.ndarray:
+        """Return an image of the current state."""
+        image: np.ndarray = self._env.first_image()
+        return image
+
+    def close(self) -> None:
+        """Nothing is to be released: the environment has the resources."""
+
+
+class SceneCamera:
+    """Renders images [H, W, 3] uint8 of an environment.
+
+    Args:
+        env: the environments.
+        camera: ``eye``, ``target``, ``up``, ``intrinsics`` and ``follow_uid`` as for ``record_camera_data``; default:
+            a view of all bodies, or of the robot or the file's body that moves freely, moving with it.
+        size: width and height, pixels, both even.
+    """
+
+    def __init__(self, env: EmbodiedEnv, camera: dict[str, object], size: tuple[int, int]) -> None:
+        cfg = env.sim.cfg
+        self._renderer = Renderer(env.sim.backend, env.sim.appearance, *size, cfg.enable_rt, cfg.render_device)
+        if "eye" not in camera and env.followed_uid is not None:
+            camera = {"follow_uid": env.followed_uid}
+        self.pose = _pose(env, camera, size)
+        self.size, self.fps = size, 1.0 / env.step_dt
+        self._env, self._follow_uid = env, camera.get("follow_uid")
+
+    def render(self, index: int = 0) -> np.ndarray:
+        """Return an image of the current state of an environment, the first one unless another is named."""
+        uid = None if self._follow_uid is None else str(self._follow_uid)
+        return self._renderer.render(index, followed(self._env, self.pose, uid, index))
+
+    def close(self) -> None:
+        """Release OpenGL."""
+        self._renderer.close()
+
+
+def _pose(env: EmbodiedEnv, camera: dict[str, object], size: tuple[int, int]) -> CameraPose:
+    width, height = size
+    up = _vector(camera.get("up", (0.0, 0.0, 1.0)))
+    focal = _FIELD * height
+    intrinsics = (focal, focal, width / 2, height / 2)
+    if "eye" in camera and "target" in camera:
+        given, taken = camera.get("intrinsics"), camera.get("resolution", (640, 480))
+        if given is not None:
+            # The same vertical field of view as the recording.
+            scale = height / float(np.asarray(taken)[1])
+            fx, fy = (float(f) * scale for f in np.asarray(given)[:2])
+            intrinsics = (fx, fy, width / 2, height / 2)
+        return CameraPose(_vector(camera["eye"]), _vector(camera["target"]), up, intrinsics)
+    places = env.sim.backend.read("xpos")[0].double().cpu().numpy()  # [bodies, 3]
+    if "follow_uid" in camera:
+        uids = [*env.sim.robots, str(camera["follow_uid"])]
+        seen = env.sim.get_asset(env.followed_uid or uids[0])
+        assert isinstance(seen, Robot | SceneBody)  # a file's scene has no other entities
+        base = seen.get_local_pose()[0, :2].double().cpu().numpy()
+        places = places[seen.base.bodies if isinstance(seen, Robot) else seen.bodies] - [*base, 0.0]
+        places[:, 2] += _HEAD
+    else:
+        places = places[1:]  # without the world
+    low, high = places.min(axis=0), places.max(axis=0)
+    centre, radius = (low + high) / 2, max(float(np.linalg.norm(high - low)) / 2, _LEAST_RADIUS)
+    return CameraPose(_vector(centre + 2.6 * radius * _DIRECTION), _vector(centre), up, intrinsics)
+
+
+def _vector(value: object) -> tuple[float, float, float]:
+    x, y, z = (float(part) for part in np.asarray(value))
+    return x, y, z
+
+
+def format_spaces(env_id: str, env: EmbodiedEnv) -> str:
+    """Return a table of the observation's entries and of the action's numbers."""
+    columns = entry_columns(env.single_observation_space)
+    lines = [f"{env_id}: a step is {env.step_dt:g} s", "", "observation"]
+    for name, space in entry_spaces(env.single_observation_space).items():
+        part = columns.get(name)
+        place = "image, beside the flat observation" if part is None else f"columns {part.start} to {part.stop - 1}"
+        lines.append(f"  {name:28} {list(space.shape)!s:14} {place}")
+    lines += ["", "action"]
+    for i, number in enumerate(action_numbers(env)):
+        low, high = number.commands
+        what = f"{number.moves}: {number.meaning}: {low:.4g} to {high:.4g}" if number.moves else ""
+        lines.append(f"  {i:3}  {number.term:20} [{number.low:g}, {number.high:g}]  {what}".rstrip())
+    return "\n".join(lines)
+
+
+class ZeroAgent(Policy):
+    """Returns zero actions, of one environment's action space [A]."""
+
+    def __init__(self, action_space: spaces.Box) -> None:
+        super().__init__()
+        self._size = action_space.shape[-1]
+
+    def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
+        """Write ``action`` [..., A]; see ``Policy.forward``."""
+        td["action"] = self._choose(td["obs"].new_zeros(*td.batch_size, self._size))
+        td["sample_log_prob"] = torch.zeros(td.batch_size)
+        return self.get_value(td)
+
+    def get_value(self, td: TensorDict) -> TensorDict:
+        """Write zeros as ``value`` [...]."""
+        td["value"] = torch.zeros(td.batch_size)
+        return td
+
+    def evaluate_actions(self, td: TensorDict) -> TensorDict:
+        """Evaluation of actions, not available: there are no parameters."""
+        raise NotImplementedError
+
+    def _choose(self, zeros: torch.Tensor) -> torch.Tensor:
+        return zeros
+
+
+class RandomAgent(ZeroAgent):
+    """Draws uniform actions from the action space, or from [-1, 1] where it is unbounded."""
+
+    def __init__(self, action_space: spaces.Box) -> None:
+        super().__init__(action_space)
+        self._low = torch.as_tensor(action_space.low).clamp(-1e6, 1e6)
+        self._high = torch.as_tensor(action_space.high).clamp(-1e6, 1e6)
+        unbounded = ~torch.as_tensor(action_space.bounded_below & action_space.bounded_above)
+        self._low[unbounded], self._high[unbounded] = -1.0, 1.0
+
+    def _choose(self, zeros: torch.Tensor) -> torch.Tensor:
+        return self._low + (self._high - self._low) * torch.rand_like(zeros)
+
+
+AGENTS: dict[str, type[ZeroAgent]] = {"zero": ZeroAgent, "random": RandomAgent}
+"""Agents by the names of ``play --agent``."""
+
+
+@dataclass(frozen=True)
+class ActionNumber:
+    """One number of an action, from ``low`` to ``high``, which may be infinite.
+
+    Attributes:
+        moves: the joint or coordinate that it commands; empty if there is not exactly one.
+        meaning: meaning of the command, with units; empty if unknown.
+        commands: the commands of ``low`` and ``high``; zeros without ``moves``.
+    """
+
+    term: str
+    moves: str
+    meaning: str
+    low: float
+    high: float
+    commands: tuple[float, float]
+
+
+def action_numbers(env: EmbodiedEnv) -> list[ActionNumber]:
+    """Return the A numbers of the action, in order."""
+    numbers = []
+    for name, term in env.action_manager.terms.items():
+        low, high = (limit.tolist() for limit in term.action_limits)
+        found = term.command_map()
+        one_each = found is not None and len(found.names) == term.action_dim
+        for i in range(term.action_dim):
+            moves, meaning, commands = "", "", (0.0, 0.0)
+            if found is not None and one_each:
+                moves, meaning = found.names[i], found.meaning
+                ends = found.offset[i] + found.factor[i] * torch.stack([limit[i] for limit in term.action_limits])
+                commands = tuple(ends.clamp(found.low[i], found.high[i]).tolist())
+            numbers.append(ActionNumber(name, moves, meaning, low[i], high[i], commands))
+    return numbers
+
+
+class HandAgent(ZeroAgent):
+    """Acts as set by the sliders of a page, which begin at 0 or the nearest limit."""
+
+    def __init__(self, env: EmbodiedEnv) -> None:
+        super().__init__(env.single_action_space)
+        self._numbers = action_numbers(env)
+        self._sliders: list[tuple[Any, float]] = []  # each with its first value
+
+    def place_sliders(self, gui: Any) -> None:
+        """Add a slider for each number of the action to a viser server's panel."""
+
+        def let_go(event: Any) -> None:
+            for slider, start in self._sliders:
+                slider.value = start
+
+        with gui.add_folder("Action"):
+            gui.add_button("Let go").on_click(let_go)
+            for i, number in enumerate(self._numbers):
+                low = number.low if math.isfinite(number.low) else -1.0
+                high = number.high if math.isfinite(number.high) else 1.0
+                start = min(max(0.0, low), high)
+                label = number.moves or f"{number.term} {i}"
+                self._sliders.append((gui.add_slider(label, low, high, (high - low) / _NOTCHES, start), start))
+
+    def _choose(self, zeros: torch.Tensor) -> torch.Tensor:
+        return torch.tensor([[slider.value for slider, _ in self._sliders]], dtype=zeros.dtype)
