@@ -24,7 +24,7 @@ sys.meta_path[:] = [finder for finder in sys.meta_path if "editable" not in geta
 def test_core_passes_its_tests_without_extensions(tmp_path: Path) -> None:
     for source in map(REPOSITORY.joinpath, NAMES):
         if source.is_dir():
-            shutil.copytree(source, tmp_path / source.name, ignore=shutil.ignore_patterns("ext", "__pycache__"))
+            shutil.copytree(source, tmp_path / source.name, ignore=shutil.ignore_patterns("ext"))
         else:
             shutil.copy(source, tmp_path)
     (tmp_path / "sitecustomize.py").write_text(WITHOUT_INSTALLATION)

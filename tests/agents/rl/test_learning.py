@@ -21,7 +21,7 @@ CART_POLE = REPOSITORY / "configs/agents/rl/basic/cart_pole"
 def test_cart_pole_learns_to_hold_the_pole_without_a_critic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     # Rollouts shorter than an episode are enough here, and save three quarters of the shipped config's time.
-    smaller = ["trainer.num_envs=64", "trainer.buffer_size=128", "trainer.iterations=30", "trainer.eval_freq=1000 it"]
+    smaller = ["trainer.num_envs=64", "trainer.buffer_size=128", "trainer.iterations=18", "trainer.eval_freq=1000 it"]
     summary = train_from_config(
         str(CART_POLE / "train_config_grpo.json"),
         overrides=[f"trainer.gym_config={CART_POLE / 'gym_config.json'}", "trainer.events={}", *smaller],
