@@ -10,7 +10,7 @@ ARGS   ?=
 TORCH_INDEX ?=
 
 BIN := $(VENV)/bin
-# Compiling the modules takes longer than installing them: $(COMPILE) does it at the end, on all cores.
+# Compiling all modules takes longer than installing them: $(COMPILE) compiles what a training imports.
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-input --no-compile
 # Only the files that `make lock` saw, nothing built from source. PyTorch is the exception: scripts/setup_torch.sh.
 INSTALL_LOCKED := $(INSTALL) --require-hashes --no-deps --only-binary :all:
@@ -20,8 +20,7 @@ WRITE_SCHEMAS = mkdir -p configs/schema && for kind in $$($(BIN)/python -c "from
 	$(BIN)/python -m embodichain.cli schema --kind $$kind --out configs/schema/$$kind.schema.json || exit 1; done
 # Built with the locked setuptools.
 INSTALL_PACKAGE := $(INSTALL) --no-deps --no-build-isolation --no-index --editable .
-# Some packages ship templates and tests that are no Python 3.
-COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
+COMPILE := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -c "import embodichain.agents.rl.train"
 
 .DEFAULT_GOAL := help
 .PHONY: help train test pytest bench check check-systems format schema docs setup setup-dev wheel sbom lock clean

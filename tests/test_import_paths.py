@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from embodichain import cli
+
 MODELS = """Policy ActorCritic ActorOnly VLAPolicy register_policy build_policy get_registered_policy_names
     build_mlp_from_cfg MLP load_vla_model"""
 ALGO = """BaseAlgorithm PPO PPOCfg GRPO GRPOCfg compute_gae build_algo register_algo get_registered_algo_names"""
@@ -88,11 +90,18 @@ def test_newer_path_has_no_other_modules() -> None:
         importlib.import_module("embodichain.learning.il")
 
 
+def test_newer_command_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["train-rl", "--config", "absent.json"]) == 2
+    assert capsys.readouterr().err == f"error: absent.json: no such file (working directory {tmp_path})\n"
+
+
 @pytest.mark.e2e
-@pytest.mark.parametrize("command", ["embodichain.learning.rl.train", "embodichain train-rl"])
-def test_newer_commands_train(command: str, tmp_path: Path) -> None:
+def test_newer_module_trains(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", *command.split(), "--config", "absent.json"],
+        [sys.executable, "-m", "embodichain.learning.rl.train", "--config", "absent.json"],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[1])},
         capture_output=True,

@@ -61,22 +61,22 @@ def train_undisturbed(rank: int, folder: Path) -> str:
 
 
 @pytest.mark.e2e
-def test_training_goes_on_by_itself_after_two_kills(tmp_path: Path) -> None:
-    write(tmp_path, "ppo_killed", 8)
+def test_training_goes_on_by_itself_after_a_kill(tmp_path: Path) -> None:
+    write(tmp_path, "ppo_killed", 5)
     command = [*TORCHRUN, "--standalone", "--nproc-per-node=2", "--max-restarts=2", *TRAIN]
     done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
-    assert sorted(path.name for path in tmp_path.glob("killed_*")) == ["killed_3", "killed_6"]
+    assert (tmp_path / "killed").exists()
     run = only_run(tmp_path)
-    assert steps(run) == [16 * i for i in range(1, 9)]
-    assert done.stderr.count("continuing from") == 2
+    assert steps(run) == [16 * i for i in range(1, 6)]
+    assert done.stderr.count("continuing from") == 1
     assert "exitcode: -9" in done.stderr
 
     undisturbed = tmp_path / "undisturbed"
     undisturbed.mkdir()
     shutil.copy(tmp_path / "train_config.json", undisturbed)
     checkpoint = run_ranks(2, train_undisturbed, undisturbed, joined=False)[0]
-    first, second = (load_checkpoint(path) for path in (run / "checkpoints/tiny_step_128.pt", undisturbed / checkpoint))
+    first, second = (load_checkpoint(path) for path in (run / "checkpoints/tiny_step_80.pt", undisturbed / checkpoint))
     assert all(torch.equal(first["policy"][name], second["policy"][name]) for name in first["policy"])
 
 
