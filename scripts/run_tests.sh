@@ -1,13 +1,13 @@
 #!/bin/sh
-# Runs all tests in two processes, since most tests keep one core busy.
+# Runs all tests in three processes: two keep two cores busy, while a third waits for what it has started.
 # Usage: scripts/run_tests.sh PYTHON [pytest arguments: then one process, with these]
 set -u
 python=$1
 shift
 if [ $# -eq 0 ]; then
     # The slowest tests are listed, so that they do not creep in.
-    # The longest test comes first: the others fill the second process meanwhile.
-    set -- --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 15 -m "" tests/test_core_alone.py tests tests/ext
+    # The longest test comes first: the others fill the others meanwhile.
+    set -- --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 15 -m "" tests/test_core_alone.py tests tests/ext
 fi
 # A second thread in each process would only wait for the other's core.
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
