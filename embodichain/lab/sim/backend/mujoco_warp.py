@@ -593,12 +593,12 @@ def _rounded(most: int, step: int) -> int:
 
 
 def _targets(model: mujoco.MjModel) -> tuple[np.ndarray, np.ndarray]:
-    """Return the drives' lowest and highest targets, [nu] each."""
-    joint = model.actuator_trnid[:, 0]
-    home = model.key_ctrl[0]
-    is_limited = model.jnt_limited[joint].astype(bool)
-    low = np.where(is_limited, model.jnt_range[joint, 0], home - _UNLIMITED)
-    high = np.where(is_limited, model.jnt_range[joint, 1], home + _UNLIMITED)
+    """Return the lowest and the highest targets of drives, and controls of other actuators, [nu] each."""
+    is_drive = model.actuator_trntype == int(mujoco.mjtTrn.mjTRN_JOINT)
+    joint = np.where(is_drive, model.actuator_trnid[:, 0], 0)
+    limited = np.where(is_drive, model.jnt_limited[joint], model.actuator_ctrllimited).astype(bool)[:, None]
+    ranges = np.where(is_drive[:, None], model.jnt_range[joint], model.actuator_ctrlrange)
+    low, high = np.where(limited, ranges, model.key_ctrl[0][:, None] + [-_UNLIMITED, _UNLIMITED]).T
     return low, high
 
 

@@ -16,6 +16,10 @@ from embodichain.utils import ConfigError, logger, unknown_name
 
 _NET_FORCE = 3  # the contact sensor's way to reduce several contacts to one
 _OBJECT = mujoco.mjtObj
+_SHARED = ("classname", "compiler", "ctrlspec", "id", "name", "plugin", "signature", "target", "type")
+_ACTUATOR_FIELDS = [
+    name for name in dir(mujoco.MjsActuator) if not (name.startswith(("_", "set_to")) or name in _SHARED)
+]
 _FRAME_SENSORS = {"pos": mujoco.mjtSensor.mjSENS_FRAMEPOS, "vel": mujoco.mjtSensor.mjSENS_FRAMELINVEL}
 
 
@@ -75,12 +79,15 @@ def set_drives(
         per_joint(drive, key, list(joints), undriven, place)
         for key in ("stiffness", "damping", "max_effort", "friction", "armature")
     )
+    plain = mujoco.MjSpec().add_actuator()
     for name in (name for name in joints if name not in undriven):
         kp, kd, limit, joint = stiffness[name], damping[name], effort[name], joints[name]
-        actuator = spec.add_actuator(name=joint, target=joint, trntype=mujoco.mjtTrn.mjTRN_JOINT)
+        actuator = spec.add_actuator()
+        for key in _ACTUATOR_FIELDS:  # the file's own defaults for actuators are not meant for drives
+            setattr(actuator, key, getattr(plain, key))
+        actuator.name, actuator.target, actuator.trntype = joint, joint, mujoco.mjtTrn.mjTRN_JOINT
         actuator.gaintype, actuator.biastype = mujoco.mjtGain.mjGAIN_FIXED, mujoco.mjtBias.mjBIAS_AFFINE
-        actuator.gainprm[0] = kp
-        actuator.biasprm[:3] = [0.0, -kp, -kd]
+        actuator.gainprm[:1], actuator.biasprm[:3] = [kp], [0.0, -kp, -kd]
         if limit is not None:
             # The maker's own limit of the joint (actfrcrange) holds, too.
             actuator.forcerange = [-limit, limit]
@@ -123,8 +130,7 @@ def soften_stiff_drives(model: mujoco.MjModel) -> dict[str, str]:
     """
     inertia = _smallest_inertia(model)
     softened = {}
-    for actuator in range(model.nu):
-        joint = model.actuator_trnid[actuator, 0]
+    for actuator, joint in driven_joints(model):
         damping = -model.actuator_biasprm[actuator, 2]
         largest = inertia[model.jnt_dofadr[joint]] / model.opt.timestep
         if damping > largest:
@@ -215,12 +221,25 @@ def sense_links(
     return names, f"{uid}/force/{names[0]}"
 
 
+def driven_joints(model: mujoco.MjModel) -> list[tuple[int, int]]:
+    """Return each actuator of one joint, with the joint."""
+    kinds = enumerate(model.actuator_trntype)
+    return [(i, int(model.actuator_trnid[i, 0])) for i, kind in kinds if kind == int(mujoco.mjtTrn.mjTRN_JOINT)]
+
+
 def mimics(model: mujoco.MjModel) -> list[tuple[int, int, np.ndarray]]:
-    """Return (follower, leader, the five coefficients of the polynomial) by joint, leaders first."""
+    """Return (follower, leader, the five coefficients of the polynomial) by joint, leaders first.
+
+    Where a drive moves the joint that an equality calls the follower, and none its leader, the roles are swapped.
+    """
     is_joint = (model.eq_type == int(mujoco.mjtEq.mjEQ_JOINT)) & model.eq_active0.astype(bool) & (model.eq_obj2id >= 0)
-    left = [
-        (int(model.eq_obj1id[e]), int(model.eq_obj2id[e]), model.eq_data[e, :5].copy()) for e in np.nonzero(is_joint)[0]
-    ]
+    driven = {joint for _, joint in driven_joints(model)}
+    left: list[tuple[int, int, np.ndarray]] = []
+    for e in np.nonzero(is_joint)[0]:
+        one, two, line = int(model.eq_obj1id[e]), int(model.eq_obj2id[e]), model.eq_data[e, :5].copy()
+        if one in driven and two not in driven and line[1] and not line[2:].any():
+            one, two, line[:2] = two, one, [-line[0] / line[1], 1.0 / line[1]]
+        left.append((one, two, line))
     ordered: list[tuple[int, int, np.ndarray]] = []
     while left:
         followers = {follower for follower, _, _ in left}

@@ -1,7 +1,7 @@
 """Robots and articulations from files: URDF, MJCF, bundled assets and models of the MuJoCo Menagerie.
 
-Differences between makers' files are removed here: meshes are found and checked, a file's own actuators become a
-list of the joints they drive (the scene adds its own drives), and its first keyframe becomes the initial positions.
+The compiled file is the truth: masses, effort limits, couplings and the first keyframe are read from what MuJoCo makes
+of it. A scene changes some of it, such as the drives of joints and the floor; each change is listed.
 
 An articulation may have several parts. In its spec the first part's elements keep their names; the others' are
 ``<part>/<name>``. Outside, everything has its own name where that is unique. Parts of a side (``left_arm``) have the
@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import mujoco
@@ -24,6 +25,7 @@ from embodichain.lab.sim.assets import UR_TYPES, asset_spec, bundled_assets
 from embodichain.lab.sim.cfg import ArticulationCfg, RigidObjectCfg, RobotCfg, URDFComponentCfg
 from embodichain.lab.sim.kinematics import frame_pose, pos_quat
 from embodichain.lab.sim.math import quat_from_euler
+from embodichain.lab.sim.model.terrain import GROUND
 from embodichain.utils import ConfigError, install_extra, placed, unknown_name
 
 MENAGERIE = "menagerie/"
@@ -32,13 +34,10 @@ MESH_FORMATS = (".obj", ".stl", ".msh")
 """Formats of meshes that can be read."""
 FLANGE_NAMES = ("tool0", "attachment_site", "flange")
 """Names of the site or link where a tool is mounted."""
-_SCALAR_JOINTS = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
-_QPOS_SIZE = {
-    mujoco.mjtJoint.mjJNT_FREE: 7,
-    mujoco.mjtJoint.mjJNT_BALL: 4,
-    mujoco.mjtJoint.mjJNT_HINGE: 1,
-    mujoco.mjtJoint.mjJNT_SLIDE: 1,
-}
+_SCALAR_JOINTS = (int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_SLIDE))
+_HIDDEN = 3  # the first group of geoms that is not rendered
+_PAIR_KEYS = ("condim", "friction", "gap", "margin", "solimp", "solref", "solreffriction")
+_MEDIUM = ("density", "viscosity", "wind")
 # Place of each part, in the order in which parts are built (the joints' order).
 _PARENTS: dict[str, tuple[str, ...]] = {
     "chassis": (),
@@ -55,24 +54,34 @@ _PARENTS: dict[str, tuple[str, ...]] = {
 
 @dataclass
 class ModelFile:
-    """A model as its maker wrote it, without actuators, sensors and keyframes.
+    """A model as its maker wrote it, without drives of joints, sensors, keyframes, lights and floor.
 
     Attributes:
-        spec: bodies, joints, geoms, equalities.
+        spec: bodies, joints, geoms, equalities, and actuators of other things than one joint.
         joints: names of the hinges and slides, in the file's order.
         links: names of the bodies.
-        undriven: joints without a drive: they mimic another, or none of the file's actuators moves them.
-        home: their initial positions where the file says so, rad or m.
+        roots: names of the bodies in the world that the robot consists of, without other things in the file.
+        undriven: joints without a drive: no actuator of the file moves them; without actuators: they mimic another.
+        home: initial positions of joints where the file has a keyframe, rad or m.
+        ranges: lower and upper limits of the limited joints, rad or m.
+        controls: names of the actuators in ``spec``, each with its control at the start.
+        ground_pairs: contacts of geoms with the file's floor: a geom's name, and the contact's parameters.
+        changes: what is not as in the file, a line each.
         unseen: visual meshes left out, since their format cannot be rendered.
         warnings: MuJoCo's warnings about the file.
-        start: [7] position and quaternion wxyz of the first root body, of the first keyframe where it moves freely.
+        start: [7] position and quaternion wxyz of the first root, of the first keyframe where it moves freely.
     """
 
     spec: mujoco.MjSpec
     joints: list[str] = field(default_factory=list)
     links: list[str] = field(default_factory=list)
+    roots: list[str] = field(default_factory=list)
     undriven: set[str] = field(default_factory=set)
     home: dict[str, float] = field(default_factory=dict)
+    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+    controls: dict[str, float] = field(default_factory=dict)
+    ground_pairs: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    changes: list[str] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     start: np.ndarray = field(default_factory=lambda: np.array([0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]))
@@ -85,11 +94,10 @@ def load_model(name: str, place: str) -> ModelFile:
         name: a file (URDF or MJCF), the name of a bundled asset, or ``menagerie/<model>[/<file>]`` with the extra
             ``menagerie``, which downloads it at its first use.
     """
-    unseen: list[str] = []
-    heard: list[str] = []
+    model = ModelFile(mujoco.MjSpec())
     try:
-        with collecting_warnings(heard):
-            spec = _read(name, place, unseen)
+        with collecting_warnings(model.warnings):
+            spec = model.spec = _read(name, place, model.unseen)
     except FileNotFoundError as error:
         raise ConfigError(f"{place}: {error}") from error
     except ConfigError:
@@ -100,10 +108,9 @@ def load_model(name: str, place: str) -> ModelFile:
     for mesh in spec.meshes:
         if mesh.file and mesh.file not in spec.assets and not (file := folder / mesh.file).is_file():
             raise ConfigError(f"{place}: mesh '{file}' is not there")
-    model = ModelFile(spec, unseen=unseen, warnings=heard)
     for number, joint in enumerate(spec.joints):
         joint.name = joint.name or f"joint{number}"
-        if joint.type in _SCALAR_JOINTS:
+        if int(joint.type) in _SCALAR_JOINTS:
             model.joints.append(joint.name)
         elif joint.type == mujoco.mjtJoint.mjJNT_BALL:
             raise ConfigError(
@@ -112,34 +119,30 @@ def load_model(name: str, place: str) -> ModelFile:
     for number, body in enumerate(spec.bodies):
         body.name = body.name or f"body{number}"
         model.links.append(body.name)
-    model.home, start = _take_home(spec)
-    driven = _take_actuators(spec)
-    mimics = {e.name1 for e in spec.equalities if e.type == mujoco.mjtEq.mjEQ_JOINT and e.name2 and e.active}
-    model.undriven = mimics | (set(model.joints) - driven if driven else set())
-    for sensor in list(spec.sensors):
-        spec.delete(sensor)
+    try:
+        with collecting_warnings(model.warnings):
+            plain = spec.compile()
+    except ValueError as error:
+        raise ConfigError(f"{place}: cannot compile '{name}': {_in_words_of(name, str(error))}") from error
+    _check_finite(plain, f"{place}: '{name}'")
+    _read_state(model, plain)
+    _take_actuators(model, plain)
+    _fix_inertia(spec, plain)
+    _take_surroundings(model)
+    _hide_collision_shapes(model)
     # Room that a file reserves, for keyframes, contacts and users' numbers: a scene has its own.
     spec.nkey, spec.njmax, spec.nconmax = 0, -1, -1
     for kind in ("body", "jnt", "geom", "site", "cam", "tendon", "actuator", "sensor"):
         setattr(spec, f"nuser_{kind}", -1)
-    try:
-        with collecting_warnings(heard):
-            compiled = spec.compile()
-    except ValueError as error:
-        raise ConfigError(f"{place}: cannot compile '{name}': {' '.join(str(error).split())}") from error
-    _check_finite(compiled, f"{place}: '{name}'")
-    if spec.compiler.inertiafromgeom == mujoco.mjtInertiaFromGeom.mjINERTIAFROMGEOM_TRUE:
-        _fix_inertia(spec, compiled)
-    _take_surroundings(spec)
-    touching = [geom for geom in spec.geoms if geom.contype or geom.conaffinity]
-    if len(touching) < len(list(spec.geoms)):
-        for geom in touching:
-            geom.group = 3  # not rendered, where other shapes are visible
-    if start is not None:
-        model.start = start
-    elif compiled.nbody > 1:
-        model.start = np.concatenate((compiled.body_pos[1], compiled.body_quat[1]))
     return model
+
+
+def _in_words_of(name: str, message: str) -> str:
+    """Return MuJoCo's message, with the place in a URDF of the compiler's attribute that it advises."""
+    text = " ".join(message.split())
+    if name.lower().endswith(".urdf") and "balanceinertia" in text:
+        text += ' (in a URDF: <mujoco><compiler balanceinertia="true"/></mujoco> inside <robot>)'
+    return text
 
 
 def _read(name: str, place: str, unseen: list[str]) -> mujoco.MjSpec:
@@ -148,6 +151,10 @@ def _read(name: str, place: str, unseen: list[str]) -> mujoco.MjSpec:
     path = Path(name).expanduser()
     if not path.is_file():
         return asset_spec(name)
+    if path.suffix.lower() == ".xacro":
+        raise ConfigError(
+            f"{place}: '{name}': expand it first: xacro {path.name} > {path.stem.removesuffix('.urdf')}.urdf"
+        )
     if path.suffix.lower() == ".urdf":
         return mujoco.MjSpec.from_string(_urdf_text(path, place, unseen))
     return mujoco.MjSpec.from_file(str(path))
@@ -240,62 +247,159 @@ def _check_finite(model: mujoco.MjModel, place: str) -> None:
         raise ConfigError(f"{place}: {kind} {what}{owner} must be finite, got {shown}")
 
 
-def _take_home(spec: mujoco.MjSpec) -> tuple[dict[str, float], np.ndarray | None]:
-    """Remove the keyframes; return of the first the joints' positions, and the pose [7] of the first free joint."""
-    home: dict[str, float] = {}
-    start: np.ndarray | None = None
-    keys = list(spec.keys)
-    if keys and len(keys[0].qpos):
-        first = 0
-        for joint in spec.joints:
-            if joint.type in _SCALAR_JOINTS:
-                home[joint.name] = float(keys[0].qpos[first])
-            elif joint.type == mujoco.mjtJoint.mjJNT_FREE and start is None:
-                start = np.array([keys[0].qpos[first + place] for place in range(7)])
-            first += _QPOS_SIZE[joint.type]
-    for key in keys:
-        spec.delete(key)
-    return home, start
+def _read_state(model: ModelFile, plain: mujoco.MjModel) -> None:
+    """Read limits, roots and the first keyframe, and remove the keyframes and sensors."""
+    spec, is_scalar = model.spec, np.isin(plain.jnt_type, _SCALAR_JOINTS)
+    trees = plain.body_rootid[plain.jnt_bodyid]
+    is_free = plain.jnt_type == int(mujoco.mjtJoint.mjJNT_FREE)
+    roots = list(dict.fromkeys(trees[is_scalar])) or list(dict.fromkeys(trees[is_free]))
+    roots = roots or [body for body in range(1, plain.nbody) if plain.body_parentid[body] == 0]
+    model.roots = [plain.body(body).name for body in roots]
+    state = plain.key_qpos[0] if plain.nkey else plain.qpos0
+    for joint in range(plain.njnt):
+        name, first = plain.joint(joint).name, plain.jnt_qposadr[joint]
+        if is_scalar[joint]:
+            if plain.nkey:
+                model.home[name] = float(state[first])
+            if plain.jnt_limited[joint]:
+                low, high = plain.jnt_range[joint]
+                model.ranges[name] = (float(low), float(high))
+        elif is_free[joint] and trees[joint] not in roots:
+            _place(spec.body(plain.body(trees[joint]).name), state[first : first + 7])
+    if roots:
+        joint = int(plain.body_jntadr[roots[0]])
+        if joint >= 0 and is_free[joint]:
+            model.start = state[plain.jnt_qposadr[joint] :][:7].copy()
+        else:
+            model.start = np.concatenate((plain.body_pos[roots[0]], plain.body_quat[roots[0]]))
+    if len(keys := list(spec.keys)) > 1:
+        model.changes.append(f"keyframes after the first are not used: {', '.join(key.name for key in keys[1:])}")
+    if sensors := list(spec.sensors):
+        model.changes.append(f"sensors of the file are not used: {len(sensors)}")
+    for element in (*keys, *sensors):
+        spec.delete(element)
 
 
-def _take_actuators(spec: mujoco.MjSpec) -> set[str]:
-    """Remove the actuators and return the joints they drive; their effort limits become the joints' own."""
-    driven: set[str] = set()
-    for actuator in list(spec.actuators):
-        if actuator.trntype == mujoco.mjtTrn.mjTRN_JOINT:
-            driven.add(actuator.target)
-            joint = spec.joint(actuator.target)
-            limit = abs(actuator.forcerange[1] * actuator.gear[0])
-            if limit and not any(joint.actfrcrange):
-                joint.actfrcrange = [-limit, limit]
-        elif actuator.trntype == mujoco.mjtTrn.mjTRN_TENDON:
-            driven |= {wrap.target.name for wrap in spec.tendon(actuator.target).path if wrap.target is not None}
-        spec.delete(actuator)
-    return driven & {joint.name for joint in spec.joints}
+def _place(body: mujoco.MjsBody, pose: np.ndarray) -> None:
+    """Put a body to a pose [7] in its parent's frame."""
+    body.pos, body.quat = pose[:3], pose[3:]
+    body.alt.type = mujoco.mjtOrientation.mjORIENTATION_QUAT
 
 
-def _fix_inertia(spec: mujoco.MjSpec, compiled: mujoco.MjModel) -> None:
-    """Give each body the inertia of its geoms so far: visual geoms are no part of the physics."""
+def _take_actuators(model: ModelFile, plain: mujoco.MjModel) -> None:
+    """Remove the actuators of single joints, whose limits become the joints' own; others stay."""
+    spec = model.spec
+    ranges: dict[int, np.ndarray] = {}
+    couplings = _couplings(plain)
+    for i, actuator in enumerate(list(spec.actuators)):
+        arms = _moment_arms(plain, i)
+        leaders = [joint for joint in arms if joint not in couplings or len(arms) == 1]
+        if len(leaders) == 1:
+            joint = leaders[0]
+            arm = arms.pop(joint) + sum(arms[other] * couplings[other][1] for other in arms)
+            force = np.sort(arm * _force_range(plain, i))
+            ranges[joint] = ranges.get(joint, np.zeros(2)) + np.where(np.isnan(force), 0.0, force)
+            spec.delete(actuator)
+            continue
+        actuator.name = actuator.name or f"actuator{i}"
+        if actuator.name in model.joints:  # the name of a drive
+            actuator.name += "_actuator"
+        model.controls[actuator.name] = float(plain.key_ctrl[0, i]) if plain.nkey else 0.0
+    driven = {plain.joint(joint).name for joint in ranges}
+    followers = {plain.joint(joint).name for joint in couplings}
+    model.undriven = set(model.joints) - driven if plain.nu else followers
+    if driven:
+        model.changes.append(f"actuators of joints are replaced by drives of the config: {', '.join(sorted(driven))}")
+    for joint, (low, high) in ranges.items():
+        if plain.jnt_actfrclimited[joint]:
+            low, high = np.clip((low, high), *plain.jnt_actfrcrange[joint])
+        if low < high and np.isfinite((low, high)).all():
+            element = spec.joint(plain.joint(joint).name)
+            element.actfrclimited, element.actfrcrange = mujoco.mjtLimited.mjLIMITED_TRUE, [low, high]
+
+
+def _couplings(plain: mujoco.MjModel) -> dict[int, tuple[int, float]]:
+    """Return the leader, and the slope, of each joint that an active equality couples to another."""
+    found = {}
+    for e in range(plain.neq):
+        if plain.eq_type[e] == int(mujoco.mjtEq.mjEQ_JOINT) and plain.eq_active0[e] and plain.eq_obj2id[e] >= 0:
+            found[int(plain.eq_obj1id[e])] = int(plain.eq_obj2id[e]), float(plain.eq_data[e, 1])
+    return found
+
+
+def _moment_arms(plain: mujoco.MjModel, actuator: int) -> dict[int, float]:
+    """Return effort per force of the hinges and slides that an actuator moves; empty where it moves anything else."""
+    kind, target = plain.actuator_trntype[actuator], int(plain.actuator_trnid[actuator, 0])
+    gear = float(plain.actuator_gear[actuator, 0])
+    if kind in (int(mujoco.mjtTrn.mjTRN_JOINT), int(mujoco.mjtTrn.mjTRN_JOINTINPARENT)):
+        return {target: gear} if plain.jnt_type[target] in _SCALAR_JOINTS else {}
+    if kind != int(mujoco.mjtTrn.mjTRN_TENDON):
+        return {}
+    wraps = range(plain.tendon_adr[target], plain.tendon_adr[target] + plain.tendon_num[target])
+    if any(plain.wrap_type[wrap] != int(mujoco.mjtWrap.mjWRAP_JOINT) for wrap in wraps):
+        return {}
+    return {int(plain.wrap_objid[wrap]): gear * float(plain.wrap_prm[wrap]) for wrap in wraps}
+
+
+def _force_range(plain: mujoco.MjModel, actuator: int) -> np.ndarray:
+    """Return the lowest and the highest force of an actuator, [2]; infinite where nothing limits it."""
+    force = np.array([-np.inf, np.inf])
+    if plain.actuator_forcelimited[actuator]:
+        force = plain.actuator_forcerange[actuator].copy()
+    is_motor = plain.actuator_gaintype[actuator] == int(mujoco.mjtGain.mjGAIN_FIXED)
+    is_motor &= plain.actuator_biastype[actuator] == int(mujoco.mjtBias.mjBIAS_NONE)
+    if is_motor and plain.actuator_ctrllimited[actuator]:  # its force is its gain times its control
+        control = np.sort(plain.actuator_gainprm[actuator, 0] * plain.actuator_ctrlrange[actuator])
+        force = np.clip(control, *force)
+    return force
+
+
+def _fix_inertia(spec: mujoco.MjSpec, plain: mujoco.MjModel) -> None:
+    """Give each body the inertia that it has in the file alone, whatever the file derives it from."""
     for body in spec.bodies[1:]:
-        found = compiled.body(body.name)
+        found = plain.body(body.name)
         body.mass, body.inertia = float(found.mass[0]), found.inertia
         body.ipos, body.iquat = found.ipos, found.iquat
+        body.ialt.type = mujoco.mjtOrientation.mjORIENTATION_QUAT
         body.fullinertia, body.explicitinertial = np.full(6, np.nan), True
     spec.compiler.inertiafromgeom = mujoco.mjtInertiaFromGeom.mjINERTIAFROMGEOM_FALSE
     spec.compiler.settotalmass = -1.0
 
 
-def _take_surroundings(spec: mujoco.MjSpec) -> None:
+def _take_surroundings(model: ModelFile) -> None:
     """Remove what each scene adds itself: lights, and the planes of the file's world."""
-    for light in list(spec.lights):
+    spec = model.spec
+    if lights := list(spec.lights):
+        model.changes.append(f"lights of the file are not used: {len(lights)}")
+    for light in lights:
         spec.delete(light)
     planes = [geom for geom in spec.worldbody.geoms if geom.type == mujoco.mjtGeom.mjGEOM_PLANE]
     names = {geom.name for geom in planes if geom.name}
     for pair in list(spec.pairs):
-        if names & {pair.geomname1, pair.geomname2}:
+        if pair.geomname1 in names or pair.geomname2 in names:
+            other = pair.geomname2 if pair.geomname1 in names else pair.geomname1
+            model.ground_pairs.append((other, {key: np.array(getattr(pair, key)).tolist() for key in _PAIR_KEYS}))
             spec.delete(pair)
+    if planes:
+        model.changes.append(
+            f"the scene's ground replaces the file's: {', '.join(g.name or 'a plane' for g in planes)}"
+        )
     for geom in planes:
         spec.delete(geom)
+
+
+def _hide_collision_shapes(model: ModelFile) -> None:
+    """Leave out of images the collision shapes of bodies that have visual shapes, in another group, beside them."""
+    hidden = 0
+    for body in model.spec.bodies[1:]:
+        touching = [geom for geom in body.geoms if geom.contype or geom.conaffinity]
+        seen = {geom.group for geom in body.geoms if not (geom.contype or geom.conaffinity) and geom.group < _HIDDEN}
+        for geom in touching:
+            if seen - {geom.group} and geom.group < _HIDDEN:
+                geom.group = _HIDDEN
+                hidden += 1
+    if hidden:
+        model.changes.append(f"collision shapes beside visual ones are not rendered: {hidden}")
 
 
 @contextmanager
@@ -315,10 +419,15 @@ class Assembly:
         spec: all parts, without actuators.
         joints: short name -> name in the spec, of the hinges and slides in joint order.
         links: short name -> name in the spec, of the bodies.
+        roots: names in the spec of the first part's bodies in the world.
         undriven: short names of the joints that have no drive.
         parts: the driven joints of each part, by short name.
         ends: the site or body of each part where the next part is mounted.
         home: initial positions that the files give, by short name.
+        ranges: limits of the limited joints, by short name.
+        controls, ground_pairs: as in :class:`ModelFile`, by names in the spec.
+        options: the first part's options, as its file has them.
+        changes: what is not as in the files, a line each.
         base_transform: pose of the first part in the articulation's frame, 4x4.
         start: [7] position and quaternion wxyz of the first part's root, as its file has it.
         unseen: visual meshes of the files that are left out.
@@ -328,10 +437,16 @@ class Assembly:
     spec: mujoco.MjSpec
     joints: dict[str, str] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
+    roots: list[str] = field(default_factory=list)
     undriven: set[str] = field(default_factory=set)
     parts: dict[str, list[str]] = field(default_factory=dict)
     ends: dict[str, str] = field(default_factory=dict)
     home: dict[str, float] = field(default_factory=dict)
+    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+    controls: dict[str, float] = field(default_factory=dict)
+    ground_pairs: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    options: dict[str, Any] = field(default_factory=dict)
+    changes: list[str] = field(default_factory=list)
     base_transform: np.ndarray = field(default_factory=lambda: np.eye(4))
     start: np.ndarray = field(default_factory=lambda: np.zeros(7))
     unseen: list[str] = field(default_factory=list)
@@ -349,6 +464,7 @@ def assemble(cfg: ArticulationCfg, place: str) -> Assembly:
         prefix = f"{kind}/{side}" if result.parts else side
         if result.parts:
             model.spec.option = result.spec.option  # a scene has one; the parts' own are no reason for a warning
+            _fix_roots(model.spec, model.roots)
             parent = next((parent for parent in _PARENTS[kind] if parent in components), None)
             if parent is None:
                 _attach(result.spec, model.spec, prefix, "world", np.linalg.inv(result.base_transform) @ pose)
@@ -356,12 +472,17 @@ def assemble(cfg: ArticulationCfg, place: str) -> Assembly:
                 _attach(result.spec, model.spec, prefix, result.ends[parent], pose)
         else:
             result.base_transform, result.start = pose, model.start
+            result.roots = [prefix + root for root in model.roots]
+            result.options = _options(model.spec)
             if side:
                 result.spec.option = model.spec.option
                 _attach(result.spec, model.spec, prefix, "world", np.eye(4))
             else:
                 result.spec = model.spec
         _add_names(result, model, kind, side, prefix)
+        result.controls |= {prefix + name: value for name, value in model.controls.items()}
+        result.ground_pairs += [(prefix + geom, values) for geom, values in model.ground_pairs]
+        result.changes += model.changes
         result.unseen += model.unseen
         result.warnings += model.warnings
     return result
@@ -434,6 +555,7 @@ def _add_names(result: Assembly, model: ModelFile, kind: str, side: str, prefix:
     result.joints |= dict(joints.values())
     result.undriven |= {joints[name][0] for name in model.undriven}
     result.home |= {joints[name][0]: q for name, q in model.home.items()}
+    result.ranges |= {joints[name][0]: ends for name, ends in model.ranges.items()}
     driven = [name for name in model.joints if name not in model.undriven]
     result.parts[kind] = [joints[name][0] for name in driven]
     last = result.spec.joint(prefix + driven[-1]).parent if driven else result.spec.body(prefix + links[-1])
@@ -448,21 +570,23 @@ def _shorten(taken: Mapping[str, str], names: list[str], side: str, prefix: str)
 def place_base(scene: mujoco.MjSpec, built: Assembly, cfg: ArticulationCfg, place: str) -> None:
     """Put an articulation into the scene, fixed or free.
 
-    A free base starts at ``init_pos``; where that is the origin, at its position in the file. ``init_rot`` turns it
-    from its orientation in the file.
+    A fixed base takes the whole file along. A free base starts at ``init_pos``; where that is the origin, at its
+    position in the file. ``init_rot`` turns it from its orientation in the file; other things stay at their places.
     """
-    pos = np.array(cfg.init_pos)
+    pos, turn = np.array(cfg.init_pos), quat_of_degrees(cfg.init_rot)
     if cfg.fix_base:
-        for joint in _free_joints(built.spec):
-            built.spec.delete(joint)
+        if _fix_roots(built.spec, built.roots):
+            built.changes.append(f"fix_base holds what moves freely in the file: {', '.join(built.roots)}")
+        outer = scene.worldbody.add_frame(pos=pos, quat=turn)
+        frame = scene.worldbody.add_frame(**pos_quat(built.base_transform))
+        frame.set_frame(outer)
     else:
-        _free_root(built, place)
-        pos = pos if pos.any() else built.start[:3]
-    built.spec.option, built.spec.visual = scene.option, scene.visual  # a scene has one of each
-    frame = scene.worldbody.add_frame(pos=pos, quat=quat_of_degrees(cfg.init_rot))
-    inner = scene.worldbody.add_frame(**pos_quat(built.base_transform))
-    inner.set_frame(frame)
-    scene.attach(built.spec, prefix=f"{cfg.uid}/", frame=inner)
+        frame = scene.worldbody.add_frame()
+        _free_root(built, pos if pos.any() else built.start[:3], turn, place)
+    _take_options(scene, built)
+    scene.attach(built.spec, prefix=f"{cfg.uid}/", frame=frame)
+    for geom, values in built.ground_pairs:
+        scene.add_pair(geomname1=GROUND, geomname2=f"{cfg.uid}/{geom}", **values)
 
 
 def quat_of_degrees(angles: Sequence[float]) -> np.ndarray:
@@ -471,25 +595,47 @@ def quat_of_degrees(angles: Sequence[float]) -> np.ndarray:
     return quat_from_euler(radians).numpy()
 
 
-def _free_root(built: Assembly, place: str) -> None:
-    """Give the root a free joint, and the orientation of the file at the origin."""
-    roots = list(built.spec.worldbody.bodies)
-    if len(roots) != 1:
-        raise ConfigError(f"{place}: fix_base false needs one root, got {', '.join(body.name for body in roots)}")
-    root = roots[0]
+def _free_root(built: Assembly, pos: np.ndarray, turn: np.ndarray, place: str) -> None:
+    """Give the root a free joint and its pose in the world."""
+    if len(built.roots) != 1:
+        raise ConfigError(f"{place}: fix_base false needs one root, got {', '.join(built.roots)}")
+    root = built.spec.body(built.roots[0])
     if own := [joint.name for joint in root.joints if joint.type != mujoco.mjtJoint.mjJNT_FREE]:
         raise ConfigError(
             f"{place}: fix_base false makes the base move freely, and its root '{root.name}' has joints that move it: "
             f"{', '.join(own)}. Leave fix_base out: they are joints of the robot"
         )
-    if not _free_joints(built.spec):
+    if not list(root.joints):
         root.add_freejoint()
-    root.pos, root.quat = np.zeros(3), built.start[3:]
-    root.alt.type = mujoco.mjtOrientation.mjORIENTATION_QUAT
+        built.changes.append(f"fix_base false lets '{root.name}' move freely")
+    pose = frame_pose(pos, turn) @ built.base_transform @ frame_pose(np.zeros(3), built.start[3:])
+    _place(root, np.concatenate(list(pos_quat(pose).values())))
 
 
-def _free_joints(spec: mujoco.MjSpec) -> list[mujoco.MjsJoint]:
-    return [joint for joint in spec.joints if joint.type == mujoco.mjtJoint.mjJNT_FREE]
+def _fix_roots(spec: mujoco.MjSpec, roots: Sequence[str]) -> bool:
+    """Remove the free joints of roots; return whether there was one."""
+    joints = [joint for root in roots for joint in spec.body(root).joints if joint.type == mujoco.mjtJoint.mjJNT_FREE]
+    for joint in joints:
+        spec.delete(joint)
+    return bool(joints)
+
+
+def _options(spec: mujoco.MjSpec) -> dict[str, Any]:
+    """Return the options of physics by name."""
+    names = [name for name in dir(spec.option) if not name.startswith("_")]
+    return {name: np.array(value).tolist() for name in names if not callable(value := getattr(spec.option, name))}
+
+
+def _take_options(scene: mujoco.MjSpec, built: Assembly) -> None:
+    """Give the scene the medium of the articulation's file; list the other options that differ from the scene's."""
+    for name in _MEDIUM:
+        if np.any(built.options[name]):
+            setattr(scene.option, name, built.options[name])
+    own = _options(scene)
+    other = [f"{name} {value}" for name, value in built.options.items() if value != own[name] and name not in _MEDIUM]
+    if other:
+        built.changes.append(f"options of the file that the scene's replace: {', '.join(other)}")
+    built.spec.option, built.spec.visual = scene.option, scene.visual  # a scene has one of each
 
 
 @dataclass(frozen=True)

@@ -109,6 +109,7 @@ class CompiledScene:
         variants: meshes of each rigid body with several; the configured one is the first.
         terrain: the surface of the ground; None: a plane.
         softened: drives that are less stiff than configured, by name, each with its gains as text.
+        changes: what the scene changes of each articulation's files, a line each, by uid.
     """
 
     model: mujoco.MjModel
@@ -121,6 +122,7 @@ class CompiledScene:
     variants: dict[str, list[model_files.MeshVariant]] = field(default_factory=dict)
     terrain: TerrainHeights | None = None
     softened: dict[str, str] = field(default_factory=dict)
+    changes: dict[str, list[str]] = field(default_factory=dict)
 
 
 class SceneBuilder:
@@ -130,7 +132,7 @@ class SceneBuilder:
 
     Attributes:
         entities: configs of the entities so far, in their order, by uid.
-        joints, links, parts, sensed_links: names so far, as in :class:`CompiledScene`.
+        joints, links, parts, sensed_links, changes: those so far, as in :class:`CompiledScene`.
     """
 
     def __init__(self, cfg: SimulationManagerCfg) -> None:
@@ -154,7 +156,9 @@ class SceneBuilder:
         self._contact_sensors: dict[str, str] = {}
         self.sensed_links: dict[str, tuple[list[str], str]] = {}
         self._variants: dict[str, list[model_files.MeshVariant]] = {}
+        self.changes: dict[str, list[str]] = {}
         self._init_qpos: dict[str, float] = {}
+        self._controls: dict[str, float] = {}
         self._damping: list[RigidObjectCfg] = []
         self._acceleration_drives: list[str] = []
         self._ignored: list[str] = []
@@ -238,10 +242,14 @@ class SceneBuilder:
         drives.set_drives(spec, built.joints, built.undriven, cfg.drive_pros, place)
         if cfg.collision_links is not None:
             drives.limit_collisions(spec, built.links, cfg.collision_links, f"{place}.collision_links")
+        own = _ROBOT_BITS if isinstance(cfg, RobotCfg) else _ARTICULATION_BITS
         for geom in spec.geoms:
             if geom.contype or geom.conaffinity:
-                _set_bits(geom, _ROBOT_BITS if isinstance(cfg, RobotCfg) else _ARTICULATION_BITS)
-        model_files.place_base(self._spec, built, cfg, place)
+                _set_bits(geom, _OBJECT_BITS if geom.parent == spec.worldbody else own)
+        built.changes.append("links touch everything but each other, and other robots or articulations of their kind")
+        with model_files.collecting_warnings([]):  # of merging two files' defaults and options
+            model_files.place_base(self._spec, built, cfg, place)
+        self.changes[cfg.uid] = built.changes
         self._read_names(cfg, built, place)
         if cfg.init_qpos is not None:
             if len(cfg.init_qpos) != len(names):
@@ -249,6 +257,9 @@ class SceneBuilder:
                     f"{place}.init_qpos: has {len(cfg.init_qpos)} values for {len(names)} joints: {', '.join(names)}"
                 )
             built.home = dict(zip(names, cfg.init_qpos, strict=True))
+            for name, (low, high) in built.ranges.items():
+                if not low <= (q := built.home[name]) <= high:
+                    raise ConfigError(f"{place}.init_qpos: joint '{name}' at {q:g} is outside {low:g} to {high:g}")
         self._warnings += [f"{place}: {warning}" for warning in built.warnings]
         if built.unseen:
             meshes = "; ".join(built.unseen)
@@ -256,6 +267,7 @@ class SceneBuilder:
                 f"{place}: not rendered, since they are not {', '.join(model_files.MESH_FORMATS)}: {meshes}"
             )
         self._init_qpos |= {f"{cfg.uid}/{built.joints[name]}": q for name, q in built.home.items()}
+        self._controls |= {f"{cfg.uid}/{name}": control for name, control in built.controls.items()}
         if cfg.drive_pros.drive_type == "acceleration":
             driven = [full for name, full in built.joints.items() if name not in built.undriven]
             self._acceleration_drives += [f"{cfg.uid}/{full}" for full in driven]
@@ -339,7 +351,7 @@ class SceneBuilder:
             model.dof_damping[dof + 3 : dof + 6] = cfg.attrs.angular_damping * model.body_inertia[body]
         for name in self._acceleration_drives:
             drives.scale_drive_by_inertia(model, name)
-        write_keyframe(model, self._init_qpos)
+        write_keyframe(model, self._init_qpos, self._controls)
         if self._terrain is not None:
             shift_free_bases(model, self.parts, self._terrain.origins[0, 0])
         softened = drives.soften_stiff_drives(model)
@@ -359,6 +371,7 @@ class SceneBuilder:
             self._variants,
             self._terrain,
             softened,
+            self.changes,
         )
 
     def _add_body(self, cfg: ObjectBaseCfg, mocap: bool) -> mujoco.MjsBody:
@@ -398,12 +411,15 @@ def _set_bits(geom: mujoco.MjsGeom, bits: Mapping[str, int]) -> None:
     geom.contype, geom.conaffinity = bits["contype"], bits["conaffinity"]
 
 
-def write_keyframe(model: mujoco.MjModel, init_qpos: Mapping[str, float]) -> None:
+def write_keyframe(
+    model: mujoco.MjModel, init_qpos: Mapping[str, float], controls: Mapping[str, float] | None = None
+) -> None:
     """Make keyframe 0 the initial state, with every drive's target at its joint's position.
 
     Args:
         model: joints without a position in ``init_qpos`` are at zero, or at the nearest limit.
         init_qpos: positions by joint; joints that mimic others follow from these.
+        controls: controls of actuators that are no drives, by name.
     """
     qpos = model.key_qpos[0]
     qpos[:] = model.qpos0
@@ -416,9 +432,10 @@ def write_keyframe(model: mujoco.MjModel, init_qpos: Mapping[str, float]) -> Non
         one, two = model.jnt_qposadr[follower], model.jnt_qposadr[leader]
         moved = qpos[two] - model.qpos0[two]
         qpos[one] = model.qpos0[one] + np.polynomial.polynomial.polyval(moved, coefficients)
-    for actuator in range(model.nu):
-        joint = model.actuator_trnid[actuator, 0]
+    for actuator, joint in drives.driven_joints(model):
         model.key_ctrl[0][actuator] = qpos[model.jnt_qposadr[joint]]
+    for name, control in (controls or {}).items():
+        model.key_ctrl[0][model.actuator(name).id] = control
     for body in range(model.nbody):
         if (mocap := model.body_mocapid[body]) >= 0:
             model.key_mpos[0][3 * mocap : 3 * mocap + 3] = model.body_pos[body]

@@ -107,7 +107,7 @@ class Articulation:
         self.body_data = self._read_body_data(model)
         self.drives: JointDrives = JointDrives(backend, self._ctrl_adr, self._qvel_adr, self.body_data.default_qpos[0])
         """The joints' drives."""
-        self._highest_effort = self.body_data.qf_limits[0]
+        self._efforts = self._effort_limits(model)
         self.link_physics: LinkPhysics = LinkPhysics(backend, self._links)
         """Masses, centres of mass and friction of its links."""
         self.base: BasePose = BasePose(cfg, backend)
@@ -249,8 +249,18 @@ class Articulation:
     @cached_per_state
     def _compute_qf(self) -> Tensor:
         effort = self.drives.efforts(self.get_qpos_target(), self.get_qpos(), self.get_qvel())
-        highest = self._highest_effort * self.drives.strength
-        return torch.clamp(effort, -highest, highest)
+        low, high = self._efforts
+        return torch.clamp(effort, low * self.drives.strength, high * self.drives.strength)
+
+    def _effort_limits(self, model: mujoco.MjModel) -> Tensor:
+        """Return the lowest and the highest effort of the drives, [2, J]; infinite where there is no limit."""
+        inf = float("inf")
+        joint = np.where(model.jnt_actfrclimited, model.jnt_actfrcrange.T, [[-inf], [inf]])[:, self._joint_ids]
+        limits = np.where(model.actuator_forcelimited, model.actuator_forcerange.T, [[-inf], [inf]])
+        drive = np.zeros((2, self.dof))
+        drive[:, self.driven_ids] = limits[:, list(self._ctrl_adr.values())]
+        efforts = np.stack((np.maximum(joint[0], drive[0]), np.minimum(joint[1], drive[1])))
+        return torch.tensor(efforts, dtype=torch.float32, device=self._backend.device)
 
     def _columns(self, addresses: Sequence[int] | Mapping[int, int], joint_ids: Sequence[int]) -> Columns:
         key = tuple(addresses[j] for j in joint_ids)
@@ -282,17 +292,13 @@ class Articulation:
         n, device = self._backend.num_envs, self._backend.device
         inf = float("inf")
         limits = [tuple(model.jnt_range[j]) if model.jnt_limited[j] else (-inf, inf) for j in self._joint_ids]
-        joint = np.where(model.jnt_actfrclimited, model.jnt_actfrcrange[:, 1], inf)[self._joint_ids]
-        limited = np.where(model.actuator_forcelimited, model.actuator_forcerange[:, 1], inf)
-        drive = [limited[self._ctrl_adr[j]] if j in self._ctrl_adr else 0.0 for j in range(self.dof)]
-        efforts = np.minimum(joint, drive)
         largest = per_joint(self.cfg.drive_pros, "max_velocity", self.joint_names, (), self.uid)
         velocities = [inf if limit is None else limit for limit in largest.values()]
         default = torch.tensor(model.key_qpos[0][self._qpos_adr], dtype=torch.float32, device=device)
         return BodyData(
             qpos_limits=torch.tensor(limits, dtype=torch.float32, device=device).reshape(-1, 2).expand(n, -1, -1),
             qvel_limits=torch.tensor(velocities, dtype=torch.float32, device=device).expand(n, -1),
-            qf_limits=torch.tensor(efforts, dtype=torch.float32, device=device).expand(n, -1),
+            qf_limits=self._effort_limits(model).abs().amax(dim=0).expand(n, -1),
             default_qpos=default.expand(n, -1),
         )
 
