@@ -16,7 +16,7 @@ from embodichain.utils import ConfigError, logger, unknown_name
 
 _NET_FORCE = 3  # the contact sensor's way to reduce several contacts to one
 _OBJECT = mujoco.mjtObj
-_SHARED = ("classname", "compiler", "ctrlspec", "id", "name", "plugin", "signature", "target", "type")
+_SHARED = ("classname", "compiler", "id", "name", "plugin", "signature", "target", "type")
 _ACTUATOR_FIELDS = [
     name for name in dir(mujoco.MjsActuator) if not (name.startswith(("_", "set_to")) or name in _SHARED)
 ]

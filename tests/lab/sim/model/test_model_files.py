@@ -18,7 +18,7 @@ import pytest
 from embodichain.lab.sim.assets import asset_spec
 from embodichain.lab.sim.cfg import ArticulationCfg, RobotCfg, SimulationManagerCfg, URDFCfg, URDFComponentCfg
 from embodichain.lab.sim.model.model_files import Assembly, ModelFile, assemble, load_model
-from embodichain.lab.sim.model.scene import SceneBuilder, scene_path
+from embodichain.lab.sim.model.scene import CompiledScene, SceneBuilder, scene_path
 from embodichain.utils import ConfigError
 from tests.lab.scenes import TETRAHEDRON
 
@@ -421,3 +421,203 @@ def test_free_base_with_joints_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"'torso' has joints that move it: rootx, rooty\. Leave fix_base out"):
         scene(ArticulationCfg(uid="a", fpath=str(path), fix_base=False))
     assert scene(ArticulationCfg(uid="a", fpath=str(path))).nq == 2
+
+
+# --- The compiled file is the truth ---
+
+LINK = '<geom type="capsule" size=".05" fromto="0 0 0 0 0 -.3"/>'
+ARM = f'<body name="b" pos="0 0 1"><joint name="j" axis="0 1 0" range="-1 1"/>{LINK}</body>'
+
+
+def scene_of(folder: Path, inside: str, **cfg: Any) -> CompiledScene:
+    path = folder / "robot.xml"
+    path.write_text(f'<mujoco><compiler angle="radian"/>{inside}</mujoco>')
+    builder = SceneBuilder(SimulationManagerCfg(physics_dt=0.002))
+    builder.add(RobotCfg("r", fpath=str(path), **cfg))
+    return builder.compile()
+
+
+def after(model: mujoco.MjModel, seconds: float) -> mujoco.MjData:
+    data = mujoco.MjData(model)
+    mujoco.mj_resetDataKeyframe(model, data, 0)
+    mujoco.mj_step(model, data, round(seconds / model.opt.timestep))
+    return data
+
+
+@pytest.mark.parametrize(
+    "defaults",
+    [
+        '<motor gear="50" ctrllimited="true" ctrlrange="-.2 .2"/>',
+        '<general dyntype="filterexact" dynprm=".5" forcerange="-1 1" gainprm="3" biasprm="1 2 3"/>',
+        '<position inheritrange="1" kp="7" delay=".01" nsample="3"/>',
+    ],
+)
+def test_defaults_of_a_files_actuators_are_no_drives(tmp_path: Path, defaults: str) -> None:
+    inside = f'<worldbody>{ARM}</worldbody><actuator><general name="m" joint="j"/></actuator>'
+    with_defaults = scene_of(tmp_path, f"<default>{defaults}</default>{inside}").model
+    plain = scene_of(tmp_path, inside).model
+    for name in (name for name in dir(plain) if name.startswith("actuator_")):
+        np.testing.assert_array_equal(getattr(with_defaults, name), getattr(plain, name), err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("actuators", "expected"),
+    [
+        ('<position joint="j" forcerange="-30 5"/>', (-30, 5)),
+        ('<position joint="j" forcerange="-30 5" gear="-2"/>', (-10, 60)),
+        ('<motor joint="j" ctrlrange="-23.7 23.7"/>', (-23.7, 23.7)),
+        ('<motor joint="j" ctrlrange="-.2 .4" gear="50"/>', (-10, 20)),
+        ('<general joint="j" gainprm="3" ctrlrange="-2 2" forcerange="-4 9"/>', (-4, 6)),
+        ('<position joint="j" ctrlrange="-1 1"/>', None),
+        ('<motor joint="j" forcerange="-3 3" forcelimited="false"/>', None),
+        ('<motor joint="j" ctrlrange="-3 3" ctrllimited="false"/>', None),
+        ('<motor joint="j" ctrlrange="0 4"/><motor joint="j" ctrlrange="0 3" gear="-2"/>', (-6, 4)),
+    ],
+)
+def test_effort_limit_is_what_the_files_actuators_can(
+    tmp_path: Path, actuators: str, expected: tuple[float, float] | None
+) -> None:
+    model = scene_of(tmp_path, f"<worldbody>{ARM}</worldbody><actuator>{actuators}</actuator>").model
+    assert bool(model.jnt_actfrclimited[0]) == (expected is not None)
+    if expected is not None:
+        assert model.jnt_actfrcrange[0] == pytest.approx(expected)
+
+
+def test_own_limit_of_a_joint_holds_beside_its_actuators(tmp_path: Path) -> None:
+    arm = ARM.replace("range", 'actuatorfrcrange="-2 20" range')
+    model = scene_of(
+        tmp_path, f'<worldbody>{arm}</worldbody><actuator><motor joint="j" ctrlrange="-5 5"/></actuator>'
+    ).model
+    assert model.jnt_actfrcrange[0].tolist() == [-2, 5]
+
+
+def test_limit_holds_in_a_file_without_autolimits(tmp_path: Path) -> None:
+    arm = ARM.replace("range", 'limited="true" range')
+    actuator = '<actuator><motor joint="j" ctrllimited="true" ctrlrange="-5 5"/></actuator>'
+    model = scene_of(tmp_path, f'<compiler autolimits="false"/><worldbody>{arm}</worldbody>{actuator}').model
+    assert (bool(model.jnt_actfrclimited[0]), model.jnt_actfrcrange[0].tolist()) == (True, [-5, 5])
+
+
+def test_driven_finger_of_a_coupling_keeps_its_drive(tmp_path: Path) -> None:
+    finger = '<body name="f{0}"><joint name="f{0}" type="slide" axis="{1} 0 0"/><geom size=".01" mass=".1"/></body>'
+    inside = (
+        f"<worldbody>{finger.format(1, 1)}{finger.format(2, -1)}</worldbody>"
+        '<equality><joint joint1="f1" joint2="f2" polycoef="0 2 0 0 0"/></equality>'
+        '<actuator><position joint="f1" kp="200"/></actuator>'
+    )
+    model = scene_of(tmp_path, inside, init_qpos=[0.02, 0.0]).model
+    assert [model.actuator(i).name for i in range(model.nu)] == ["r/f1"]
+    assert model.key_qpos[0].tolist() == [0.02, 0.01]  # f1 = 2 f2, and f1 leads here
+
+
+def test_shape_without_contact_hides_no_other_shape(tmp_path: Path) -> None:
+    sticker = '<geom name="sticker" size=".02" contype="0" conaffinity="0" mass="0"/>'
+    scene = scene_of(tmp_path, f"<worldbody>{ARM.replace(LINK, LINK + sticker)}</worldbody>")
+    assert scene.visual_model.geom_group.tolist() == [0, 0, 0]
+
+
+def test_collision_shape_beside_a_visual_one_is_hidden(tmp_path: Path) -> None:
+    visual = '<geom size=".02" contype="0" conaffinity="0" group="1"/>'
+    other = '<body name="other" pos="1 0 0"><geom size=".1"/></body>'
+    scene = scene_of(tmp_path, f"<worldbody>{ARM.replace(LINK, LINK + visual)}{other}</worldbody>")
+    assert scene.visual_model.geom_group.tolist() == [0, 3, 1, 0]
+
+
+LEGGED = """<worldbody>{0}<body name="base" pos="0 0 {1}"><freejoint/>
+    <geom type="box" size=".1 .1 .05" mass="3" contype="0" conaffinity="0"/>
+    <body name="leg" pos="0 0 -.05"><joint name="j" axis="0 1 0" range="-.1 .1"/>
+    <geom name="foot" type="box" size=".15 .15 .02" pos="0 0 -.25" mass=".5" {2}/></body></body></worldbody>"""
+
+
+def test_foot_that_a_pair_lets_touch_the_floor_touches_ours(tmp_path: Path) -> None:
+    untouched = 'contype="0" conaffinity="0"'
+    inside = LEGGED.format('<geom name="floor" type="plane" size="0 0 .1"/>', 0.35, untouched)
+    pair = '<contact><pair geom1="floor" geom2="foot" friction=".3 .3 .01 .001 .001"/></contact>'
+    model = scene_of(tmp_path, inside + pair, fix_base=False).model
+    assert model.pair_friction[0].tolist() == [0.3, 0.3, 0.01, 0.001, 0.001]
+    assert after(model, 1.0).qpos[2] == pytest.approx(0.32, abs=0.005)  # 5 cm to the leg, 25 to the foot, 2 below
+
+
+def test_robot_stands_on_what_its_files_world_has(tmp_path: Path) -> None:
+    podium = '<geom name="podium" type="box" size="1 1 .25" pos="0 0 .25"/>'
+    model = scene_of(tmp_path, LEGGED.format(podium, 0.85, ""), fix_base=False).model
+    assert model.geom("r/podium").pos.tolist() == [0, 0, 0.25]
+    assert after(model, 1.0).qpos[2] == pytest.approx(0.82, abs=0.005)
+
+
+@pytest.mark.parametrize("compiler", ['settotalmass="10"', 'inertiagrouprange="0 1"', 'inertiafromgeom="true"'])
+def test_masses_are_those_of_the_file_alone(tmp_path: Path, compiler: str) -> None:
+    visual = '<geom group="1" contype="0" conaffinity="0" size=".02" pos="0 0 -.4"/>'
+    inside = f"<compiler {compiler}/><worldbody>{ARM.replace(LINK, LINK + visual)}</worldbody>"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # settotalmass is deprecated
+        theirs = mujoco.MjModel.from_xml_string(f'<mujoco><compiler angle="radian"/>{inside}</mujoco>')
+    model = scene_of(tmp_path, inside).model
+    assert model.body("r/b").mass == pytest.approx(theirs.body("b").mass)
+    assert model.body("r/b").ipos == pytest.approx(theirs.body("b").ipos)
+
+
+def test_keyframe_of_an_attached_model_is_home(tmp_path: Path) -> None:
+    key = '<keyframe><key name="home" qpos="0.7"/></keyframe>'
+    (tmp_path / "part.xml").write_text(f'<mujoco model="part"><worldbody>{ARM}</worldbody>{key}</mujoco>')
+    attach = '<body name="stand"><attach model="part" body="b" prefix="p_"/></body>'
+    inside = f'<asset><model name="part" file="part.xml"/></asset><worldbody>{attach}</worldbody>'
+    assert scene_of(tmp_path, inside).model.key_qpos[0].tolist() == [0.7]
+
+
+def test_loose_thing_in_a_robots_file_stays_loose(tmp_path: Path) -> None:
+    peg = '<body name="peg" pos=".5 0 1"><freejoint/><geom size=".02"/></body>'
+    key = '<keyframe><key qpos=".1 .5 0 2 1 0 0 0"/></keyframe>'
+    model = scene_of(tmp_path, f"<worldbody>{ARM}{peg}</worldbody>{key}").model
+    assert model.key_qpos[0].tolist() == [0.1, 0.5, 0, 2, 1, 0, 0, 0]
+    # It falls freely, by g t^2 / 2 = 4.905 x 0.04 m, and the arm's base stays.
+    assert after(model, 0.2).body("r/peg").xpos[2] == pytest.approx(2 - 4.905 * 0.04, abs=0.005)
+
+
+def test_medium_of_the_file_is_the_scenes(tmp_path: Path) -> None:
+    inside = f'<option density="1000" viscosity=".0009" wind="1 0 0"/><worldbody>{ARM}</worldbody>'
+    option = scene_of(tmp_path, inside).model.opt
+    assert (option.density, option.viscosity, option.wind.tolist()) == (1000, 0.0009, [1, 0, 0])
+
+
+def test_actuator_of_another_thing_than_a_joint_is_kept(tmp_path: Path) -> None:
+    rotor = ARM.replace(LINK, LINK + '<site name="s"/>')
+    inside = (
+        f"<worldbody>{rotor}</worldbody><keyframe><key ctrl='.3 .4'/></keyframe>"
+        '<actuator><position joint="j"/><motor name="j" site="s" gear="0 0 1"/></actuator>'
+    )
+    model = scene_of(tmp_path, inside).model
+    found = {model.actuator(i).name: (model.actuator_trntype[i], model.key_ctrl[0, i]) for i in range(model.nu)}
+    site, joint = int(mujoco.mjtTrn.mjTRN_SITE), int(mujoco.mjtTrn.mjTRN_JOINT)
+    assert found == {"r/j_actuator": (site, 0.4), "r/j": (joint, 0.0)}
+
+
+def test_changes_of_a_file_are_listed(tmp_path: Path) -> None:
+    inside = f"""<option gravity="0 0 -1.6"/><worldbody><light/><geom name="floor" type="plane" size="1 1 1"/>
+        <body name="base"><freejoint/>{LINK}{ARM}</body></worldbody>
+        <actuator><motor joint="j"/></actuator><sensor><jointpos joint="j"/></sensor>"""
+    assert scene_of(tmp_path, inside).changes["r"] == [
+        "sensors of the file are not used: 1",
+        "actuators of joints are replaced by drives of the config: j",
+        "lights of the file are not used: 1",
+        "the scene's ground replaces the file's: floor",
+        "links touch everything but each other, and other robots or articulations of their kind",
+        "fix_base holds what moves freely in the file: base",
+        "options of the file that the scene's replace: gravity [0.0, 0.0, -1.6], integrator 0",
+    ]
+
+
+def test_initial_position_outside_a_joints_range_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^robot 'r'\.init_qpos: joint 'j' at 1\.5 is outside -1 to 1$"):
+        scene_of(tmp_path, f"<worldbody>{ARM}</worldbody>", init_qpos=[1.5])
+
+
+def test_messages_name_what_the_user_has_to_do(tmp_path: Path) -> None:
+    xacro = tmp_path / "arm.urdf.xacro"
+    xacro.write_text("<robot/>")
+    with pytest.raises(ConfigError, match=r"expand it first: xacro arm\.urdf\.xacro > arm\.urdf$"):
+        load_model(str(xacro), "robot 'r'")
+    path = urdf(tmp_path)
+    path.write_text(path.read_text().replace('ixx="0.1"', 'ixx="9"'))
+    with pytest.raises(ConfigError, match=r"in a URDF: <mujoco><compiler balanceinertia=\"true\"/></mujoco> inside"):
+        load_model(str(path), "robot 'r'")
