@@ -177,8 +177,9 @@ def _describe_drives(env: EmbodiedEnv) -> list[dict[str, Any]]:
         return []
     robot = env.robot
     stiffness, damping = (gains.cpu().numpy() for gains in robot.drives.configured_gains)
-    efforts, initial = (values[0].cpu().numpy() for values in (robot.body_data.qf_limits, robot.body_data.default_qpos))
-    numbers = {"stiffness": stiffness, "damping": damping, "max_effort": efforts, "initial_position": initial}
+    lowest, highest = robot.effort_limits.cpu().numpy()
+    numbers = {"stiffness": stiffness, "damping": damping, "min_effort": lowest, "max_effort": highest}
+    numbers["initial_position"] = robot.body_data.default_qpos[0].cpu().numpy()
     ids = robot.get_joint_ids(env.active_part)
     plain = {key: _plain(values[ids]) for key, values in numbers.items()}
     return [

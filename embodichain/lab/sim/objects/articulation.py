@@ -104,10 +104,11 @@ class Articulation:
             if follower in self._joint_ids:
                 one, two = int(model.jnt_qposadr[follower]), int(model.jnt_qposadr[leader])
                 self._mimics.append((one, two, float(model.qpos0[one]), float(model.qpos0[two]), coefficients.tolist()))
+        self.effort_limits: Tensor = self._read_effort_limits(model)
+        """Lowest and highest effort of the drives, [2, J], Nm or N; infinite without a limit, 0 without a drive."""
         self.body_data = self._read_body_data(model)
         self.drives: JointDrives = JointDrives(backend, self._ctrl_adr, self._qvel_adr, self.body_data.default_qpos[0])
         """The joints' drives."""
-        self._efforts = self._effort_limits(model)
         self.link_physics: LinkPhysics = LinkPhysics(backend, self._links)
         """Masses, centres of mass and friction of its links."""
         self.base: BasePose = BasePose(cfg, backend)
@@ -249,11 +250,10 @@ class Articulation:
     @cached_per_state
     def _compute_qf(self) -> Tensor:
         effort = self.drives.efforts(self.get_qpos_target(), self.get_qpos(), self.get_qvel())
-        low, high = self._efforts
+        low, high = self.effort_limits
         return torch.clamp(effort, low * self.drives.strength, high * self.drives.strength)
 
-    def _effort_limits(self, model: mujoco.MjModel) -> Tensor:
-        """Return the lowest and the highest effort of the drives, [2, J]; infinite where there is no limit."""
+    def _read_effort_limits(self, model: mujoco.MjModel) -> Tensor:
         inf = float("inf")
         joint = np.where(model.jnt_actfrclimited, model.jnt_actfrcrange.T, [[-inf], [inf]])[:, self._joint_ids]
         limits = np.where(model.actuator_forcelimited, model.actuator_forcerange.T, [[-inf], [inf]])
@@ -298,7 +298,7 @@ class Articulation:
         return BodyData(
             qpos_limits=torch.tensor(limits, dtype=torch.float32, device=device).reshape(-1, 2).expand(n, -1, -1),
             qvel_limits=torch.tensor(velocities, dtype=torch.float32, device=device).expand(n, -1),
-            qf_limits=self._effort_limits(model).abs().amax(dim=0).expand(n, -1),
+            qf_limits=self.effort_limits.abs().amax(dim=0).expand(n, -1),
             default_qpos=default.expand(n, -1),
         )
 

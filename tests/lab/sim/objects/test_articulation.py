@@ -66,6 +66,20 @@ def test_joint_limits_are_infinite_where_there_are_none(arm: Robot, cart: Robot)
     assert arm.body_data.qf_limits[0].tolist() == [330, 330, 150, 56, 56, 56]
 
 
+def test_drive_pushes_and_pulls_as_far_as_the_files_actuator(tmp_path: Path) -> None:
+    path = tmp_path / "arm.xml"
+    path.write_text(
+        '<mujoco><worldbody><body name="b" pos="0 0 1"><joint name="j" axis="0 1 0"/><geom size=".1" mass="1"/></body>'
+        '</worldbody><actuator><position joint="j" forcerange="-30 5"/></actuator></mujoco>'
+    )
+    drive = JointDrivePropertiesCfg("force", stiffness=100.0, damping=0.0)
+    robot = simulate(RobotCfg("r", fpath=str(path), drive_pros=drive), num_envs=2).get_robot("r")
+    robot.set_qpos(torch.tensor([[1.0], [-1.0]]))  # 100 Nm/rad x 1 rad: beyond both limits
+    assert robot.get_qf().tolist() == [[5.0], [-30.0]]
+    assert robot.effort_limits.tolist() == [[-30.0], [5.0]]
+    assert robot.body_data.qf_limits.tolist() == [[30.0]] * 2
+
+
 def test_targets_are_written_for_named_joints_and_envs_only(arm: Robot) -> None:
     home = torch.tensor([HOME] * 2)
     arm.set_qpos(torch.tensor([[0.5, 0.6]]), joint_ids=[4, 1], env_ids=torch.tensor([1]))
