@@ -53,19 +53,17 @@ _PARENTS: dict[str, tuple[str, ...]] = {
 
 
 @dataclass
-class ModelFile:
+class ModelContents:
     """A model as its maker wrote it, without drives of joints, sensors, keyframes, lights and floor.
 
     Attributes:
         spec: bodies, joints, geoms, equalities, and actuators of other things than one joint.
-        joints: names of the hinges and slides, in the file's order.
-        links: names of the bodies.
-        roots: names of the bodies in the world that the robot consists of, without other things in the file.
+        roots: names in the spec of the bodies in the world that the robot consists of; other things are loose.
         undriven: joints without a drive: no actuator of the file moves them; without actuators: they mimic another.
         home: initial positions of joints where the file has a keyframe, rad or m.
         ranges: lower and upper limits of the limited joints, rad or m.
         controls: names of the actuators in ``spec``, each with its control at the start.
-        ground_pairs: contacts of geoms with the file's floor: a geom's name, and the contact's parameters.
+        ground_pairs: contacts of geoms with the file's floor: a geom's name in the spec, and the contact's parameters.
         changes: what is not as in the file, a line each.
         unseen: visual meshes left out, since their format cannot be rendered.
         warnings: MuJoCo's warnings about the file.
@@ -73,8 +71,6 @@ class ModelFile:
     """
 
     spec: mujoco.MjSpec
-    joints: list[str] = field(default_factory=list)
-    links: list[str] = field(default_factory=list)
     roots: list[str] = field(default_factory=list)
     undriven: set[str] = field(default_factory=set)
     home: dict[str, float] = field(default_factory=dict)
@@ -85,6 +81,14 @@ class ModelFile:
     unseen: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     start: np.ndarray = field(default_factory=lambda: np.array([0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]))
+
+
+@dataclass
+class ModelFile(ModelContents):
+    """The model of one file, with the names of its hinges and slides, in order, and of its bodies."""
+
+    joints: list[str] = field(default_factory=list)
+    links: list[str] = field(default_factory=list)
 
 
 def load_model(name: str, place: str) -> ModelFile:
@@ -412,45 +416,24 @@ def collecting_warnings(lines: list[str]) -> Iterator[None]:
 
 
 @dataclass
-class Assembly:
-    """One articulation's spec and the names in it.
+class Assembly(ModelContents):
+    """One articulation of one or more files; ``undriven``, ``home`` and ``ranges`` are by short name.
 
     Attributes:
-        spec: all parts, without actuators.
         joints: short name -> name in the spec, of the hinges and slides in joint order.
         links: short name -> name in the spec, of the bodies.
-        roots: names in the spec of the first part's bodies in the world.
-        undriven: short names of the joints that have no drive.
         parts: the driven joints of each part, by short name.
         ends: the site or body of each part where the next part is mounted.
-        home: initial positions that the files give, by short name.
-        ranges: limits of the limited joints, by short name.
-        controls, ground_pairs: as in :class:`ModelFile`, by names in the spec.
         options: the first part's options, as its file has them.
-        changes: what is not as in the files, a line each.
         base_transform: pose of the first part in the articulation's frame, 4x4.
-        start: [7] position and quaternion wxyz of the first part's root, as its file has it.
-        unseen: visual meshes of the files that are left out.
-        warnings: MuJoCo's warnings about the files.
     """
 
-    spec: mujoco.MjSpec
     joints: dict[str, str] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
-    roots: list[str] = field(default_factory=list)
-    undriven: set[str] = field(default_factory=set)
     parts: dict[str, list[str]] = field(default_factory=dict)
     ends: dict[str, str] = field(default_factory=dict)
-    home: dict[str, float] = field(default_factory=dict)
-    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
-    controls: dict[str, float] = field(default_factory=dict)
-    ground_pairs: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     options: dict[str, Any] = field(default_factory=dict)
-    changes: list[str] = field(default_factory=list)
     base_transform: np.ndarray = field(default_factory=lambda: np.eye(4))
-    start: np.ndarray = field(default_factory=lambda: np.zeros(7))
-    unseen: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
 
 
 def assemble(cfg: ArticulationCfg, place: str) -> Assembly:
