@@ -54,7 +54,7 @@ class Camera:
         self._appearance = appearance
         self._drawing = drawing
         self.mask_numbers = mask_numbers(backend.visual_model)
-        self._geom_numbers = _geom_numbers(backend.visual_model, self.mask_numbers)
+        self._object_numbers = _object_numbers(backend.visual_model, self.mask_numbers)
         self._mount = _find_mount(backend.model, cfg)
         num_envs = backend.num_envs
         self._pose = _configured_pose(cfg).repeat(num_envs, 1, 1)
@@ -171,7 +171,7 @@ class Camera:
             poses=self._pose,
             intrinsics=self._intrinsics,
             mount=self._mount,
-            geom_ids=self._geom_numbers,
+            object_ids=self._object_numbers,
             images=self._images,
         )
         drawer.draw(shot, env_ids)
@@ -227,9 +227,17 @@ class StereoCamera(Camera):
         self.right.load_state_dict(state["right"])
 
 
-def _geom_numbers(model: mujoco.MjModel, numbers: dict[str, int]) -> Tensor:
-    """Return the mask's number of each geom, and last of the sky, [number of geoms + 1] int32."""
-    owners = [model.body(int(body)).name.partition("/")[0] for body in model.geom_bodyid]
+def _object_numbers(model: mujoco.MjModel, numbers: dict[str, int]) -> Tensor:
+    """Return the mask's number of each geom, flex and tendon, and last of the sky, int32."""
+    bodies = [*model.geom_bodyid]
+    for flex in range(model.nflex):
+        kind = "node" if model.flex_nodenum[flex] else "vert"  # the vertices of a flex with nodes have no bodies
+        first, count = (int(getattr(model, f"flex_{kind}{part}")[flex]) for part in ("adr", "num"))
+        bodies.append(getattr(model, f"flex_{kind}bodyid")[first : first + count].max())  # pinned ones are the world's
+    for last in model.tendon_adr + model.tendon_num - 1:  # a spatial tendon ends at a site; others are not drawn
+        is_site = model.wrap_type[last] == mujoco.mjtWrap.mjWRAP_SITE
+        bodies.append(model.site_bodyid[model.wrap_objid[last]] if is_site else 0)
+    owners = [model.body(int(body)).name.partition("/")[0] for body in bodies]
     # Geoms of the world body are the ground.
     return torch.tensor([*(numbers.get(owner, numbers["ground"]) for owner in owners), 0], dtype=torch.int32)
 

@@ -204,6 +204,10 @@ class Backend(ABC):
         mujoco.mj_kinematics(data.model, data)
         mujoco.mj_comPos(data.model, data)
         mujoco.mj_camlight(data.model, data)
+        if data.model.nflex:
+            mujoco.mj_flex(data.model, data)
+        if data.model.ntendon:
+            mujoco.mj_tendon(data.model, data)
 
     @abstractmethod
     def _state_of(self, env_id: int, name: str) -> np.ndarray:

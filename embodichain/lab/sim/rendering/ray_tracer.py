@@ -38,8 +38,9 @@ _DTYPES = {
     "light_ambient": warp.vec3,
     "light_diffuse": warp.vec3,
     "light_specular": warp.vec3,
+    "flexvert_xpos": warp.vec3,
 }
-_OF_DATA = ("geom_xpos", "geom_xmat", "cam_xpos", "cam_xmat", "light_xpos", "light_xdir")
+_OF_DATA = ("geom_xpos", "geom_xmat", "cam_xpos", "cam_xmat", "light_xpos", "light_xdir", "flexvert_xpos")
 
 _UNPAINTED = (0.5, 0.5, 0.5, 1.0)
 """The colour of a geom that leaves it to its material."""
@@ -51,8 +52,8 @@ class RayTracer:
     """Renders environments from the tensors of a backend; with a backend on the GPU nothing leaves it.
 
     Differences from OpenGL: edges of round shapes are exact; only the nearest translucent surface lets light through;
-    there is no haze at the horizon and no near plane; depths and masks end at ``far``, colours do not; lights that a
-    file lets follow a body or aim at it are fixed to theirs.
+    there is no haze at the horizon and no near plane; depths and masks end at ``far``, colours do not; tendons are
+    missing; lights that a file lets follow a body or aim at it are fixed to theirs.
 
     The first image of a scene waits some seconds for its kernel to be compiled; the kernel is cached on disk.
     """
@@ -163,20 +164,26 @@ class _Table:
         opaque[..., 3] = torch.where(alpha < 1.0, 0.0, opaque[..., 3])
         back, _, _ = self._pass(shot, scene | {"geom_rgba": opaque})
         # OpenGL draws translucent geoms twice, from the front and from the back.
+        alpha = torch.nn.functional.pad(alpha, (0, self._host_model.nflex), value=1.0)
         share = torch.gather(alpha, 1, geoms.flatten(1).clamp(min=0).long()).view(geoms.shape)
         share = torch.where(geoms < 0, 1.0, 1.0 - (1.0 - share) ** 2)[..., None]
         color = (share * front + (1.0 - share) * back).round().to(torch.uint8)
         return {"color": color, "depth": depth, "mask": geoms}
 
     def _pass(self, shot: Shot, scene: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """Return colours [n, H, W, 3] uint8, depths [n, H, W] m, and geoms [n, H, W] int32, -1 for the sky."""
+        """Return colours [n, H, W, 3] uint8, depths [n, H, W] m, and rows of ``object_ids`` [n, H, W], -1: sky."""
         context = self._contexts[shot.size]
         num_worlds, (width, height) = len(scene["geom_xpos"]), shot.size
         values = {name: scene[name].contiguous() for name in _DTYPES}
+        refitted = num_worlds
+        if self._host_model.nflex:  # the engine refits flexes in all of the context's worlds: the last one fills up
+            refitted = self.num_worlds(shot.size)
+            rows = torch.arange(refitted, device=self._device).clamp(max=num_worlds - 1)
+            values = {name: value[rows] for name, value in values.items()}
         for name, dtype in _DTYPES.items():
             setattr(self._data if name in _OF_DATA else self._model, name, warp.from_torch(values[name], dtype=dtype))
         self._model.cam_sensorsize = warp.array([[width, height]], dtype=warp.vec2, device=str(self._device))
-        self._data.nworld = num_worlds
+        self._data.nworld = refitted
         with contextlib.ExitStack() as stack:
             if not self._is_compiled:
                 stack.enter_context(_COMPILING)
@@ -185,6 +192,7 @@ class _Table:
             if self._device.type == "cuda":
                 stack.enter_context(warp.ScopedStream(warp.stream_from_torch(self._device)))
             mujoco_warp.refit_bvh(self._model, self._data, context)
+            self._data.nworld = num_worlds
             mujoco_warp.render(self._model, self._data, context)
         self._is_compiled = True
         shape = (num_worlds, height, width)
@@ -193,8 +201,9 @@ class _Table:
         color = packed.view(torch.uint8).view(*shape, 4)[..., [2, 1, 0]]
         depth = warp.to_torch(context.depth_data)[:num_worlds].view(shape)
         is_there = (depth > 0.0) & (depth < shot.far)
-        geoms = warp.to_torch(context.seg_data)[:num_worlds, :, 0].view(shape)
-        return color, torch.where(is_there, depth, shot.far), torch.where(is_there, geoms, -1)
+        seen, kind = warp.to_torch(context.seg_data)[:num_worlds].view(*shape, 2).unbind(-1)
+        seen = torch.where(kind == int(mujoco.mjtObj.mjOBJ_FLEX), self._host_model.ngeom + seen, seen)
+        return color, torch.where(is_there, depth, shot.far), torch.where(is_there, seen, -1)
 
 
 def _drawable(backend: Backend) -> mujoco.MjModel:
@@ -236,7 +245,7 @@ def _store(shot: Shot, env_ids: Tensor, drawn: dict[str, Tensor]) -> None:
     for kind, image in shot.images.items():
         values = drawn[kind]
         if kind == "mask":
-            values = shot.geom_ids.to(values.device)[values.long()]  # nothing is -1, the last
+            values = shot.object_ids.to(values.device)[values.long()]  # nothing is -1, the last
         if len(env_ids) == 1:
             image[int(env_ids)] = values[0]
         else:
@@ -263,6 +272,7 @@ class RayScene:
         self._mat_rgba = self._static("mat_rgba")
         self._geom_matid = torch.from_numpy(model.geom_matid).long().to(device)
         self._named, self._seen = named_geoms(backend.model, model)
+        self._has_flexes = model.nflex > 0
         self._body_of_light = torch.from_numpy(model.light_bodyid).long().to(device)
 
     def rows(self, env_ids: Tensor, shot: Shot) -> dict[str, Tensor]:
@@ -272,8 +282,8 @@ class RayScene:
             float32, named as the fields of MuJoCo's model and data, each with n before its shape there: ``geom_xpos``,
             ``geom_xmat``, ``geom_size``, ``geom_rgba`` (with the materials' colours; alpha 0 for hidden geoms);
             ``cam_xpos``, ``cam_xmat``, ``cam_intrinsic`` of one camera, in pixels; ``light_xpos``, ``light_xdir``,
-            ``light_ambient``, ``light_diffuse``, ``light_specular`` of L lights and, last, the one at the camera; and
-            ``geom_alpha`` [n, G].
+            ``light_ambient``, ``light_diffuse``, ``light_specular`` of L lights and, last, the one at the camera;
+            ``flexvert_xpos``; and ``geom_alpha`` [n, G].
         """
         xpos, xmat = (self._read(name, env_ids) for name in ("xpos", "xmat"))
         xmat = xmat.view(*xpos.shape[:2], 3, 3)
@@ -290,6 +300,7 @@ class RayScene:
             "cam_xpos": eye[:, None],
             "cam_xmat": view[:, None],
             "cam_intrinsic": _lens(shot, env_ids).to(self._device)[:, None],
+            "flexvert_xpos": self._read("flexvert_xpos", env_ids) if self._has_flexes else xpos[:, :0],
         } | self._light(env_ids, xpos, xmat, eye, -view[:, :, 2])
 
     def _read(self, name: str, env_ids: Tensor) -> Tensor:

@@ -76,7 +76,7 @@ class Shot:
         poses: [N, 4, 4] of the camera in its mount's frame; it looks along -z, +y is up.
         intrinsics: [N, 4] fx, fy, cx, cy, pixels.
         mount: camera's mount; None: the world.
-        geom_ids: [number of geoms + 1] int32, the mask's number of each geom, and last of the sky.
+        object_ids: int32, the mask's number of each geom, flex and tendon of the model, and last of the sky.
         images: tensors on the drawer's device: ``color`` [N, H, W, 3] uint8, ``depth`` [N, H, W] float32 m,
             ``mask`` [N, H, W] int32.
     """
@@ -87,7 +87,7 @@ class Shot:
     poses: Tensor
     intrinsics: Tensor
     mount: Mount | None
-    geom_ids: Tensor
+    object_ids: Tensor
     images: dict[str, Tensor] = field(default_factory=dict)
 
 
@@ -267,7 +267,7 @@ class Renderer:
             poses=look_at(eye, target, up).expand(self._num_envs, 4, 4),
             intrinsics=torch.tensor(pose.intrinsics, dtype=torch.float64).expand(self._num_envs, 4),
             mount=None,
-            geom_ids=torch.zeros(0, dtype=torch.int32),
+            object_ids=torch.zeros(0, dtype=torch.int32),
             images={"color": self._image.expand(self._num_envs, -1, -1, -1)},
         )
         self._drawer.draw(shot, [env_id])
@@ -309,6 +309,8 @@ def ray_tracer(backend: Backend, appearance: Appearance, device: str, num_thread
         module = import_for_warp("embodichain.lab.sim.rendering.ray_tracer")
     except ModuleNotFoundError as error:
         raise RenderingUnavailableError(f"ray tracing needs {error.name}: {install_extra('raytrace')}") from error
+    if (backend.visual_model.wrap_type == mujoco.mjtWrap.mjWRAP_SITE).any():
+        _say_once("tendons are not in ray-traced images; OpenGL renders them")
     tracer: Drawer = module.RayTracer(backend, appearance, device, num_threads, shadows)
     return tracer
 
@@ -381,8 +383,7 @@ class OpenGLDrawer:
             renderer.enable_segmentation_rendering()
             objects = renderer.render()
             renderer.disable_segmentation_rendering()
-            is_geom = objects[..., 1] == int(mujoco.mjtObj.mjOBJ_GEOM)
-            images["mask"][:] = shot.geom_ids.numpy()[np.where(is_geom, objects[..., 0], -1)]
+            images["mask"][:] = shot.object_ids.numpy()[_object_rows(self._model, objects)]
 
     def _renderer(self, size: tuple[int, int]) -> mujoco.Renderer:
         if size not in self._renderers:
@@ -492,6 +493,17 @@ def _place_camera(
             light.pos, light.dir = eye, -rotation[:, 2]
 
 
+def _object_rows(model: mujoco.MjModel, objects: np.ndarray) -> np.ndarray:
+    """Return the rows of ``Shot.object_ids`` [...] of what a segmentation shows, [..., id and type]; -1 for the sky."""
+    kinds = mujoco.mjtObj
+    first = {kinds.mjOBJ_GEOM: 0, kinds.mjOBJ_FLEX: model.ngeom, kinds.mjOBJ_TENDON: model.ngeom + model.nflex}
+    rows = np.full(objects.shape[:-1], -1)
+    for kind, start in first.items():
+        is_kind = objects[..., 1] == int(kind)
+        rows[is_kind] = start + objects[is_kind, 0]
+    return rows
+
+
 def _move_shadow_map(scene: mujoco.MjvScene, eye: np.ndarray, forward: np.ndarray) -> None:
     """Let parallel light cast shadows around the view of a camera at ``eye`` [3] along ``forward`` [3].
 
@@ -519,9 +531,9 @@ def _plain_planes(model: mujoco.MjModel) -> np.ndarray:
 
 def _lay_texture(scene: mujoco.MjvScene, model: mujoco.MjModel, planes: np.ndarray) -> None:
     """Let textures repeat as on endless planes: on planes of finite size they are stretched from edge to edge."""
-    # Geoms come in their order, without hidden ones: each is at its own place or before it.
+    # Flexes come first, then geoms in their order, without hidden ones: each is at its own place or before it.
     for plane in planes.tolist():
-        for place in range(min(plane, scene.ngeom - 1), -1, -1):
+        for place in range(min(model.nflex + plane, scene.ngeom - 1), -1, -1):
             geom = scene.geoms[place]
             if geom.objid == plane and geom.objtype == int(mujoco.mjtObj.mjOBJ_GEOM):
                 geom.texrepeat = model.mat_texrepeat[geom.matid] * _PLANE_SIZE if geom.matid >= 0 else (0.0, 0.0)

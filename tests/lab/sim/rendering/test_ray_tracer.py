@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import mujoco
@@ -17,6 +18,7 @@ from embodichain.lab.sim.rendering import renderer as renderer_module
 from embodichain.lab.sim.rendering.renderer import CameraPose, Drawer, Renderer, RenderingUnavailableError, make_drawer
 from embodichain.lab.sim.shapes import CubeCfg, SphereCfg
 from tests.lab.scenes import needs_gl
+from tests.lab.sim.rendering.test_renderer import HEIGHT, POSE, WIDTH, shift_soft, soft_sim
 from tests.lab.sim.test_cameras import VIEW as CAMERA_VIEW
 from tests.lab.sim.test_cameras import centre, red
 from tests.lab.sim.test_cameras import place as place_ball
@@ -151,6 +153,24 @@ def test_shadows_are_drawn_where_asked_for() -> None:
     # the sun comes from (0.1, 0.2, 1): the shadow of what is 0.3 m up lies 0.06 m towards -y, beside the ball
     assert picture.sum(dim=-1).min() < 0.8 * ground.sum(dim=-1).float().mean()
     assert centre(red(picture)) == pytest.approx((39.5, 29.5), abs=1.5)
+
+
+@pytest.mark.e2e
+def test_cloths_are_traced_and_tendons_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    renderer_module._say_once.cache_clear()
+    sim = soft_sim(tmp_path, enable_rt=True)
+    shift_soft(sim)
+    images = sim.get_sensor("cam").get_data()
+    # As in OpenGL's images: test_cloths_and_tendons_are_drawn_where_they_are.
+    for env_id, u in enumerate((52, 52 + 4 * 8 / 9)):
+        color = images["color"][env_id].int()
+        assert centre(color[..., 2] > 2 * color[..., 0] + 30)[0] == pytest.approx(u, abs=1)
+    assert images["mask"][0, 24, 52] == sim.get_sensor("cam").mask_numbers["cloth_8"]
+    alone = Renderer(sim.backend, sim.appearance, WIDTH, HEIGHT, enable_rt=True)
+    assert (alone.render(1, POSE) == images["color"][1].numpy()).mean() > 0.9  # fewer environments than there are
+    alone.close()
+    sim.close()
+    assert capsys.readouterr().err.count("tendons are not in ray-traced images") == 1
 
 
 # --- which one draws ---

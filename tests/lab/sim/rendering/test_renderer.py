@@ -9,14 +9,15 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import mujoco
 import numpy as np
 import pytest
 import torch
 
-from embodichain.lab.sim import SimulationManager
-from embodichain.lab.sim.cfg import MarkerCfg, RigidObjectCfg
+from embodichain.lab.sim import SimulationManager, SimulationManagerCfg
+from embodichain.lab.sim.cfg import CameraCfg, ExtrinsicsCfg, MarkerCfg, RigidObjectCfg
 from embodichain.lab.sim.rendering import gl
 from embodichain.lab.sim.rendering.renderer import CameraPose, OpenGLDrawer, Renderer, RenderingUnavailableError
 from embodichain.lab.sim.shapes import SphereCfg
@@ -82,6 +83,66 @@ def test_drawing_changes_nothing_in_the_physics(sim: SimulationManager, renderer
     before = {name: sim.backend.read(name).clone() for name in ("qpos", "qvel", "mocap_pos", "xpos")}
     renderer.render(1, POSE)
     assert all(torch.equal(sim.backend.read(name), value) for name, value in before.items())
+
+
+# A blue cloth of 0.2 m that hangs at y = 0.3, and a green tendon from the world to a slider at y = -0.3.
+SOFT = """
+<mujoco>
+  <asset>
+    <texture name="t" type="2d" builtin="checker" width="64" height="64" rgb1=".2 .2 .2" rgb2=".8 .8 .8"/>
+    <material name="t" texture="t" texrepeat="4 4" texuniform="true"/>
+  </asset>
+  <worldbody>
+    <light type="directional" dir="-1 0 -1"/>
+    <geom type="plane" size="0 0 1" material="t"/>
+    <flexcomp name="cloth" type="grid" dim="2" count="3 3 1" spacing=".1 .1 .1" pos="0 .3 1.2" euler="0 90 0"
+      mass=".1" radius=".01" rgba="0 0 1 1"><pin id="0"/><edge equality="true"/></flexcomp>
+    <site name="top" pos="0 -.3 1.3" size=".001"/>
+    <body name="weight" pos="0 -.3 .9">
+      <joint name="slide" type="slide" axis="0 0 1"/><geom type="sphere" size=".01"/><site name="hook" size=".001"/>
+    </body>
+  </worldbody>
+  <tendon><spatial name="cord" width=".02" rgba="0 1 0 1"><site site="top"/><site site="hook"/></spatial></tendon>
+</mujoco>
+"""
+
+
+def soft_sim(folder: Path, **cfg: Any) -> SimulationManager:
+    """Build the scene with the cloth and the tendon, with a camera."""
+    (folder / "soft.xml").write_text(SOFT)
+    sim = SimulationManager(SimulationManagerCfg(num_envs=2, num_threads=1, **cfg))
+    sim.use_scene_file(str(folder / "soft.xml"))
+    where = ExtrinsicsCfg(eye=POSE.eye, target=POSE.target, up=POSE.up)
+    lens: dict[str, Any] = {"width": WIDTH, "height": HEIGHT, "intrinsics": POSE.intrinsics, "extrinsics": where}
+    sim.add_sensor(CameraCfg("cam", enable_mask=True, **lens))
+    sim.build()
+    return sim
+
+
+def shift_soft(sim: SimulationManager) -> None:
+    """Move the cloth's free vertices by 0.1 m in y and the weight by 0.2 m in z, in the second environment."""
+    assert sim.model.joint("slide").qposadr[0] == 24  # each of the eight has three
+    sim.backend.write("qpos", slice(1, 24, 3), torch.tensor([[0.0], [0.1]]))
+    sim.backend.write("qpos", slice(24, 25), torch.tensor([[0.0], [0.2]]))
+
+
+@needs_gl
+def test_cloths_and_tendons_are_drawn_where_they_are(tmp_path: Path) -> None:
+    sim = soft_sim(tmp_path)
+    shift_soft(sim)
+    images = sim.get_sensor("cam").get_data()
+    colors, masks = images["color"].numpy(), images["mask"].numpy()
+    # depth 2: u = 40 + 80 * 0.3 / 2 = 52 and 40 - 12 = 28, v = 30 - 60 * 0.2 / 2 = 24 and 30 - 60 * 0.1 / 2 = 27
+    assert centre(colors[0], 2) == pytest.approx((52, 24), abs=1)
+    assert centre(colors[0], 1) == pytest.approx((28, 27), abs=1)
+    # eight of nine vertices are 4 pixels further; the tendon ends at z = 1.1, v = 27, and begins at v = 21
+    assert centre(colors[1], 2)[0] == pytest.approx(52 + 4 * 8 / 9, abs=1)
+    assert centre(colors[1], 1) == pytest.approx((28, 24), abs=1)
+    # the mask has the entity that they belong to
+    numbers = sim.get_sensor("cam").mask_numbers
+    assert masks[0, 24, 52] == numbers["cloth_8"]
+    assert masks[0, 27, 28] == numbers["weight"]
+    assert colors[0, 50:].std() > 20  # the ground still has its pattern
 
 
 @pytest.mark.e2e
