@@ -5,6 +5,7 @@ Legend: G geoms, V vertices, F triangles.
 
 import copy
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import mujoco
@@ -21,6 +22,7 @@ _VIEW = np.array([0.62, -0.62, 0.48])  # the direction from which a page first l
 _SAME = 1e-5  # m, and of quaternions: smaller motions are not sent
 _GEOM = mujoco.mjtGeom
 _UNSET = (0.5, 0.5, 0.5, 1.0)  # the colour of a geom that is given none; its material's counts then
+_PULLEY = -2  # among the objects of a tendon's path
 _SEEN_GROUPS = 3  # of geoms: 0, 1 and 2, as in the engine's own rendering
 
 
@@ -71,6 +73,7 @@ class LiveScene:
         self._poses = np.full((count, self._model.nbody, 7), np.nan)
         self._frames: list[dict[int, Any]] = [{} for _ in range(count)]
         self._nodes: list[dict[int, list[Any]]] = [{} for _ in range(count)]
+        self._soft: dict[str, Any] = {}
         for env_id, place in enumerate(self.places):
             self._scene.add_frame(f"/env_{env_id}", show_axes=False, position=place)
         self._place_camera(server, size, float(high[2]), middle)
@@ -95,6 +98,8 @@ class LiveScene:
                 if frame is not None:
                     frame.position, frame.wxyz = poses[body, :3], poses[body, 3:]
                     self._poses[env_id, body] = poses[body]
+            for name, call, props in soft_shapes(self._model, self._data):
+                self._show_soft(f"/env_{env_id}/{name}", call, props)
 
     def _load(self, env_id: int) -> None:
         self._appearance.load(env_id, self._model)
@@ -113,6 +118,15 @@ class LiveScene:
                     frames[body] = self._scene.add_frame(name, show_axes=False)
                 node = add_geom(self._scene, f"{name}/geom_{geom}", self._model, geom, looks[geom], self._endless)
                 nodes.setdefault(body, []).extend(node)
+
+    def _show_soft(self, name: str, call: str, props: dict[str, Any]) -> None:
+        """Add a shape of :func:`soft_shapes` to the scene, or move its points."""
+        if name not in self._soft:
+            self._soft[name] = getattr(self._scene, call)(name, **props)
+            return
+        points = "vertices" if "vertices" in props else "points"
+        if (np.abs(getattr(self._soft[name], points) - props[points]) > _SAME).any():
+            setattr(self._soft[name], points, props[points])
 
     def _place_camera(self, server: Any, size: np.ndarray, height: float, middle: np.ndarray) -> None:
         """Set the initial camera so that all environments are visible."""
@@ -150,6 +164,53 @@ def geom_looks(model: mujoco.MjModel, textures: np.ndarray) -> np.ndarray:
     textured = with_material[texture_of >= 0]
     colours[textured, :3] *= textures[texture_of[texture_of >= 0]]
     return np.concatenate([colours, model.geom_size, model.geom_group[:, None]], axis=1)
+
+
+def soft_shapes(model: mujoco.MjModel, data: mujoco.MjData) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield the visible flexes and spatial tendons: name, viser's method to add one, and arguments with world points.
+
+    Triangles are without their thickness. A shape has the same number of points at all times.
+    """
+    for flex in np.flatnonzero((model.flex_group < _SEEN_GROUPS) & (model.flex_rgba[:, 3] > 0)).tolist():
+        vertices = data.flexvert_xpos[_part(model.flex_vertadr, model.flex_vertnum, flex)].astype(np.float32)
+        paint = _paint(_colour(model, model.flex_rgba[flex], model.flex_matid[flex]))
+        if model.flex_dim[flex] == 1:
+            lines = vertices[model.flex_edge[_part(model.flex_edgeadr, model.flex_edgenum, flex)]]
+            yield f"flex_{flex}", "add_line_segments", _lines(lines, paint, 2 * model.flex_radius[flex])
+            continue
+        kind, count = ("elem", model.flex_elemnum) if model.flex_dim[flex] == 2 else ("shell", model.flex_shellnum)
+        faces = getattr(model, f"flex_{kind}")[_part(getattr(model, f"flex_{kind}dataadr"), 3 * count, flex)]
+        props = {"vertices": vertices, "faces": faces.reshape(-1, 3), "side": "double", **paint}
+        yield f"flex_{flex}", "add_mesh_simple", props
+    for tendon in np.flatnonzero((model.tendon_group < _SEEN_GROUPS) & (model.tendon_rgba[:, 3] > 0)).tolist():
+        own = _part(data.ten_wrapadr, data.ten_wrapnum, tendon)
+        points, is_pulley = data.wrap_xpos.reshape(-1, 3)[own], data.wrap_obj.reshape(-1)[own] == _PULLEY
+        lines = np.stack([points[:-1], points[1:]], axis=1)[~(is_pulley[:-1] | is_pulley[1:])]
+        if len(lines):  # it has at most two points for each site, geom and pulley
+            missing = 2 * int(model.tendon_num[tendon]) - len(lines)
+            lines = np.concatenate([lines, lines[-1:].repeat(missing, axis=0)]).astype(np.float32)
+            paint = _paint(_colour(model, model.tendon_rgba[tendon], model.tendon_matid[tendon]))
+            yield f"tendon_{tendon}", "add_line_segments", _lines(lines, paint, 2 * model.tendon_width[tendon])
+
+
+def _part(first: np.ndarray, count: np.ndarray, index: int) -> slice:
+    return slice(int(first[index]), int(first[index] + count[index]))
+
+
+def _colour(model: mujoco.MjModel, rgba: np.ndarray, material: int) -> np.ndarray:
+    is_unset = material >= 0 and rgba.tolist() == list(_UNSET)
+    colour: np.ndarray = model.mat_rgba[material] if is_unset else rgba
+    return colour
+
+
+def _paint(colour: np.ndarray) -> dict[str, Any]:
+    """Return viser's colour and opacity of RGBA, 0 to 1."""
+    rgb = tuple(round(255 * min(1.0, float(part))) for part in colour[:3])
+    return {"color": rgb, "opacity": float(colour[3]) if colour[3] < 1 else None}
+
+
+def _lines(lines: np.ndarray, paint: dict[str, Any], thickness: float) -> dict[str, Any]:
+    return {"points": lines, "colors": paint["color"], "thickness": float(thickness)}
 
 
 def has_terrain(model: mujoco.MjModel) -> bool:
@@ -190,10 +251,7 @@ def add_geom(
         endless: lower and upper corners [2, 2] at which infinite planes are cut off, in their frame, m.
     """
     size, data = model.geom_size[geom], int(model.geom_dataid[geom])
-    paint = {
-        "color": tuple(round(255 * min(1.0, part)) for part in look[:3]),
-        "opacity": look[3] if look[3] < 1 else None,
-    }
+    paint = _paint(look)
     place = {"position": model.geom_pos[geom], "wxyz": model.geom_quat[geom]}
     match _GEOM(model.geom_type[geom]):
         case _GEOM.mjGEOM_BOX:

@@ -23,6 +23,7 @@ from embodichain.lab.sim.rendering.live_scene import (
 )
 from embodichain.lab.sim.shapes import CubeCfg, SphereCfg
 from tests.lab.scenes import needs_gl, simulate
+from tests.lab.sim.rendering.test_renderer import shift_soft, soft_sim
 from tests.lab.terrain_scenes import ball_env, terrain_cfg
 from tests.lab.warp_scenes import needs_warp
 
@@ -116,6 +117,21 @@ def test_new_colour_is_drawn_where_it_is_new(sim: SimulationManager) -> None:
     sim.appearance.set_color("box", torch.zeros(1, 4), torch.tensor([2]))
     scene.update()
     assert name not in nodes
+
+
+def test_cloth_and_tendon_move_with_their_environment(tmp_path: Path) -> None:
+    sim = soft_sim(tmp_path)
+    scene, nodes = scene_of(sim)
+    cloth: Any = nodes["/env_1/flex_0"]
+    cord: Any = nodes["/env_1/tendon_0"]
+    assert (len(cloth.vertices), cloth.faces.shape, cloth.color) == (9, (8, 3), (0, 0, 255))
+    assert (cord.thickness, cord.colors) == (0.04, (0, 255, 0))
+    shift_soft(sim)
+    scene.update()
+    assert cloth.vertices[:, 1].max() == pytest.approx(0.3 + 0.1 + 0.1)  # the middle, half of the edge, the shift
+    assert cord.points[0] == pytest.approx(np.array([[0, -0.3, 1.3], [0, -0.3, 1.1]]))
+    still: Any = nodes["/env_0/tendon_0"]
+    assert still.points[0, 1] == pytest.approx([0, -0.3, 0.9])
 
 
 ENDLESS = np.array([[-1.0, -2.0], [3.0, 4.0]])
