@@ -108,10 +108,6 @@ def load_model(name: str, place: str) -> ModelFile:
         raise
     except (LookupError, RecursionError, ValueError, ElementTree.ParseError) as error:  # LookupError: an encoding
         raise ConfigError(f"{place}: cannot read '{name}': {' '.join(str(error).split())}") from error
-    folder = Path(spec.modelfiledir) / spec.meshdir
-    for mesh in spec.meshes:
-        if mesh.file and mesh.file not in spec.assets and not (file := folder / mesh.file).is_file():
-            raise ConfigError(f"{place}: mesh '{file}' is not there")
     for number, joint in enumerate(spec.joints):
         joint.name = joint.name or f"joint{number}"
         if int(joint.type) in _SCALAR_JOINTS:
@@ -127,7 +123,7 @@ def load_model(name: str, place: str) -> ModelFile:
         with collecting_warnings(model.warnings):
             plain = spec.compile()
     except ValueError as error:
-        raise ConfigError(f"{place}: cannot compile '{name}': {_in_words_of(name, str(error))}") from error
+        raise ConfigError(f"{place}: {_reason(spec, name, error)}") from error
     _check_finite(plain, f"{place}: '{name}'")
     _read_state(model, plain)
     _take_actuators(model, plain)
@@ -141,9 +137,13 @@ def load_model(name: str, place: str) -> ModelFile:
     return model
 
 
-def _in_words_of(name: str, message: str) -> str:
-    """Return MuJoCo's message, with the place in a URDF of the compiler's attribute that it advises."""
-    text = " ".join(message.split())
+def _reason(spec: mujoco.MjSpec, name: str, error: ValueError) -> str:
+    """Return why a model does not compile: a mesh that is not there, or MuJoCo's words, for a URDF in its own."""
+    folder = Path(spec.modelfiledir) / spec.meshdir
+    for mesh in spec.meshes:
+        if mesh.file and mesh.file not in spec.assets and not (file := folder / mesh.file).is_file():
+            return f"mesh '{file}' is not there"
+    text = f"cannot compile '{name}': {' '.join(str(error).split())}"
     if name.lower().endswith(".urdf") and "balanceinertia" in text:
         text += ' (in a URDF: <mujoco><compiler balanceinertia="true"/></mujoco> inside <robot>)'
     return text
@@ -270,12 +270,11 @@ def _read_state(model: ModelFile, plain: mujoco.MjModel) -> None:
                 model.ranges[name] = (float(low), float(high))
         elif is_free[joint] and trees[joint] not in roots:
             _place(spec.body(plain.body(trees[joint]).name), state[first : first + 7])
-    if roots:
-        joint = int(plain.body_jntadr[roots[0]])
-        if joint >= 0 and is_free[joint]:
-            model.start = state[plain.jnt_qposadr[joint] :][:7].copy()
-        else:
-            model.start = np.concatenate((plain.body_pos[roots[0]], plain.body_quat[roots[0]]))
+    free = [joint for joint in np.flatnonzero(is_free) if trees[joint] in roots]
+    if free:
+        model.start = state[plain.jnt_qposadr[free[0]] :][:7].copy()
+    elif roots:
+        model.start = np.concatenate((plain.body_pos[roots[0]], plain.body_quat[roots[0]]))
     if len(keys := list(spec.keys)) > 1:
         model.changes.append(f"keyframes after the first are not used: {', '.join(key.name for key in keys[1:])}")
     if sensors := list(spec.sensors):
@@ -579,10 +578,11 @@ def quat_of_degrees(angles: Sequence[float]) -> np.ndarray:
 
 
 def _free_root(built: Assembly, pos: np.ndarray, turn: np.ndarray, place: str) -> None:
-    """Give the root a free joint and its pose in the world."""
-    if len(built.roots) != 1:
-        raise ConfigError(f"{place}: fix_base false needs one root, got {', '.join(built.roots)}")
-    root = built.spec.body(built.roots[0])
+    """Give the root a free joint and its pose in the world; of several roots it is the one that has a free joint."""
+    roots = [root for root in built.roots if _free_joints(built.spec, [root])] or built.roots
+    if len(roots) != 1:
+        raise ConfigError(f"{place}: fix_base false needs one root, got {', '.join(roots)}")
+    root = built.spec.body(roots[0])
     if own := [joint.name for joint in root.joints if joint.type != mujoco.mjtJoint.mjJNT_FREE]:
         raise ConfigError(
             f"{place}: fix_base false makes the base move freely, and its root '{root.name}' has joints that move it: "
@@ -597,10 +597,15 @@ def _free_root(built: Assembly, pos: np.ndarray, turn: np.ndarray, place: str) -
 
 def _fix_roots(spec: mujoco.MjSpec, roots: Sequence[str]) -> bool:
     """Remove the free joints of roots; return whether there was one."""
-    joints = [joint for root in roots for joint in spec.body(root).joints if joint.type == mujoco.mjtJoint.mjJNT_FREE]
+    joints = _free_joints(spec, roots)
     for joint in joints:
         spec.delete(joint)
     return bool(joints)
+
+
+def _free_joints(spec: mujoco.MjSpec, bodies: Sequence[str]) -> list[mujoco.MjsJoint]:
+    joints = [joint for body in bodies for joint in spec.body(body).joints]
+    return [joint for joint in joints if joint.type == mujoco.mjtJoint.mjJNT_FREE]
 
 
 def _options(spec: mujoco.MjSpec) -> dict[str, Any]:

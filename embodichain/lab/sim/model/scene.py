@@ -158,6 +158,7 @@ class SceneBuilder:
         self._variants: dict[str, list[model_files.MeshVariant]] = {}
         self.changes: dict[str, list[str]] = {}
         self._init_qpos: dict[str, float] = {}
+        self._home: dict[str, float] = {}
         self._controls: dict[str, float] = {}
         self._damping: list[RigidObjectCfg] = []
         self._acceleration_drives: list[str] = []
@@ -256,17 +257,19 @@ class SceneBuilder:
                 raise ConfigError(
                     f"{place}.init_qpos: has {len(cfg.init_qpos)} values for {len(names)} joints: {', '.join(names)}"
                 )
-            built.home = dict(zip(names, cfg.init_qpos, strict=True))
-            for name, (low, high) in built.ranges.items():
-                if not low <= (q := built.home[name]) <= high:
+            built.home = {}
+            for name, q in zip(names, cfg.init_qpos, strict=True):
+                low, high = built.ranges.get(name, (q, q))
+                if not low <= q <= high:
                     raise ConfigError(f"{place}.init_qpos: joint '{name}' at {q:g} is outside {low:g} to {high:g}")
+                self._init_qpos[f"{cfg.uid}/{built.joints[name]}"] = q
         self._warnings += [f"{place}: {warning}" for warning in built.warnings]
         if built.unseen:
             meshes = "; ".join(built.unseen)
             self._warnings.append(
                 f"{place}: not rendered, since they are not {', '.join(model_files.MESH_FORMATS)}: {meshes}"
             )
-        self._init_qpos |= {f"{cfg.uid}/{built.joints[name]}": q for name, q in built.home.items()}
+        self._home |= {f"{cfg.uid}/{built.joints[name]}": q for name, q in built.home.items()}
         self._controls |= {f"{cfg.uid}/{name}": control for name, control in built.controls.items()}
         if cfg.drive_pros.drive_type == "acceleration":
             driven = [full for name, full in built.joints.items() if name not in built.undriven]
@@ -351,7 +354,7 @@ class SceneBuilder:
             model.dof_damping[dof + 3 : dof + 6] = cfg.attrs.angular_damping * model.body_inertia[body]
         for name in self._acceleration_drives:
             drives.scale_drive_by_inertia(model, name)
-        write_keyframe(model, self._init_qpos, self._controls)
+        write_keyframe(model, self._init_qpos, self._home, self._controls)
         if self._terrain is not None:
             shift_free_bases(model, self.parts, self._terrain.origins[0, 0])
         softened = drives.soften_stiff_drives(model)
@@ -412,13 +415,17 @@ def _set_bits(geom: mujoco.MjsGeom, bits: Mapping[str, int]) -> None:
 
 
 def write_keyframe(
-    model: mujoco.MjModel, init_qpos: Mapping[str, float], controls: Mapping[str, float] | None = None
+    model: mujoco.MjModel,
+    init_qpos: Mapping[str, float],
+    home: Mapping[str, float] | None = None,
+    controls: Mapping[str, float] | None = None,
 ) -> None:
     """Make keyframe 0 the initial state, with every drive's target at its joint's position.
 
     Args:
-        model: joints without a position in ``init_qpos`` are at zero, or at the nearest limit.
+        model: joints without a position in ``init_qpos`` or ``home`` are at zero, or at the nearest limit.
         init_qpos: positions by joint; joints that mimic others follow from these.
+        home: positions of a file's own keyframe by joint.
         controls: controls of actuators that are no drives, by name.
     """
     qpos = model.key_qpos[0]
@@ -426,9 +433,12 @@ def write_keyframe(
     limited = (model.jnt_type >= int(mujoco.mjtJoint.mjJNT_SLIDE)) & model.jnt_limited.astype(bool)
     address = model.jnt_qposadr[limited]
     qpos[address] = np.clip(qpos[address], *model.jnt_range[limited].T)
-    for name, q in init_qpos.items():
+    own = {model.joint(name).id for name in home or ()}
+    for name, q in {**(home or {}), **init_qpos}.items():
         qpos[model.jnt_qposadr[model.joint(name).id]] = q
     for follower, leader, coefficients in drives.mimics(model):
+        if follower in own:
+            continue
         one, two = model.jnt_qposadr[follower], model.jnt_qposadr[leader]
         moved = qpos[two] - model.qpos0[two]
         qpos[one] = model.qpos0[one] + np.polynomial.polynomial.polyval(moved, coefficients)

@@ -317,13 +317,17 @@ class BasePose:
         self.bodies: list[int] = [b for b in range(1, model.nbody) if model.body(b).name.startswith(f"{cfg.uid}/")]
         """All bodies of the articulation in the model."""
         self._roots = [b for b in self.bodies if model.body_parentid[b] == 0]
-        joint = int(model.body_jntadr[self._roots[0]])
-        self._is_free = joint >= 0 and model.jnt_type[joint] == _FREE
+        # Of several trees that move freely the largest is the robot; others are loose things in its file.
+        joints = [joint for root in self._roots if (joint := int(model.body_jntadr[root])) >= 0]
+        free = [] if cfg.fix_base else [joint for joint in joints if model.jnt_type[joint] == _FREE]
+        free.sort(key=lambda joint: np.count_nonzero(model.body_rootid == model.jnt_bodyid[joint]))
+        self._is_free = bool(free)
         self._qpos = self._qvel = 0  # its places in the state
         angles = torch.tensor([math.radians(angle) for angle in cfg.init_rot], device=device)
         self.initial: Tensor = torch.cat((torch.tensor(cfg.init_pos, device=device), quat_from_euler(angles)))
         """The initial pose, [7]: position m, quaternion wxyz."""
-        if self._is_free:  # the scene's place, which may be the file's own
+        if free:  # the scene's place, which may be the file's own
+            joint = free[-1]
             self._qpos, self._qvel = int(model.jnt_qposadr[joint]), int(model.jnt_dofadr[joint])
             self.initial = torch.as_tensor(model.key_qpos[0, self._qpos : self._qpos + 7]).float().to(device)
         self.state_cache: StateCache = StateCache(backend)

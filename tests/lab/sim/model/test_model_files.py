@@ -574,6 +574,22 @@ def test_loose_thing_in_a_robots_file_stays_loose(tmp_path: Path) -> None:
     assert after(model, 0.2).body("r/peg").xpos[2] == pytest.approx(2 - 4.905 * 0.04, abs=0.005)
 
 
+def test_keyframe_of_the_file_stands_though_a_coupling_says_else(tmp_path: Path) -> None:
+    inside = (
+        f"<worldbody>{ARM}{ARM.replace('"b"', '"c"').replace('"j"', '"k"')}</worldbody>"
+        '<equality><joint joint1="k" joint2="j"/></equality><keyframe><key qpos=".5 .4"/></keyframe>'
+    )
+    assert scene_of(tmp_path, inside).model.key_qpos[0].tolist() == [0.5, 0.4]
+
+
+def test_base_of_several_trees_is_the_one_that_moves_freely(tmp_path: Path) -> None:
+    door = f'<body name="door" pos="2 0 1"><joint name="d"/>{LINK}</body>'
+    base = f'<body name="base" pos="0 0 1"><freejoint/>{LINK}{ARM}</body>'
+    model = scene_of(tmp_path, f"<worldbody>{door}{base}</worldbody>", fix_base=False).model
+    assert model.body("r/door").pos.tolist() == [2, 0, 1]
+    assert model.body("r/base").jntnum == 1
+
+
 def test_medium_of_the_file_is_the_scenes(tmp_path: Path) -> None:
     inside = f'<option density="1000" viscosity=".0009" wind="1 0 0"/><worldbody>{ARM}</worldbody>'
     option = scene_of(tmp_path, inside).model.opt
