@@ -575,8 +575,9 @@ def test_loose_thing_in_a_robots_file_stays_loose(tmp_path: Path) -> None:
 
 
 def test_keyframe_of_the_file_stands_though_a_coupling_says_else(tmp_path: Path) -> None:
+    other = ARM.replace('"b"', '"c"').replace('"j"', '"k"')
     inside = (
-        f"<worldbody>{ARM}{ARM.replace('"b"', '"c"').replace('"j"', '"k"')}</worldbody>"
+        f"<worldbody>{ARM}{other}</worldbody>"
         '<equality><joint joint1="k" joint2="j"/></equality><keyframe><key qpos=".5 .4"/></keyframe>'
     )
     assert scene_of(tmp_path, inside).model.key_qpos[0].tolist() == [0.5, 0.4]
