@@ -15,6 +15,7 @@ from torch import nn
 from embodichain.agents.rl.models import distributions, networks
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
 from embodichain.agents.rl.models.policy import Policy, PolicyCfg, PolicySpaces, TypedPolicy
+from embodichain.agents.rl.models.squash import LinearScale, TanhSquash
 from embodichain.utils import configclass, placed
 from embodichain.utils.device import check_memory
 
@@ -56,11 +57,11 @@ def build_actor_critic(
 
 def _settings(cfg: PolicyCfg, given: PolicySpaces) -> dict[str, Any]:
     """Return the settings of a block that all Gaussian policies have."""
-    squash: distributions.LinearScale | None = None
+    squash: LinearScale | None = None
     if cfg.squash:
-        squash = distributions.TanhSquash(given.action_space)
+        squash = TanhSquash(given.action_space)
     elif cfg.scale_actions:
-        squash = distributions.LinearScale(given.action_space)
+        squash = LinearScale(given.action_space)
     names = ("normalize_obs", "init_log_std", "log_std_range")
     return {name: getattr(cfg, name) for name in names} | {"squash": squash}
 
@@ -86,7 +87,7 @@ class GaussianPolicy(Policy):
         normalize_obs: bool = False,
         init_log_std: float = 0.0,
         log_std_range: tuple[float, float] = distributions.LOG_STD_RANGE,
-        squash: distributions.LinearScale | None = None,
+        squash: LinearScale | None = None,
         chunk_length: int = 1,
     ) -> None:
         super().__init__()

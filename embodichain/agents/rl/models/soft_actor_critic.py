@@ -15,6 +15,7 @@ from torch import nn
 from embodichain.agents.rl.models import distributions, networks
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
 from embodichain.agents.rl.models.policy import Policy, PolicyCfg, PolicySpaces, TypedPolicy
+from embodichain.agents.rl.models.squash import TanhSquash
 from embodichain.utils import ConfigError, configclass
 
 
@@ -46,7 +47,7 @@ def build_soft_actor_critic(
     if "critic" in custom:
         raise ConfigError("policy 'soft_actor_critic': builds several critics from its block, and takes none")
     assert cfg.critic is not None
-    squash = distributions.TanhSquash(given.action_space, "policy.name: soft_actor_critic", cfg.slope_floor)
+    squash = TanhSquash(given.action_space, "policy.name: soft_actor_critic", cfg.slope_floor)
     encoder = None
     if cfg.encoder is not None:
         encoder = networks.ImageEncoder(
@@ -92,7 +93,7 @@ class SoftActorCritic(Policy):
         device: torch.device | str,
         actor: nn.Module,
         critics: list[nn.Module],
-        squash: distributions.TanhSquash,
+        squash: TanhSquash,
         normalize_obs: bool,
         init_log_std: float,
         log_std_range: tuple[float, float],

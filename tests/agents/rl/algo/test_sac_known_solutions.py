@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from embodichain.agents.rl.algo import SAC, SACCfg
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.models import SoftActorCritic
-from embodichain.agents.rl.models.distributions import TanhSquash
+from embodichain.agents.rl.models.squash import TanhSquash
 from embodichain.utils.device import torch_threads
 
 UNIT = spaces.Box(-1, 1, (1,))

@@ -19,7 +19,7 @@ from embodichain.agents.rl.algo import SAC, build_algo
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.distributed.process_group import TorchProcessGroup
 from embodichain.agents.rl.models import MLP, SoftActorCritic
-from embodichain.agents.rl.models.distributions import TanhSquash
+from embodichain.agents.rl.models.squash import TanhSquash
 from tests.agents.rl.distributed.processes import run_ranks
 
 N, T, OBS, A, B = 2, 4, 3, 2, 8

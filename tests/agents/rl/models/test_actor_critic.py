@@ -13,7 +13,7 @@ from tensordict import TensorDict
 from torch import nn
 
 from embodichain.agents.rl.models import ActorCritic, ActorCriticRecurrent, ActorOnly, RunningNormalizer, build_policy
-from embodichain.agents.rl.models.distributions import TanhSquash
+from embodichain.agents.rl.models.squash import TanhSquash
 from embodichain.utils import ConfigError
 
 

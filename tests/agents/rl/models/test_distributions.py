@@ -15,14 +15,13 @@ from torch.distributions.transforms import AffineTransform
 
 from embodichain.agents.rl.models import Policy, build_policy
 from embodichain.agents.rl.models.distributions import (
-    LinearScale,
-    TanhSquash,
     bounded,
     evaluate_gaussian,
     gaussian_entropy,
     gaussian_log_prob,
     sample_gaussian,
 )
+from embodichain.agents.rl.models.squash import LinearScale, TanhSquash
 
 BOX = spaces.Box(np.array([-1, 0], np.float32), np.array([1, 6], np.float32))  # centres 0 and 3, half-ranges 1 and 3
 

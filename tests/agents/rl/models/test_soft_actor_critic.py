@@ -15,7 +15,7 @@ from torch.distributions import Independent, Normal, TanhTransform, TransformedD
 from torch.distributions.transforms import AffineTransform
 
 from embodichain.agents.rl.models import SoftActorCritic, build_policy
-from embodichain.agents.rl.models.distributions import TanhSquash
+from embodichain.agents.rl.models.squash import TanhSquash
 from embodichain.utils import ConfigError
 
 # Centres 0 and 3, half-ranges 1 and 3.
