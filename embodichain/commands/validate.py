@@ -14,6 +14,7 @@ from embodichain.agents.rl.config.trainer_cfg import is_env_config
 from embodichain.agents.rl.run_config import RunConfig, find_train_config, load_run_config, scene_cfg
 from embodichain.agents.rl.trainer.viewer import check_viewer_is_installed
 from embodichain.commands.arguments import CONFIG_HELP, add_overrides
+from embodichain.commands.robot_files import format_changes
 from embodichain.lab.gym.config.env_config import config_to_cfg, converted
 from embodichain.lab.gym.env_sources import TaskCfg, find_source
 from embodichain.lab.gym.envs.tasks.rl import build_env
@@ -46,8 +47,8 @@ def run(args: argparse.Namespace) -> int:
     config = read_config(args.config, args.overrides, arguments.allowed_imports(args))
     if isinstance(config, RunConfig) and config.trainer.viewer:
         check_viewer_is_installed()
-    tried = try_config(config)
-    print(f"{args.config}: valid. {format_config(config)}; {tried}")
+    tried, changes = try_config(config)
+    print("\n".join([f"{args.config}: valid. {format_config(config)}; {tried}", *format_changes(changes)]))
     return 0
 
 
@@ -86,16 +87,17 @@ def read_config(
         )
 
 
-def try_config(config: RunConfig | tuple[str, TaskCfg]) -> str:
+def try_config(config: RunConfig | tuple[str, TaskCfg]) -> tuple[str, dict[str, list[str]]]:
     """Build a few environments from :func:`read_config`'s result on the CPU, make a step, and build the policy.
 
     Finds errors that only the compiled scene, or a term's first call, shows. Another library's environment
-    may be a real robot, and a VLA's weights are large: neither is built. Returns what was tried, for the user.
+    may be a real robot, and a VLA's weights are large: neither is built. Returns what was tried, for the user, and the
+    differences between each articulation and its file, by uid.
     """
     env_id, any_cfg = (config.env_id, config.env) if isinstance(config, RunConfig) else config
     cfg = scene_cfg(any_cfg)
     if cfg is None:
-        return "not built: it is an environment of another library"
+        return "not built: it is an environment of another library", {}
     on_cpu = replace(cfg.sim_cfg, sim_device="cpu")
     # Not one: [N] and a single number would look alike.
     num_envs = min(cfg.num_envs, _NUM_ENVS)
@@ -106,11 +108,12 @@ def try_config(config: RunConfig | tuple[str, TaskCfg]) -> str:
                 build_env_policy(config, env, torch.device("cpu"))
             env.reset(seed=cfg.seed)
             env.step(torch.zeros(num_envs, env.single_action_space.shape[0]))
+            changes = env.sim.changes
     except (ConfigError, RenderingUnavailableError) as error:
         if isinstance(error, RenderingUnavailableError) or isinstance(error.__cause__, RenderingUnavailableError):
-            return f"not tried, since its images cannot be drawn here: {error}"
+            return f"not tried, since its images cannot be drawn here: {error}", {}
         raise
-    return f"{num_envs} environment{'s were' if num_envs > 1 else ' was'} built, and made a step"
+    return f"{num_envs} environment{'s were' if num_envs > 1 else ' was'} built, and made a step", changes
 
 
 def format_config(config: RunConfig | tuple[str, TaskCfg]) -> str:

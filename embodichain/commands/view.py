@@ -1,4 +1,4 @@
-"""``embodichain view``: a config's scene in an image or in the browser, its cameras, and agents without training.
+"""``embodichain view``: a config's scene or a robot's file in an image or in the browser, and agents without training.
 
 Legend: ... any batch dimensions, A action size.
 """
@@ -17,25 +17,35 @@ from gymnasium import spaces
 from matplotlib.image import imsave
 from tensordict import TensorDict
 
-from embodichain.agents.rl.config.arguments import add_allow_import, add_import, allowed_imports, import_named_modules
+from embodichain.agents.rl.config.arguments import (
+    add_allow_import,
+    add_import,
+    allowed_imports,
+    apply_overrides,
+    import_named_modules,
+)
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.run_config import RunConfig, scene_cfg, with_scene
 from embodichain.agents.rl.trainer import viewer
 from embodichain.commands import arguments
+from embodichain.commands.robot_files import format_changes, format_robot, names_robot, robot_task
 from embodichain.commands.validate import read_config
+from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.env_sources import TaskCfg
 from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs.managers.actions import QposDenormalizedTerm, QposTerm
 from embodichain.lab.gym.envs.managers.record import followed, record_camera_data
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.sim.objects import Robot, SceneBody
 from embodichain.lab.sim.rendering.renderer import CameraPose, Renderer, RenderingUnavailableError
-from embodichain.utils import CommandFailedError, ConfigError, reason_of, replace
+from embodichain.utils import CommandFailedError, ConfigError, raise_problems, reason_of, replace
 from embodichain.utils.observations import entry_columns, entry_spaces
 
 EXAMPLES = (
     "gym_config.json",
     "train_config.json --out scene.png --size 1280 960",
     "train_config.json robot.init_rot=[0,0,90] --viewer",
+    "my_robot.xml --viewer",
 )
 
 _IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
@@ -49,7 +59,11 @@ _NOTCHES = 200  # of a slider
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument(
-        "config", type=Path, metavar="CONFIG", help=f"{arguments.CONFIG_HELP}; or an environment config's file"
+        "config",
+        type=Path,
+        metavar="CONFIG",
+        help=f"{arguments.CONFIG_HELP}; or an environment config's file; or a robot's model: MJCF, URDF, "
+        "menagerie/<model>, or a bundled asset's name",
     )
     arguments.add_overrides(parser)
     parser.add_argument(
@@ -71,13 +85,16 @@ def run(args: argparse.Namespace) -> int:
     arguments.check_viewer(args)
     import_named_modules(args)
     path = args.out or Path("scene.png")
-    with opened_scene(args.config, args.overrides, args.seed, allowed_imports(args)) as (env_id, env, view):
+    is_robot = names_robot(str(args.config))
+    opened = opened_robot if is_robot else opened_scene
+    with opened(args.config, args.overrides, args.seed, allowed_imports(args)) as (env_id, env, view):
+        changes = "\n".join(format_changes(env.sim.changes))
+        text = format_robot(env) if is_robot else f"{format_spaces(env_id, env)}\n\n{changes}".rstrip()
         if args.viewer:
-            print(format_spaces(env_id, env), flush=True)
+            print(text, flush=True)
             show_scene(env, args.seed)
             return 0
         image = render_scene(env, view, tuple(args.size), args.seed)
-        text = format_spaces(env_id, env)
     try:
         imsave(path, image)
     except (OSError, ValueError) as error:
@@ -104,6 +121,19 @@ def opened_scene(
     env = build_env(env_id, replace(own, num_envs=1, group_size=1, seed=seed))
     with closing(env):
         yield env_id, env, config_camera(cfgs)
+
+
+@contextmanager
+def opened_robot(
+    file: Path, overrides: Sequence[str], seed: int, allowed_imports: Sequence[str]
+) -> Iterator[tuple[str, EmbodiedEnv, dict[str, object]]]:
+    """Yield a file's name, an environment with its robot alone on the ground, and the default camera."""
+    data, problems = robot_task(str(file), {"func": "QposTerm"}), list[str]()
+    apply_overrides(data, overrides, problems)
+    raise_problems(problems)
+    cfg = config_to_cfg(data, env_class=EmbodiedEnv, allowed_imports=allowed_imports)
+    with closing(EmbodiedEnv(cfg.for_run(seed, 1, sim_device="cpu"))) as env:
+        yield str(file), env, {}
 
 
 def render_scene(env: EmbodiedEnv, view: dict[str, object], size: tuple[int, int], seed: int) -> np.ndarray:
@@ -296,6 +326,7 @@ class ActionNumber:
         moves: the joint or coordinate that it commands; empty if there is not exactly one.
         meaning: meaning of the command, with units; empty if unknown.
         commands: the commands of ``low`` and ``high``; zeros without ``moves``.
+        start: the number that holds a joint where an episode begins, else 0, or the nearest limit.
     """
 
     term: str
@@ -304,6 +335,7 @@ class ActionNumber:
     low: float
     high: float
     commands: tuple[float, float]
+    start: float
 
 
 def action_numbers(env: EmbodiedEnv) -> list[ActionNumber]:
@@ -314,17 +346,21 @@ def action_numbers(env: EmbodiedEnv) -> list[ActionNumber]:
         found = term.command_map()
         one_each = found is not None and len(found.names) == term.action_dim
         for i in range(term.action_dim):
-            moves, meaning, commands = "", "", (0.0, 0.0)
+            moves, meaning, commands, start = "", "", (0.0, 0.0), 0.0
             if found is not None and one_each:
                 moves, meaning = found.names[i], found.meaning
                 ends = found.offset[i] + found.factor[i] * torch.stack([limit[i] for limit in term.action_limits])
                 commands = tuple(ends.clamp(found.low[i], found.high[i]).tolist())
-            numbers.append(ActionNumber(name, moves, meaning, low[i], high[i], commands))
+                if isinstance(term, QposTerm | QposDenormalizedTerm):
+                    home = env.robot.body_data.default_qpos[0, term.joint_ids[i]]
+                    start = float((home - found.offset[i]) / found.factor[i])
+            start = min(max(start, low[i]), high[i])
+            numbers.append(ActionNumber(name, moves, meaning, low[i], high[i], commands, start))
     return numbers
 
 
 class HandAgent(ZeroAgent):
-    """Acts as set by the sliders of a page, which begin at 0 or the nearest limit."""
+    """Acts as set by the sliders of a page."""
 
     def __init__(self, env: EmbodiedEnv) -> None:
         super().__init__(env.single_action_space)
@@ -341,9 +377,9 @@ class HandAgent(ZeroAgent):
         with gui.add_folder("Action"):
             gui.add_button("Let go").on_click(let_go)
             for i, number in enumerate(self._numbers):
-                low = number.low if math.isfinite(number.low) else -1.0
-                high = number.high if math.isfinite(number.high) else 1.0
-                start = min(max(0.0, low), high)
+                start = number.start
+                low = number.low if math.isfinite(number.low) else start - 1.0
+                high = number.high if math.isfinite(number.high) else start + 1.0
                 label = number.moves or f"{number.term} {i}"
                 self._sliders.append((gui.add_slider(label, low, high, (high - low) / _NOTCHES, start), start))
 

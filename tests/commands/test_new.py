@@ -14,6 +14,10 @@ from jsonschema import Draft202012Validator
 from embodichain.cli import main
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+HOPPER = """<mujoco><worldbody>
+  <body name="base" pos="0 0 0.5"><freejoint/><geom type="box" size="0.1 0.1 0.1" mass="3"/><site name="fan"/>
+    <body name="leg"><joint name="hip" axis="0 1 0"/><geom size="0.05" pos="0 0 -0.2" mass="0.5"/></body>
+  </body></worldbody><actuator><motor {}/></actuator></mujoco>"""
 
 
 @pytest.fixture(autouse=True)
@@ -35,11 +39,26 @@ def test_new_task_passes_its_own_tests_which_train_it(capsys: pytest.CaptureFixt
         config = json.loads(Path(f"tidy_up/{kind}.json").read_text(encoding="utf-8"))
         schema = json.loads((Path("tidy_up") / config["$schema"]).read_text(encoding="utf-8"))
         assert list(Draft202012Validator(schema).iter_errors(config)) == []
+    check_own_tests("tidy_up")
+
+
+def check_own_tests(package: str) -> None:
     # In another process, as a user does it; and the module must not stay in this one.
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
-    command = [sys.executable, "-m", "pytest", "-q", "tidy_up", "-W", "error", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-q", package, "-W", "error", "-p", "no:cacheprovider"]
     result = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert (result.returncode, result.stdout[-200:].splitlines()[-1][:8]) == (0, "3 passed"), result.stdout
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("drive", ["joint='hip' ctrlrange='-9 9'"])
+def test_new_task_for_a_robots_file_trains(drive: str) -> None:
+    Path("hopper.xml").write_text(HOPPER.format(drive))
+    assert main(["new", "task", "tidy_hop", "--robot", "hopper.xml"]) == 0
+    config = json.loads(Path("tidy_hop/env.json").read_text(encoding="utf-8"))
+    assert (config["robot"]["fpath"], config["robot"]["fix_base"]) == (os.path.join("..", "hopper.xml"), False)
+    assert list(config["env"]["actions"]) == ["joints" if "joint" in drive else "controls"]
+    check_own_tests("tidy_hop")
 
 
 @pytest.mark.e2e

@@ -10,10 +10,18 @@ import numpy as np
 import pytest
 import torch
 
-from embodichain.commands.view import SceneCamera, format_spaces, opened_scene
+from embodichain.cli import main
+from embodichain.commands.robot_files import format_robot, names_robot
+from embodichain.commands.view import SceneCamera, action_numbers, format_spaces, opened_robot, opened_scene
 from tests.agents.rl.fakes import tiny_config, write_config
 from tests.lab.scene_files import rail_env
 
+HOPPER = """<mujoco><worldbody><light/>
+  <body name="base" pos="0 0 0.5"><freejoint/><geom type="box" size="0.1 0.1 0.1" mass="3"/>
+    <body name="leg"><joint name="hip" axis="0 1 0" range="-90 90"/><geom size="0.05" pos="0 0 -0.2" mass="0.5"/></body>
+  </body></worldbody>
+  <actuator><motor joint="hip" gear="50" ctrlrange="-0.2 0.2"/></actuator>
+  <keyframe><key qpos="0 0 0.5 1 0 0 0 0.3"/></keyframe></mujoco>"""
 needs_gl = pytest.mark.skipif(os.environ.get("MUJOCO_GL") == "disable", reason="needs OpenGL without a screen")
 
 
@@ -58,3 +66,46 @@ def test_scene_of_a_config_for_a_gpu_is_built_on_the_processor(tmp_path: Path, m
     path = Path(write_config(tmp_path, config))
     with opened_scene(path, ["env.sim_steps_per_control=2"], 1, []) as (_, env, _):
         assert (env.device.type, env.cfg.sim_steps_per_control) == ("cpu", 2)
+
+
+def test_robots_file_is_shown_as_a_table(tmp_path: Path) -> None:
+    (tmp_path / "hopper.xml").write_text(HOPPER)
+    with opened_robot(tmp_path / "hopper.xml", [], 1, []) as (_, env, _):
+        lines = [" ".join(line.split()) for line in format_robot(env).splitlines()]
+        starts = {number.moves: number.start for number in action_numbers(env)}
+    assert lines[0] == "2 links, 3.5 kg, free base, 1 joints, 1 driven"
+    # The effort is at most gear * control = 50 * 0.2 Nm.
+    assert "hip -1.571 to 1.571 rad yes -10 to 10 Nm 0.3 rad" in lines
+    assert {"base 3 kg", "leg 0.5 kg", "lights of the file are not used: 1"} <= {*lines}
+    assert starts["hip"] == pytest.approx(0.3)  # a slider begins at the keyframe
+
+
+def test_name_of_a_config_is_not_taken_for_an_asset() -> None:
+    assert [names_robot(name) for name in ("go2", "x.urdf", "menagerie/x", "cart_pole")] == [True, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("bad.xml", "<mujoco><worldbody><geom size='-1'/></worldbody></mujoco>", "cannot compile"),
+        ("arm.urdf.xacro", "<robot/>", "expand it first: xacro"),
+        ("ball.xml", HOPPER.replace('axis="0 1 0" range="-90 90"', 'type="ball"'), "is a ball joint"),
+        (
+            "still.xml",
+            "<mujoco><worldbody><body name='b'><geom size='1'/></body></worldbody></mujoco>",
+            "neither a hinge",
+        ),
+        ("absent.xml", None, "neither an existing file"),
+    ],
+)
+def test_file_that_is_no_robot_is_one_line(
+    name: str, text: str | None, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    for command in (["view"], ["new", "task", "tidy_hop", "--into", str(tmp_path), "--robot"]):
+        assert main([*command, str(tmp_path / name)]) == 2
+        (error,) = capsys.readouterr().err.splitlines()
+        assert error.startswith("error: robot: ")
+        assert message in error
+    assert not (tmp_path / "tidy_hop").exists()

@@ -44,6 +44,7 @@ class SimulationManager:
 
     Attributes:
         rigid_objects, articulations, robots, sensors, contact_sensors: entities by uid; ``sensors`` are the cameras.
+        changes: differences between each articulation in the scene and its file, a line each, by uid.
     """
 
     _latest: ClassVar["SimulationManager | None"] = None
@@ -63,6 +64,7 @@ class SimulationManager:
         self.num_envs = cfg.num_envs
         _, self.device = parse_sim_device(cfg.sim_device)
         self.builder = SceneBuilder(cfg)
+        self.changes = self.builder.changes
         self._scene_file: str | None = None
         self._softened: dict[str, str] = {}
         self._backend: Backend | None = None

@@ -1,0 +1,138 @@
+"""Tasks for robots of which there is only a model file, tables of such robots, and lists of what scenes change."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from embodichain.agents.rl.config.named import names_config
+from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.sim.assets import bundled_assets
+from embodichain.lab.sim.model.model_files import MENAGERIE, load_model
+from embodichain.utils import ConfigError
+
+_SUFFIXES = (".xml", ".mjcf", ".urdf", ".xacro")
+_FREE, _SLIDE = 0, 2  # MuJoCo's mjtJoint
+# Critically damped at 25 rad/s, whatever a robot's size; a substep of 5 ms integrates that.
+_DRIVES = {"drive_type": "acceleration", "stiffness": 625.0, "damping": 50.0}
+
+
+def names_robot(target: str) -> bool:
+    """Return whether a user's words name a robot's model, and not a config."""
+    is_file = target.startswith(MENAGERIE) or Path(target).suffix.lower() in _SUFFIXES
+    return is_file or (target in bundled_assets() and not names_config(target))
+
+
+def robot_task(file: str, joint_action: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the content of an environment config with a robot alone, without ``id``, rewards and events.
+
+    The base is free where the file's moves freely. Drives of joints and the file's other actuators are acted on.
+
+    Args:
+        file: name as for ``robot.fpath``.
+        joint_action: the action term of driven joints; None: changes of position, or for a free base positions around
+            the initial ones.
+
+    Raises:
+        ConfigError: the model cannot be a robot, or there is nothing to act on.
+    """
+    model = load_model(file, "robot")
+    compiled = model.spec.compile()
+    roots = [compiled.body(name) for name in model.roots]
+    is_free = len(roots) == 1 and _moves_freely(compiled, roots[0])
+    actions: dict[str, Any] = {}
+    if set(model.joints) - model.undriven:
+        default = {"func": "JointPositionTerm"} if is_free else {"func": "DeltaQposTerm", "params": {"scale": 0.1}}
+        actions["joints"] = joint_action or default
+    if model.controls:
+        actions["controls"] = {"func": "ActuatorTerm"}
+    if not actions:
+        raise ConfigError(f"robot: '{file}' has neither a hinge or slide to drive nor an actuator")
+    observations: dict[str, Any] = {}
+    if model.joints:
+        observations["joints"] = {"func": "normalize_robot_joint_data", "mode": "modify", "name": "robot/qpos"}
+    if is_free:
+        base = ("base_lin_vel", "base_ang_vel", "projected_gravity")
+        observations |= {name: {"func": name, "mode": "add", "name": f"robot/{name}"} for name in base}
+    robot = {"uid": "robot", "fpath": file, "fix_base": not is_free, "drive_pros": _DRIVES}
+    env = {"sim_cfg": {"physics_dt": 0.005}, "sim_steps_per_control": 4}
+    return {"env": env | {"observations": observations, "actions": actions}, "robot": robot}
+
+
+def choose_link(env: EmbodiedEnv) -> tuple[str, list[float], float]:
+    """Return a link to move, its position in an episode's beginning, m, and how far it may be told to go, m.
+
+    It is the root of a free base, else the link farthest from the root of those that a joint below them moves.
+    """
+    robot, model = env.robot, env.sim.model
+    links = [model.body(f"{robot.uid}/{name}") for name in robot.link_names]
+    places = torch.stack([robot.get_link_pose(name)[0, :3] for name in robot.link_names])
+    if robot.base.is_free:
+        root = next(i for i, link in enumerate(links) if _moves_freely(model, link))
+        return robot.link_names[root], places[root].tolist(), 0.5
+    distance = torch.linalg.vector_norm(places - places[0], dim=1)
+    carried = [i for i, link in enumerate(links) if model.body_weldid[link.parentid[0]]] or [len(links) - 1]
+    farthest = max(carried, key=lambda i: float(distance[i]))
+    return robot.link_names[farthest], places[farthest].tolist(), max(0.3 * float(distance[farthest]), 0.02)
+
+
+def format_robot(env: EmbodiedEnv) -> str:
+    """Return tables of a robot's joints, its other actuators and its links, and the list of changes."""
+    robot, model = env.robot, env.sim.model
+    mass = [float(model.body(f"{robot.uid}/{name}").mass[0]) for name in robot.link_names]
+    base = "free" if robot.base.is_free else "fixed"
+    lines = [f"{len(mass)} links, {sum(mass):.4g} kg, {base} base, {robot.dof} joints, {len(robot.driven_ids)} driven"]
+    rows = [_joint_row(env, joint) for joint in range(robot.dof)]
+    lines += _table(["joint", "range", "drive", "effort limit", "initial position"], rows)
+    drives = {f"{robot.uid}/{name}" for name in robot.joint_names}
+    others = [model.actuator(i) for i in range(model.nu) if model.actuator(i).name not in drives]
+    controls = [[_short(each.name), _range(each.ctrllimited[0], each.ctrlrange)] for each in others]
+    lines += _table(["other actuator", "control range"], controls)
+    lines += _table(["link", "mass"], [[n, f"{m:.4g} kg"] for n, m in zip(robot.link_names, mass, strict=True)])
+    return "\n".join([*lines, "", *format_changes(env.sim.changes)])
+
+
+def format_changes(changes: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return lines that say what the scene changes of each articulation's file."""
+    lines: list[str] = []
+    for uid, texts in changes.items():
+        lines += [f"{uid}: not as in its file", *(f"  {text}" for text in texts)]
+    return lines
+
+
+def relative_file(file: str, folder: Path) -> str:
+    """Return the name of a model for a config in ``folder``."""
+    return os.path.relpath(Path(file).expanduser(), folder) if Path(file).expanduser().is_file() else file
+
+
+def _moves_freely(model: Any, body: Any) -> bool:
+    return bool(body.jntnum[0] and model.jnt_type[body.jntadr[0]] == _FREE)
+
+
+def _joint_row(env: EmbodiedEnv, index: int) -> list[str]:
+    robot, model = env.robot, env.sim.model
+    joint = model.joint(f"{robot.uid}/{robot.joint_names[index]}")
+    length, force = ("m", "N") if joint.type[0] == _SLIDE else ("rad", "Nm")
+    drive, effort = "no", ""
+    if index in robot.driven_ids:
+        drive, effort = "yes", _range(model.jnt_actfrclimited[joint.id], model.jnt_actfrcrange[joint.id], force)
+    start = f"{float(robot.body_data.default_qpos[0, index]):.4g} {length}"
+    return [robot.joint_names[index], _range(model.jnt_limited[joint.id], joint.range, length), drive, effort, start]
+
+
+def _range(is_limited: bool, ends: Sequence[float], unit: str = "") -> str:
+    return f"{ends[0]:.4g} to {ends[1]:.4g} {unit}".rstrip() if is_limited else "no limit"
+
+
+def _short(name: str) -> str:
+    return name.partition("/")[2]
+
+
+def _table(head: list[str], rows: list[list[str]]) -> list[str]:
+    if not rows:
+        return []
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    lines = ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)) for row in [head, *rows]]
+    return ["", *(line.rstrip() for line in lines)]
