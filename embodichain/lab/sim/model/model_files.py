@@ -62,7 +62,7 @@ class ModelContents:
         undriven: joints without a drive: no actuator of the file moves them; without actuators: they mimic another.
         home: initial positions of joints where the file has a keyframe, rad or m.
         ranges: lower and upper limits of the limited joints, rad or m.
-        controls: names of the actuators in ``spec``, each with its control at the start.
+        controls: names of the actuators in ``spec``, each with its control and activations at the start, [1 + na].
         ground_pairs: contacts of geoms with the file's floor: a geom's name in the spec, and the contact's parameters.
         changes: what is not as in the file, a line each.
         unseen: visual meshes left out, since their format cannot be rendered.
@@ -75,7 +75,7 @@ class ModelContents:
     undriven: set[str] = field(default_factory=set)
     home: dict[str, float] = field(default_factory=dict)
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
-    controls: dict[str, float] = field(default_factory=dict)
+    controls: dict[str, np.ndarray] = field(default_factory=dict)
     ground_pairs: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
@@ -307,7 +307,11 @@ def _take_actuators(model: ModelFile, plain: mujoco.MjModel) -> None:
         actuator.name = actuator.name or f"actuator{i}"
         if actuator.name in model.joints:  # the name of a drive
             actuator.name += "_actuator"
-        model.controls[actuator.name] = float(plain.key_ctrl[0, i]) if plain.nkey else 0.0
+        first, last = plain.actuator_actadr[i], plain.actuator_actadr[i] + plain.actuator_actnum[i]
+        start = (
+            np.append(plain.key_ctrl[0, i], plain.key_act[0, first:last]) if plain.nkey else np.zeros(1 + last - first)
+        )
+        model.controls[actuator.name] = start
     driven = {plain.joint(joint).name for joint in ranges}
     followers = {plain.joint(joint).name for joint in couplings}
     model.undriven = set(model.joints) - driven if plain.nu else followers

@@ -159,7 +159,7 @@ class SceneBuilder:
         self.changes: dict[str, list[str]] = {}
         self._init_qpos: dict[str, float] = {}
         self._home: dict[str, float] = {}
-        self._controls: dict[str, float] = {}
+        self._controls: dict[str, np.ndarray] = {}
         self._damping: list[RigidObjectCfg] = []
         self._acceleration_drives: list[str] = []
         self._ignored: list[str] = []
@@ -418,7 +418,7 @@ def write_keyframe(
     model: mujoco.MjModel,
     init_qpos: Mapping[str, float],
     home: Mapping[str, float] | None = None,
-    controls: Mapping[str, float] | None = None,
+    controls: Mapping[str, np.ndarray] | None = None,
 ) -> None:
     """Make keyframe 0 the initial state, with every drive's target at its joint's position.
 
@@ -426,7 +426,7 @@ def write_keyframe(
         model: joints without a position in ``init_qpos`` or ``home`` are at zero, or at the nearest limit.
         init_qpos: positions by joint; joints that mimic others follow from these.
         home: positions of a file's own keyframe by joint.
-        controls: controls of actuators that are no drives, by name.
+        controls: control and activations [1 + na] of actuators that are no drives, by name.
     """
     qpos = model.key_qpos[0]
     qpos[:] = model.qpos0
@@ -444,8 +444,10 @@ def write_keyframe(
         qpos[one] = model.qpos0[one] + np.polynomial.polynomial.polyval(moved, coefficients)
     for actuator, joint in drives.driven_joints(model):
         model.key_ctrl[0][actuator] = qpos[model.jnt_qposadr[joint]]
-    for name, control in (controls or {}).items():
-        model.key_ctrl[0][model.actuator(name).id] = control
+    for name, start in (controls or {}).items():
+        actuator, first = model.actuator(name).id, model.actuator_actadr[model.actuator(name).id]
+        model.key_ctrl[0][actuator] = start[0]
+        model.key_act[0][first : first + len(start) - 1] = start[1:]
     for body in range(model.nbody):
         if (mocap := model.body_mocapid[body]) >= 0:
             model.key_mpos[0][3 * mocap : 3 * mocap + 3] = model.body_pos[body]
