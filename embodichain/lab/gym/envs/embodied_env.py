@@ -122,7 +122,8 @@ class EmbodiedEnv(BaseEnv):
         if parts is None:
             if "arm" in robot.control_parts:
                 return "arm"
-            return None if len(robot.driven_ids) == robot.dof else self._choose_joints(robot.driven_ids)
+            all_or_none = len(robot.driven_ids) in (0, robot.dof)  # none: tendons or muscles move them
+            return None if all_or_none else self._choose_joints(robot.driven_ids)
         check_parts(parts, robot.control_parts)
         if len(parts) == 1:
             return parts[0]
@@ -174,6 +175,8 @@ class EmbodiedEnv(BaseEnv):
 
     def _base_obs(self) -> dict[str, Tensor]:
         robot = self.robot
+        if not robot.dof:
+            return self._images()
         qpos, qvel, qf = robot.get_qpos(), robot.get_qvel(), robot.get_qf()
         return {"robot/qpos": qpos, "robot/qvel": qvel, "robot/qf": qf} | self._images()
 
@@ -188,6 +191,8 @@ class EmbodiedEnv(BaseEnv):
 
     def _extend_obs(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
         self.observation_manager.compute(obs)
+        if not obs:
+            raise ConfigError("env.observations: a robot without joints needs at least one observation term")
         return obs
 
     def _rewind_observation(self) -> None:

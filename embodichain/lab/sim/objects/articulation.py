@@ -452,6 +452,11 @@ class JointDrives:
         self._backend.write("ctrl", self._columns(driven), targets)
         self._write(None)
 
+    @property
+    def actuator_ids(self) -> set[int]:
+        """The drives' actuators in the model."""
+        return set(self._actuators.values())
+
     def by_effort(self) -> set[str]:
         """Return the names of the drives that push with given efforts, whatever their stiffness."""
         actuators = [actuator for joint, actuator in self._actuators.items() if self._modes[joint] == "effort"]

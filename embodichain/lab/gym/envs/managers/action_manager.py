@@ -6,10 +6,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.base import ActionTerm, Manager, TermEnv, kind_of
+from embodichain.lab.gym.envs.managers.base import ActionTerm, Manager, TermEnv, kind_of, own_actuators
 from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms
-from embodichain.utils import ConfigError
+from embodichain.lab.sim.backend import Columns
+from embodichain.lab.sim.objects.articulation import columns
+from embodichain.utils import ConfigError, logger
 
 _JOINT_KINDS = frozenset({"qpos", "qvel", "qf"})
 """Kinds of targets of joints."""
@@ -40,6 +42,16 @@ class ActionManager(Manager):
         if not self.terms:
             raise ConfigError("env.actions: at least one action term is needed")
         _check_joints(self.terms)
+        self._controls: dict[ActionTerm, Columns] = {
+            term: columns(list(term.actuators.values()), env.device)
+            for term in self.terms.values()
+            if term.kind == "ctrl"
+        }
+        if env.cfg.robot is not None and not self._controls and (idle := own_actuators(env)):
+            logger.log_warning(
+                f"env.actions: nothing moves the actuators {', '.join(idle)} of robot '{env.robot.uid}', which stay at "
+                "their first controls; the term ActuatorTerm does"
+            )
         lows, highs = zip(*(term.action_limits for term in self.terms.values()), strict=True)
         self.low: Tensor = torch.cat(lows)
         """Lowest action, [A]."""
@@ -94,7 +106,7 @@ class ActionManager(Manager):
             if term.kind == "qpos":
                 self._env.robot.set_qpos(result["qpos"], term.joint_ids)
             elif term.kind == "ctrl":
-                self._env.sim.backend.write("ctrl", slice(None), result["ctrl"])
+                self._env.sim.backend.write("ctrl", self._controls[term], result["ctrl"])
             elif term.kind:
                 self._env.robot.drives.set_targets(result[term.kind], term.joint_ids)
             self.metrics |= {k: v.float() for k, v in result.items() if k != term.kind and v.dim() == 1}
@@ -146,16 +158,19 @@ def _check_result(place: str, term: ActionTerm, result: object, num_envs: int) -
 
 
 def _check_joints(terms: Mapping[str, ActionTerm]) -> None:
-    """Raise a ConfigError where two terms move the same joint."""
-    owners: dict[int, str] = {}
+    """Raise a ConfigError where two terms move the same joint or actuator."""
+    owners: dict[str, str] = {}
     for name, term in terms.items():
-        if term.kind == "ctrl" and len(terms) > 1:
-            raise ConfigError(f"env.actions.{name}: sets the controls of all actuators: it must be the only term")
-        for joint in term.joint_ids if term.kind else []:
-            if joint in owners:
-                moved = f"joint {joint} ('{term.env.robot.joint_names[joint]}') is moved by '{owners[joint]}' already"
-                raise ConfigError(f"env.actions.{name}: {moved}; choose another control part by params.part_name")
-            owners[joint] = name
+        joints = term.joint_ids if term.kind else []
+        moved = [f"joint {joint} ('{term.env.robot.joint_names[joint]}')" for joint in joints]
+        moved += [f"actuator '{actuator}'" for actuator in (term.actuators if term.kind == "ctrl" else ())]
+        for each in moved:
+            if each in owners:
+                other = (
+                    "others by params.actuators" if term.kind == "ctrl" else "another control part by params.part_name"
+                )
+                raise ConfigError(f"env.actions.{name}: {each} is moved by '{owners[each]}' already; choose {other}")
+            owners[each] = name
 
 
 def _joint_targets(term: ActionTerm, name: str) -> Callable[[Tensor], Mapping[str, Tensor]]:

@@ -13,10 +13,11 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers import types
-from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap, TermEnv
+from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap, TermEnv, own_actuators
 from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg
 from embodichain.lab.gym.envs.managers.sensor_models import draw_delay, push, read
 from embodichain.lab.sim.math import matrix_from_euler, matrix_from_quat, pad_batch
+from embodichain.lab.sim.model.drives import match_names
 from embodichain.lab.sim.objects import DriveMode
 from embodichain.utils import ConfigError
 
@@ -450,9 +451,14 @@ class EefPositionTerm(_EefShiftTerm):
 
 
 class ActuatorTerm(ActionTerm):
-    """Actions are the controls of all actuators of the model, as MuJoCo's ``ctrl``: torques, targets and so on.
+    """Actions are controls of actuators that the file describes, as MuJoCo's ``ctrl``: thrust, tension and so on.
 
-    Actions are within the actuators' ``ctrlrange``, and unbounded without one. It is the only term then.
+    In an assembled scene they are the robot's actuators that drive no single joint: rotors at sites, adhesion,
+    tendons and muscles. In the scene of a file they are all actuators. Actions are within ``ctrlrange``, and
+    unbounded without one.
+
+    Args:
+        actuators: names, or regular expressions, of the actuators; None: all.
     """
 
     kind = "ctrl"
@@ -462,29 +468,41 @@ class ActuatorTerm(ActionTerm):
         self.part, self.joint_ids = None, []
 
     @override
-    def configure(self) -> None:
-        if not self.action_dim:
-            raise ConfigError("the scene's file has no actuator, so that there is nothing to act with")
+    def configure(self, actuators: list[str] | None = None) -> None:
+        known = own_actuators(self.env)
+        if not known:
+            place = (
+                "the scene's file"
+                if self.env.cfg.robot is None
+                else f"robot '{self.env.cfg.robot.uid}', less its drives,"
+            )
+            raise ConfigError(f"func: {place} has no actuator, so that there is nothing to act with")
+        chosen = match_names(actuators or [".*"], list(known), "params.actuators", "actuator")
+        self._chosen = {name: known[name] for name in chosen}
+
+    @property
+    @override
+    def actuators(self) -> dict[str, int]:
+        return self._chosen
 
     @property
     @override
     def action_dim(self) -> int:
-        return int(self.env.sim.model.nu)
+        return len(self.actuators)
 
     @property
     @override
     def action_limits(self) -> tuple[Tensor, Tensor]:
-        model = self.env.sim.model
-        ranges = torch.tensor(model.actuator_ctrlrange, dtype=torch.float32, device=self.device)
-        limited = torch.tensor(model.actuator_ctrllimited, dtype=torch.bool, device=self.device)
+        model, ids = self.env.sim.model, list(self.actuators.values())
+        ranges = torch.tensor(model.actuator_ctrlrange[ids], dtype=torch.float32, device=self.device)
+        limited = torch.tensor(model.actuator_ctrllimited[ids], dtype=torch.bool, device=self.device)
         low, high = ranges.unbind(1)
         return torch.where(limited, low, -torch.inf), torch.where(limited, high, torch.inf)
 
     @override
     def command_map(self) -> CommandMap:
-        model, (low, high) = self.env.sim.model, self.action_limits
-        names = [model.actuator(i).name or f"actuator {i}" for i in range(model.nu)]
-        return self.joint_command("control of the actuator", 1.0, 0.0, low, high, names)
+        low, high = self.action_limits
+        return self.joint_command("control of the actuator", 1.0, 0.0, low, high, list(self.actuators))
 
     @override
     def process_action(self, action: Tensor) -> dict[str, Tensor]:

@@ -100,6 +100,16 @@ class TermEnv(Protocol):
         """Return each environment's task in words, N of them."""
 
 
+def own_actuators(env: TermEnv) -> dict[str, int]:
+    """Return the ids of the robot's actuators that drive no single joint, or of all in the scene of a file, by name."""
+    model = env.sim.model
+    names = {i: model.actuator(i).name or f"actuator {i}" for i in range(model.nu)}
+    if env.cfg.robot is None:
+        return {name: i for i, name in names.items()}
+    uid, drives = f"{env.robot.uid}/", env.robot.drives.actuator_ids
+    return {name.removeprefix(uid): i for i, name in names.items() if name.startswith(uid) and i not in drives}
+
+
 class Functor:
     """A term with state; a term without state is better a plain function.
 
@@ -185,8 +195,8 @@ class ActionTerm(Functor):
     Shapes: N environments, A action size, J joints of the term.
 
     Attributes:
-        kind: kind of the targets from :meth:`process_action`: ``qpos``, ``qvel`` or ``qf``; ``ctrl`` for all
-            actuators; empty: nothing.
+        kind: kind of the targets from :meth:`process_action`: ``qpos``, ``qvel`` or ``qf``; ``ctrl`` for
+            actuators of the file; empty: nothing.
         joint_ids: robot joints that they are for; the environment's active ones unless ``choose_joints`` is
             called.
         part: the control part they are, or None for all joints.
@@ -207,6 +217,17 @@ class ActionTerm(Functor):
         """Move the joints of a control part; None: the environment's active joints."""
         self.part = self.env.active_part if part_name is None else part_name
         self.joint_ids: list[int] = list(self.env.robot.get_joint_ids(self.part))
+        if self.kind and not (self.joint_ids and {*self.joint_ids} <= {*self.env.robot.driven_ids}):
+            names = ", ".join(own_actuators(self.env))
+            instead = f"; ActuatorTerm sets the controls of its actuators {names}" if names else ""
+            raise ConfigError(
+                f"func: no joint of robot '{self.env.robot.uid}' has a drive for {type(self).__name__}{instead}"
+            )
+
+    @property
+    def actuators(self) -> dict[str, int]:
+        """The actuators of a term of kind ``ctrl``, ids by name; by default all that the file has but the drives'."""
+        return own_actuators(self.env)
 
     def present_qpos(self) -> Tensor:
         """Return the present positions of the term's joints, [N, J], rad or m."""

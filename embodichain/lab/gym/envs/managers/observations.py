@@ -108,11 +108,11 @@ def offset_from_eef(env: TermEnv, entity_cfg: types.RigidEntity, part_name: str 
     return env.sim.get_rigid_object(entity_cfg.uid).pos - env.robot.get_eef_pose(part_name)[:, :3, 3]
 
 
-def offset_from_target(env: TermEnv, entity_cfg: types.RigidEntity, target_pose_key: str = "goal_pose") -> Tensor:
-    """Return the vector from a target pose to a rigid body, in the environment's frame, [N, 3], m.
+def offset_from_target(env: TermEnv, entity_cfg: types.SceneEntityCfg, target_pose_key: str = "goal_pose") -> Tensor:
+    """Return the vector from a target pose to an entity, in the environment's frame, [N, 3], m.
 
     Args:
-        entity_cfg: the body.
+        entity_cfg: a rigid body, or an articulation or robot, by its base.
         target_pose_key: under which the target pose is stored.
     """
     return state_values.offset_to_target(env, entity_cfg.uid, target_pose_key)

@@ -58,16 +58,16 @@ def distance_to_target(
     obs: TensorDict,
     action: Tensor,
     info: dict[str, Any],
-    source_entity_cfg: types.RigidEntity,
+    source_entity_cfg: types.SceneEntityCfg,
     target_pose_key: str = "goal_pose",
     exponential: bool = False,
     sigma: PositiveFloat = 1.0,
     use_xy_only: bool = False,
 ) -> Tensor:
-    """Return -d, d a rigid body's distance to a target pose, or exp(-d^2 / (2 sigma^2)) when ``exponential``.
+    """Return -d, d an entity's distance to a target pose, or exp(-d^2 / (2 sigma^2)) when ``exponential``.
 
     Args:
-        source_entity_cfg: the body.
+        source_entity_cfg: a rigid body, or an articulation or robot, by its base.
         target_pose_key: under which the target pose is stored.
         exponential: the second form, between 0 and 1.
         sigma: the distance of which the second form is exp(-1/2), m.

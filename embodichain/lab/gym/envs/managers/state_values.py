@@ -22,7 +22,7 @@ def target_pose(env: TermEnv, target_pose_key: str) -> Tensor:
 
 
 def offset_to_target(env: TermEnv, uid: str, target_pose_key: str, use_xy_only: bool = False) -> Tensor:
-    """Return a rigid body's position less the target's, [N, 3], m; the last is 0 when ``use_xy_only``.
+    """Return an entity's position less the target's, [N, 3], m; the last is 0 when ``use_xy_only``.
 
     It is cached for each state: do not write into it.
     """
@@ -30,14 +30,21 @@ def offset_to_target(env: TermEnv, uid: str, target_pose_key: str, use_xy_only: 
 
 
 def range_to_target(env: TermEnv, uid: str, target_pose_key: str, use_xy_only: bool = False) -> Tensor:
-    """Return a rigid body's distance to the target, [N], m, in the horizontal plane when ``use_xy_only``."""
+    """Return an entity's distance to the target, [N], m, in the horizontal plane when ``use_xy_only``."""
     return _range(env, uid, target_pose(env, target_pose_key), use_xy_only)
 
 
 @cached_per_state
 def _offset(env: TermEnv, uid: str, target: Tensor, use_xy_only: bool) -> Tensor:
-    offset = env.sim.get_rigid_object(uid).pos - target[:, :3, 3]
+    offset = _position(env, uid) - target[:, :3, 3]
     return offset * constant((1.0, 1.0, 0.0), env.device, torch.float32) if use_xy_only else offset
+
+
+def _position(env: TermEnv, uid: str) -> Tensor:
+    """Return the position of a rigid body, or of the base of an articulation or robot, [N, 3], m."""
+    if uid in env.sim.rigid_objects:
+        return env.sim.get_rigid_object(uid).pos
+    return env.sim.get_articulation_or_robot(uid).get_local_pose()[:, :3]
 
 
 @cached_per_state

@@ -282,13 +282,6 @@ def test_command_map_of_actuators_has_their_ranges(tmp_path: Path) -> None:
     assert numbers == [[0.0], [1.0], [-0.5], [1.0]]
 
 
-def test_no_other_term_stands_beside_it(tmp_path: Path) -> None:
-    actions = {"one": {"func": "ActuatorTerm"}, "two": {"func": "ActuatorTerm"}}
-
-    with pytest.raises(ConfigError, match=r"^env\.actions\.one: sets the controls of all actuators"):
-        rail_env(tmp_path, env={"actions": actions})
-
-
 def test_scene_without_actuators_is_refused(tmp_path: Path) -> None:
     text = re.sub(r"<actuator>.*</actuator>", "", RAIL, flags=re.DOTALL)
 

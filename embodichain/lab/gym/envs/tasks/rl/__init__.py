@@ -1,7 +1,7 @@
 """Tasks for reinforcement learning. Importing this package registers them."""
 
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg, SceneEnv
-from embodichain.lab.gym.envs.tasks.rl.basic import CartPoleEnv, OpenDrawerEnv, PushCubeEnv, ReachEnv
+from embodichain.lab.gym.envs.tasks.rl.basic import CartPoleEnv, OpenDrawerEnv, PushCubeEnv, ReachEnv, RobotEnv
 from embodichain.lab.gym.envs.tasks.rl.colored_cubes import ManipulateCubesEnv, PushColoredCubeEnv
 from embodichain.lab.gym.envs.tasks.rl.locomotion import G1FlatEnv, Go2FlatEnv, Go2RoughEnv, LocomotionEnv
 from embodichain.lab.gym.envs.tasks.rl.pick_cube import PickCubeEnv
@@ -19,6 +19,7 @@ __all__ = [
     "PushColoredCubeEnv",
     "PushCubeEnv",
     "ReachEnv",
+    "RobotEnv",
     "build_env",
 ]
 

@@ -53,6 +53,11 @@ class CartPoleEnv(EmbodiedEnv):
         return reward + torch.where(info["fail"], torch.zeros_like(upright), upright)
 
 
+@register_env("RobotRL", override=True)
+class RobotEnv(EmbodiedEnv):
+    """A robot and a task of a config's terms alone, such as a drone that hovers; it is measured by its return."""
+
+
 _MARKER_HEIGHT = 0.002
 
 
