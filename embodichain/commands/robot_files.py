@@ -1,6 +1,8 @@
 """Tasks for robots of which there is only a model file, tables of such robots, and lists of what scenes change."""
 
+import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,8 @@ from embodichain.utils import ConfigError
 
 _SUFFIXES = (".xml", ".mjcf", ".urdf", ".xacro")
 _FREE, _SLIDE = 0, 2  # MuJoCo's mjtJoint
-# Critically damped at 25 rad/s, whatever a robot's size; a substep of 5 ms integrates that.
-_DRIVES = {"drive_type": "acceleration", "stiffness": 625.0, "damping": 50.0}
+_FULL_EFFORT = 0.6  # rad from a hinge's target where its effort limit is reached
+_FREQUENCIES = 25.0, 60.0  # rad/s of drives; a substep of 5 ms integrates the highest
 
 
 def names_robot(target: str) -> bool:
@@ -43,7 +45,8 @@ def robot_task(file: str, joint_action: Mapping[str, Any] | None = None) -> dict
     roots = [compiled.body(name) for name in model.roots]
     is_free = len(roots) == 1 and _moves_freely(compiled, roots[0])
     actions: dict[str, Any] = {}
-    if set(model.joints) - model.undriven:
+    driven = [name for name in model.joints if name not in model.undriven]
+    if driven:
         default = {"func": "JointPositionTerm"} if is_free else {"func": "DeltaQposTerm", "params": {"scale": 0.1}}
         actions["joints"] = joint_action or default
     if model.controls:
@@ -56,7 +59,7 @@ def robot_task(file: str, joint_action: Mapping[str, Any] | None = None) -> dict
     if is_free:
         base = ("base_lin_vel", "base_ang_vel", "projected_gravity")
         observations |= {name: {"func": name, "mode": "add", "name": f"robot/{name}"} for name in base}
-    robot = {"uid": "robot", "fpath": file, "fix_base": not is_free, "drive_pros": _DRIVES}
+    robot = {"uid": "robot", "fpath": file, "fix_base": not is_free, "drive_pros": _gains(compiled, driven)}
     env = {"sim_cfg": {"physics_dt": 0.005}, "sim_steps_per_control": 4}
     return {"env": env | {"observations": observations, "actions": actions}, "robot": robot}
 
@@ -105,6 +108,21 @@ def format_changes(changes: Mapping[str, Sequence[str]]) -> list[str]:
 def relative_file(file: str, folder: Path) -> str:
     """Return the name of a model for a config in ``folder``."""
     return os.path.relpath(Path(file).expanduser(), folder) if Path(file).expanduser().is_file() else file
+
+
+def _gains(model: Any, joints: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Return stiffness and damping by joint, at a damping ratio of 0.7, for loads that fit the effort limits."""
+    stiffness, damping = {}, {}
+    for name in joints:
+        joint = model.joint(name)
+        inertia = float(model.dof_M0[joint.dofadr[0]])
+        limited = model.jnt_actfrclimited[joint.id] and joint.type[0] != _SLIDE
+        effort = min(abs(model.jnt_actfrcrange[joint.id])) if limited else 0.0
+        low, high = _FREQUENCIES
+        frequency = min(max(low, math.sqrt(effort / _FULL_EFFORT / inertia)), high)
+        stiffness[re.escape(name)] = float(f"{frequency**2 * inertia:.3g}")
+        damping[re.escape(name)] = float(f"{1.4 * frequency * inertia:.3g}")
+    return {"stiffness": stiffness, "damping": damping}
 
 
 def _moves_freely(model: Any, body: Any) -> bool:

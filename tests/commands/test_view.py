@@ -72,11 +72,15 @@ def test_robots_file_is_shown_as_a_table(tmp_path: Path) -> None:
     (tmp_path / "hopper.xml").write_text(HOPPER)
     with opened_robot(tmp_path / "hopper.xml", [], 1, []) as (_, env, _):
         lines = [" ".join(line.split()) for line in format_robot(env).splitlines()]
+        drive = env.robot.cfg.drive_pros
         starts = {number.moves: number.start for number in action_numbers(env)}
     assert lines[0] == "2 links, 3.5 kg, free base, 1 joints, 1 driven"
     # The effort is at most gear * control = 50 * 0.2 Nm.
     assert "hip -1.571 to 1.571 rad yes -10 to 10 Nm 0.3 rad" in lines
     assert {"base 3 kg", "leg 0.5 kg", "lights of the file are not used: 1"} <= {*lines}
+    # The limit is reached 0.6 rad from the target: 10 / 0.6. The leg's inertia is 0.5 (0.2^2 + 2/5 0.05^2) = 0.0205:
+    # 1.4 sqrt(16.7 * 0.0205) = 0.818.
+    assert (drive.stiffness, drive.damping) == ({"hip": 16.7}, {"hip": 0.818})
     assert starts["hip"] == pytest.approx(0.3)  # a slider begins at the keyframe
 
 
