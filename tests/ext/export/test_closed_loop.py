@@ -22,6 +22,7 @@ from embodichain.ext.export.run import export_run, without_sensor_models
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.locomotion_observations import last_action
 from embodichain.lab.gym.envs.managers.measurements import Recipe, deployed_as, recipe_of
+from embodichain.lab.gym.registry import register_env
 from embodichain.tools.policy import ParityError, open_run
 from tests.agents.rl.fakes import tiny_config, write_config
 from tests.ext.export.plain_robot import PlainRobot
@@ -204,3 +205,67 @@ def test_wrong_recipe_of_an_input_is_found(exported: Path, monkeypatch: pytest.M
     with pytest.raises(ParityError, match=r"step 0 of 2: 'last_action' computed from raw measurements differs .* 0\.5"):
         export_run(str(exported), exported / "wrong.onnx", 4, 2, ())
     assert not (exported / "wrong.onnx").exists()
+
+
+LINK = '<geom size=".03" fromto="0 0 0 0 0 -.3" type="capsule"/>'
+MOTORS = f"""<mujoco><compiler angle="radian"/><worldbody>
+    <body name="one" pos="0 0 1"><joint name="j1" axis="0 1 0" damping=".5"/>{LINK}
+    <body name="two" pos="0 0 -.3"><joint name="j2" axis="0 1 0" damping=".5"/>{LINK}</body></body></worldbody>
+    <actuator><motor joint="j1" gear="10" ctrlrange="-.2 .4"/><motor joint="j2" ctrlrange="-1 1"/>
+    </actuator></mujoco>"""
+DELAY = 2  # control steps
+
+
+@pytest.mark.e2e
+def test_arm_of_a_file_moves_as_in_plain_mujoco_with_its_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    register_env("FileArmRL", max_episode_steps=10_000, override=True)(EmbodiedEnv)
+    Path("arm.xml").write_text(MOTORS, encoding="utf-8")
+    joints = {"func": "JointPositionTerm", "params": {"scale": 2.0, "delay": [DELAY, DELAY]}}
+    env_config = {
+        "id": "FileArmRL",
+        "env": {
+            "sim_cfg": {"physics_dt": 0.005},
+            "sim_steps_per_control": 4,
+            "actions": {"joints": joints},
+            "rewards": {"slow": {"func": "joint_vel_l2", "weight": -1.0}},
+        },
+        "robot": {"uid": "arm", "fpath": "arm.xml", "drive_pros": {"stiffness": 40.0, "damping": 0.5}},
+    }
+    Path("env.json").write_text(json.dumps(env_config), encoding="utf-8")
+    changes = {"trainer__gym_config": "env.json", "trainer__iterations": 1, "trainer__enable_eval": False}
+    assert main(["--config", write_config(tmp_path, tiny_config(**changes, policy__init_log_std=0.5))]) == 0
+    (run,) = Path("outputs").iterdir()
+    export_run(str(run), None, 16, 2, ())
+    runner = runner_of(run)
+
+    spec = mujoco.MjSpec.from_file("arm.xml")
+    for motor in list(spec.actuators):
+        spec.delete(motor)
+    for drive in runner.spec["drives"]:
+        actuator = spec.add_actuator(target=drive["name"], trntype=mujoco.mjtTrn.mjTRN_JOINT)
+        actuator.set_to_position(kp=drive["stiffness"], kv=drive["damping"])
+        spec.joint(drive["name"]).actfrcrange = [drive["min_effort"], drive["max_effort"]]
+    spec.option.timestep, spec.option.integrator = 0.005, mujoco.mjtIntegrator.mjINT_IMPLICITFAST
+    model = spec.compile()
+    data, late = mujoco.MjData(model), [np.zeros(2)] * DELAY
+    saturated = 0
+    with open_run(find_run(str(run)), 1) as opened:
+        env, policy = opened.env, opened.policy
+        assert isinstance(env, EmbodiedEnv)
+        obs, _ = env.reset(seed=3)
+        for _ in range(500):
+            effort = np.clip(40.0 * (data.ctrl - data.qpos) - 0.5 * data.qvel, *model.jnt_actfrcrange.T)
+            measured = {"robot/qpos": data.qpos, "robot/qvel": data.qvel, "robot/qf": effort}
+            late.append(runner({name: value.astype(np.float32) for name, value in measured.items()})["command"])
+            data.ctrl[:] = late.pop(0)
+            mujoco.mj_step(model, data, 4)
+            saturated += int(np.isin(effort, model.jnt_actfrcrange).any())
+            with torch.no_grad():
+                action = policy.get_action(policy_input(policy, obs, None, opened.device), deterministic=True)["action"]
+            obs, *_ = env.step(action)
+            # rad: float32's rounding of observations and targets, which the drives at their limits amplify
+            np.testing.assert_allclose(env.sim.backend.qpos[0].numpy(), data.qpos, atol=1e-3)
+    assert saturated > 50

@@ -277,6 +277,8 @@ def _read_state(model: ModelFile, plain: mujoco.MjModel) -> None:
         model.start = np.concatenate((plain.body_pos[roots[0]], plain.body_quat[roots[0]]))
     if len(keys := list(spec.keys)) > 1:
         model.changes.append(f"keyframes after the first are not used: {', '.join(key.name for key in keys[1:])}")
+    if plain.nkey and (plain.key_qvel[0].any() or plain.key_act[0].any()):
+        model.changes.append("velocities and activations of the keyframe are not used")
     if sensors := list(spec.sensors):
         model.changes.append(f"sensors of the file are not used: {len(sensors)}")
     for element in (*keys, *sensors):
