@@ -34,10 +34,9 @@ from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.env_sources import TaskCfg
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.actions import QposDenormalizedTerm, QposTerm
-from embodichain.lab.gym.envs.managers.record import followed, record_camera_data
+from embodichain.lab.gym.envs.managers.record import View, record_camera_data
 from embodichain.lab.gym.envs.tasks.rl import build_env
-from embodichain.lab.sim.objects import Robot, SceneBody
-from embodichain.lab.sim.rendering.renderer import CameraPose, Renderer, RenderingUnavailableError
+from embodichain.lab.sim.rendering.renderer import Renderer, RenderingUnavailableError
 from embodichain.utils import CommandFailedError, ConfigError, raise_problems, reason_of, replace
 from embodichain.utils.observations import entry_columns, entry_spaces
 
@@ -49,10 +48,6 @@ EXAMPLES = (
 )
 
 _IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
-_DIRECTION = np.array([-1.0, 1.0, 0.8]) / 2.64**0.5  # from the target to the camera
-_LEAST_RADIUS = 0.4  # m
-_HEAD = 0.1  # m: the links' shapes reach above their origins, a head the most
-_FIELD = 1.07  # focal length in heights of the image: 50 degrees
 _NOTCHES = 200  # of a slider
 
 
@@ -209,53 +204,22 @@ class SceneCamera:
     def __init__(self, env: EmbodiedEnv, camera: dict[str, object], size: tuple[int, int]) -> None:
         cfg = env.sim.cfg
         self._renderer = Renderer(env.sim.backend, env.sim.appearance, *size, cfg.enable_rt, cfg.render_device)
-        if "eye" not in camera and env.followed_uid is not None:
-            camera = {"follow_uid": env.followed_uid}
-        self.pose = _pose(env, camera, size)
+        given: dict[str, Any] = {name: camera[name] for name in ("eye", "target", "up", "follow_uid") if name in camera}
+        if (lens := camera.get("intrinsics")) is not None:
+            # The same vertical field of view as the recording.
+            scale = size[1] / float(np.asarray(camera.get("resolution", (640, 480)))[1])
+            fx, fy = (float(f) * scale for f in np.asarray(lens)[:2])
+            given["intrinsics"] = (fx, fy, size[0] / 2, size[1] / 2)
+        self.view = View(env, size, **given)
         self.size, self.fps = size, 1.0 / env.step_dt
-        self._env, self._follow_uid = env, camera.get("follow_uid")
 
     def render(self, index: int = 0) -> np.ndarray:
         """Return an image of the current state of an environment, the first one unless another is named."""
-        uid = None if self._follow_uid is None else str(self._follow_uid)
-        return self._renderer.render(index, followed(self._env, self.pose, uid, index))
+        return self._renderer.render(index, self.view.pose(index))
 
     def close(self) -> None:
         """Release OpenGL."""
         self._renderer.close()
-
-
-def _pose(env: EmbodiedEnv, camera: dict[str, object], size: tuple[int, int]) -> CameraPose:
-    width, height = size
-    up = _vector(camera.get("up", (0.0, 0.0, 1.0)))
-    focal = _FIELD * height
-    intrinsics = (focal, focal, width / 2, height / 2)
-    if "eye" in camera and "target" in camera:
-        given, taken = camera.get("intrinsics"), camera.get("resolution", (640, 480))
-        if given is not None:
-            # The same vertical field of view as the recording.
-            scale = height / float(np.asarray(taken)[1])
-            fx, fy = (float(f) * scale for f in np.asarray(given)[:2])
-            intrinsics = (fx, fy, width / 2, height / 2)
-        return CameraPose(_vector(camera["eye"]), _vector(camera["target"]), up, intrinsics)
-    places = env.sim.backend.read("xpos")[0].double().cpu().numpy()  # [bodies, 3]
-    if "follow_uid" in camera:
-        uids = [*env.sim.robots, str(camera["follow_uid"])]
-        seen = env.sim.get_asset(env.followed_uid or uids[0])
-        assert isinstance(seen, Robot | SceneBody)  # a file's scene has no other entities
-        base = seen.get_local_pose()[0, :2].double().cpu().numpy()
-        places = places[seen.base.bodies if isinstance(seen, Robot) else seen.bodies] - [*base, 0.0]
-        places[:, 2] += _HEAD
-    else:
-        places = places[1:]  # without the world
-    low, high = places.min(axis=0), places.max(axis=0)
-    centre, radius = (low + high) / 2, max(float(np.linalg.norm(high - low)) / 2, _LEAST_RADIUS)
-    return CameraPose(_vector(centre + 2.6 * radius * _DIRECTION), _vector(centre), up, intrinsics)
-
-
-def _vector(value: object) -> tuple[float, float, float]:
-    x, y, z = (float(part) for part in np.asarray(value))
-    return x, y, z
 
 
 def format_spaces(env_id: str, env: EmbodiedEnv) -> str:

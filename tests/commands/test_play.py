@@ -48,7 +48,7 @@ def test_video_has_the_first_and_the_last_state_of_each_episode(
     render = SceneCamera.render
 
     def noted(camera: SceneCamera, index: int = 0) -> np.ndarray:
-        seen.append(int(camera._env.elapsed_steps[index]))
+        seen.append(int(camera.view.env.elapsed_steps[index]))
         return render(camera, index)
 
     monkeypatch.setattr(SceneCamera, "render", noted)

@@ -31,9 +31,8 @@ def test_the_default_camera_moves_with_the_body_that_moves(tmp_path: Path) -> No
     env.reset()
 
     with closing(SceneCamera(env, {}, (16, 12))) as camera:
-        # 2.6 times the least radius, 0.4 m, from the bodies' common origin, 0.1 m above them.
-        assert camera.pose.target == pytest.approx((0, 0, 1.1))
-        assert np.linalg.norm(np.subtract(camera.pose.eye, camera.pose.target)) == pytest.approx(2.6 * 0.4)
+        # The middle between the cart's top at 1.1 m and the pendulum's end at 1 - 0.5 - 0.02 m.
+        assert camera.view.fixed.target == pytest.approx((0, 0, 0.79))
         here = camera.render()
         env.sim.backend.write("qpos", slice(0, 1), env.qpos[:, :1] + 100.0)  # nothing else is in the scene
         assert (camera.render() == here).all()

@@ -24,7 +24,6 @@ class SceneBody:
     """The pose of a body by its name in the file; a camera can follow it.
 
     Attributes:
-        bodies: number in the model of the body and of the bodies below it.
         travels: whether a joint of its own moves it, and does not only turn it.
     """
 
@@ -33,10 +32,6 @@ class SceneBody:
         self._backend = backend
         model = backend.model
         self._body = int(model.body(name).id)
-        self.bodies = [self._body]
-        for body in range(self._body + 1, model.nbody):  # parents come first
-            if model.body_parentid[body] in self.bodies:
-                self.bodies.append(body)
         own = model.jnt_type[model.jnt_bodyid == self._body]
         self.travels = any(kind in own for kind in _TRAVELLING)
 

@@ -110,7 +110,7 @@ class LiveScene:
         frames, nodes = self._frames[env_id], self._nodes[env_id]
         for node in [node for body in bodies for node in nodes.pop(body, [])]:
             node.remove()
-        for geom in np.flatnonzero(_is_seen(looks)).tolist():
+        for geom in np.flatnonzero(is_seen(looks)).tolist():
             body = int(self._model.geom_bodyid[geom])
             if body in bodies:
                 name = f"/env_{env_id}/body_{body}"
@@ -193,6 +193,12 @@ def soft_shapes(model: mujoco.MjModel, data: mujoco.MjData) -> Iterator[tuple[st
             yield f"tendon_{tendon}", "add_line_segments", _lines(lines, paint, 2 * model.tendon_width[tendon])
 
 
+def soft_points(model: mujoco.MjModel, data: mujoco.MjData) -> list[np.ndarray]:
+    """Return the world points of each of :func:`soft_shapes`, [points, 3], m."""
+    shapes = soft_shapes(model, data)
+    return [props["vertices" if "vertices" in props else "points"].reshape(-1, 3) for _, _, props in shapes]
+
+
 def _part(first: np.ndarray, count: np.ndarray, index: int) -> slice:
     return slice(int(first[index]), int(first[index] + count[index]))
 
@@ -220,25 +226,32 @@ def has_terrain(model: mujoco.MjModel) -> bool:
 
 
 def seen_box(model: mujoco.MjModel, data: mujoco.MjData, looks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the corners [3] and [3], m, of the box around the origin and all visible geoms except planes.
+    """Return the corners [3] and [3], m, of the box around the origin, visible geoms except planes, and flexes.
 
     On a terrain it is around the last body and the visible geoms of bodies, which may be far from the origin.
     """
     is_on_terrain = has_terrain(model)
-    is_inside = _is_seen(looks) & (model.geom_type != _GEOM.mjGEOM_PLANE)
+    is_inside = is_seen(looks) & (model.geom_type != _GEOM.mjGEOM_PLANE)
     if is_on_terrain:
         is_inside &= model.geom_bodyid > 0
-    rotation = data.geom_xmat[is_inside].reshape(-1, 3, 3)
-    centre, half = model.geom_aabb[is_inside].reshape(-1, 2, 3).transpose(1, 0, 2)
-    middle = data.geom_xpos[is_inside] + np.einsum("gij,gj->gi", rotation, centre)
-    reach = np.einsum("gij,gj->gi", np.abs(rotation), half)
     point = data.xpos[-1:] if is_on_terrain else np.zeros((1, 3))
-    return np.concatenate([middle - reach, point]).min(axis=0), np.concatenate([middle + reach, point]).max(axis=0)
+    points = np.concatenate([box_corners(model, data, is_inside), *soft_points(model, data), point])
+    return points.min(axis=0), points.max(axis=0)
 
 
-def _is_seen(looks: np.ndarray) -> np.ndarray:
-    is_seen: np.ndarray = (looks[:, 7] < _SEEN_GROUPS) & (looks[:, 3] > 0)
-    return is_seen
+def is_seen(looks: np.ndarray) -> np.ndarray:
+    """Return which geoms are visible, [G] bool, by their :func:`geom_looks`."""
+    seen: np.ndarray = (looks[:, 7] < _SEEN_GROUPS) & (looks[:, 3] > 0)
+    return seen
+
+
+def box_corners(model: mujoco.MjModel, data: mujoco.MjData, which: np.ndarray) -> np.ndarray:
+    """Return the corners of the boxes around some geoms (mask [G]), [8 per geom, 3], m, world frame."""
+    centre, half = model.geom_aabb[which].reshape(-1, 2, 1, 3).swapaxes(0, 1)
+    signs = np.stack(np.meshgrid(*[[-1.0, 1.0]] * 3), axis=-1).reshape(8, 3)
+    rotation = data.geom_xmat[which].reshape(-1, 3, 3)
+    corners = data.geom_xpos[which][:, None] + (centre + signs * half) @ rotation.swapaxes(1, 2)
+    return np.asarray(corners.reshape(-1, 3))
 
 
 def add_geom(

@@ -25,7 +25,7 @@ from embodichain.lab.sim.math import look_at, pose_from_pos_matrix
 from embodichain.lab.sim.rendering.gl import gl_help
 from embodichain.utils import ConfigError, UnavailableError, install_extra, logger, unknown_name
 
-_NEAR, _FAR = 0.02, 50.0  # m
+_NEAR, _FAR = 0.02, 50.0  # m, unless the target is very near or far
 _SHADOW, _REFLECTION = int(mujoco.mjtRndFlag.mjRND_SHADOW), int(mujoco.mjtRndFlag.mjRND_REFLECTION)
 # Edge of the shadow map, pixels; on a processor its pixels cost as much as the image's.
 _SHADOW_SIZE = 1024
@@ -260,10 +260,11 @@ class Renderer:
     def render(self, env_id: int, pose: CameraPose) -> np.ndarray:
         """Render one environment: return its image, [height, width, 3] uint8."""
         eye, target, up = (torch.tensor(vector, dtype=torch.float64) for vector in (pose.eye, pose.target, pose.up))
+        reach = float((target - eye).norm())
         shot = Shot(
             size=self._size,
-            near=_NEAR,
-            far=_FAR,
+            near=min(_NEAR, reach / 10),
+            far=max(_FAR, 4 * reach),
             poses=look_at(eye, target, up).expand(self._num_envs, 4, 4),
             intrinsics=torch.tensor(pose.intrinsics, dtype=torch.float64).expand(self._num_envs, 4),
             mount=None,

@@ -90,6 +90,10 @@ class TermEnv(Protocol):
     def command_manager(self) -> _Commands:
         """The :class:`~embodichain.lab.gym.envs.managers.CommandManager`."""
 
+    @property
+    def followed_uid(self) -> str | None:
+        """The entity that a default camera moves with; None: it stays."""
+
     def choose(self, mask: Tensor) -> AbstractContextManager[Tensor]:
         """Change only the rows of a mask [N] bool inside the block; yields the ``env_ids`` to compute with."""
 

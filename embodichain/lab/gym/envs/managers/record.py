@@ -14,7 +14,8 @@ from typing_extensions import override
 from embodichain.lab.gym.envs.managers import types
 from embodichain.lab.gym.envs.managers.base import Functor, TermEnv
 from embodichain.lab.gym.envs.managers.cfg import EventCfg, FunctorCfg
-from embodichain.lab.sim.objects import Marker
+from embodichain.lab.sim.objects import Articulation, Marker, RigidObject, SceneBody
+from embodichain.lab.sim.rendering.framing import frame
 from embodichain.lab.sim.rendering.renderer import CameraPose, Renderer, RenderingUnavailableError
 from embodichain.utils import logger, reason_of, video
 from embodichain.utils.files import FileName, SavePath
@@ -23,7 +24,8 @@ __all__ = ["record_camera_data", "record_camera_data_async"]
 
 _RESOLUTION = (640, 480)
 _MOST_FRAMES = 250  # of a video, unless its config says another number
-_EYE, _TARGET, _UP = (-1.4, 1.4, 1.2), (0.0, 0.0, 0.0), (0.0, 0.0, 1.0)
+_TARGET, _UP = (0.0, 0.0, 0.0), (0.0, 0.0, 1.0)
+_FIELD = 1.07  # focal length in heights of the image: 50 degrees
 
 # The encoder needs even numbers; the renderer has this limit.
 Resolution = tuple[
@@ -43,8 +45,9 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
     Args:
         name: camera's name, part of the file's name.
         resolution: width and height, pixels, both even.
-        eye: world position of the camera, m.
-        target: the point in the middle of the view, m.
+        eye: world position of the camera, m; None: as near as the first image's scene allows, or its robot or body that
+            moves freely, with which the camera then moves.
+        target: the point in the middle of the view, m, of a camera with ``eye``.
         up: direction that is upwards in the image.
         intrinsics: fx, fy, cx, cy in pixels; None: 50 degrees of height, centred.
         save_path: folder of the videos inside the run's folder; None: ``start_recording``'s.
@@ -60,6 +63,7 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
     def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:
         super().__init__(cfg, env)
         self._renderer: Renderer | None = None
+        self._view: View | None = None
         self._writer: video.VideoWriter | None = None
         self._folder: Path | None = None
         self._label = ""
@@ -70,7 +74,7 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
     @override
     def check_params(cls, params: Mapping[str, Any]) -> list[str]:
         eye, target, up = params["eye"], params["target"], params["up"]
-        if np.cross(np.subtract(target, eye), up).any():
+        if eye is None or np.cross(np.subtract(target, eye), up).any():
             return []
         return [f"eye: the view's direction must not be zero or along up, got {eye} with target {target}, up {up}"]
 
@@ -114,7 +118,7 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
         env_ids: Tensor,
         name: FileName = "camera",
         resolution: Resolution = _RESOLUTION,
-        eye: types.Vec3 = _EYE,
+        eye: types.Vec3 | None = None,
         target: types.Vec3 = _TARGET,
         up: types.Vec3 = _UP,
         intrinsics: Intrinsics | None = None,
@@ -139,10 +143,9 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
                 self._is_available = False
                 logger.log_warning(f"no video is recorded: {error}")
                 return
-        fx, fy, cx, cy = intrinsics or (1.07 * height, 1.07 * height, width / 2, height / 2)
-        pose = CameraPose(eye, target, up, (fx, fy, cx, cy))
-        shown = range(min(max_env_num, env.num_envs))
-        images = [self._renderer.render(i, followed(env, pose, follow_uid, i)) for i in shown]
+        if self._view is None:
+            self._view = View(env, resolution, eye, target, up, intrinsics, follow_uid)
+        images = [self._renderer.render(i, self._view.pose(i)) for i in range(min(max_env_num, env.num_envs))]
         if caption:
             texts = env.instructions()
             images = [video.draw_caption(p, texts[i]) if texts[i] else p for i, p in enumerate(images)]
@@ -174,14 +177,50 @@ def recorders_in(functors: Iterable[object]) -> list[record_camera_data]:
     return [functor for functor in functors if isinstance(functor, record_camera_data)]
 
 
-def followed(env: TermEnv, pose: CameraPose, uid: str | None, env_id: int) -> CameraPose:
-    """Return the pose of a camera that follows an entity (None: nothing) in one environment."""
-    if uid is None:
-        return pose
-    asset = env.sim.get_asset(uid)
-    assert not isinstance(asset, Marker)
-    x, y = asset.get_local_pose()[env_id, :2].tolist()
-    return pose.shifted(x, y)
+class View:
+    """A camera's pose in each environment, by the parameters of :class:`record_camera_data`.
+
+    Attributes:
+        fixed: the pose; relative to the position of the entity that the camera moves with, if there is one.
+    """
+
+    def __init__(
+        self,
+        env: TermEnv,
+        size: tuple[int, int],
+        eye: types.Vec3 | None = None,
+        target: types.Vec3 = _TARGET,
+        up: types.Vec3 = _UP,
+        intrinsics: Intrinsics | None = None,
+        follow_uid: str | None = None,
+    ) -> None:
+        width, height = size
+        lens = intrinsics or (_FIELD * height, _FIELD * height, width / 2, height / 2)
+        self.env = env
+        self._uid = follow_uid or (env.followed_uid if eye is None else None)
+        if eye is not None:
+            self.fixed = CameraPose(eye, target, up, lens)
+            return
+        followed = None if self._uid is None else self._asset()
+        bodies = followed.base.bodies if isinstance(followed, Articulation) else []
+        x, y = self._place(0)
+        self.fixed = frame(env.sim.backend, env.sim.appearance, bodies, up, lens).shifted(-x, -y)
+
+    def pose(self, env_id: int) -> CameraPose:
+        """Return the camera's present pose in one environment."""
+        return self.fixed.shifted(*self._place(env_id))
+
+    def _asset(self) -> RigidObject | Articulation | SceneBody:
+        asset = self.env.sim.get_asset(str(self._uid))
+        assert not isinstance(asset, Marker)
+        return asset
+
+    def _place(self, env_id: int) -> tuple[float, float]:
+        """Return the horizontal position of the entity to move with, m."""
+        if self._uid is None:
+            return 0.0, 0.0
+        x, y = self._asset().get_local_pose()[env_id, :2].tolist()
+        return x, y
 
 
 def _grid(images: Sequence[np.ndarray]) -> np.ndarray:

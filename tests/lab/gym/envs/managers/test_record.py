@@ -163,6 +163,29 @@ class BlankRenderer:
         pass
 
 
+class PoseRenderer(BlankRenderer):
+    """Notes the pose of each image."""
+
+    poses: list[Any]
+
+    def render(self, env_id: int, pose: Any) -> np.ndarray:
+        self.poses.append(pose)
+        return super().render(env_id, pose)
+
+
+def test_recording_without_eye_frames_the_scene_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "Renderer", PoseRenderer)
+    PoseRenderer.poses = []
+    env = cart_with(1, cam=EventCfg(record_camera_data, mode="interval", interval_step=1))
+    env.reset()
+    expected = record.View(env, (640, 480)).fixed
+    env.start_recording(tmp_path, "a")
+    for _ in range(2):
+        env.step(torch.ones(1, *env.single_action_space.shape))
+    env.close()
+    assert PoseRenderer.poses == [expected] * 3  # of the first state, while the cart moves
+
+
 class CountingRenderer(BlankRenderer):
     """Notes the elapsed steps of each environment that it draws."""
 
