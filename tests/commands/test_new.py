@@ -51,7 +51,7 @@ def check_own_tests(package: str) -> None:
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("drive", ["joint='hip' ctrlrange='-9 9'"])
+@pytest.mark.parametrize("drive", ["joint='hip' ctrlrange='-9 9'", "site='fan' ctrlrange='0 50'"])
 def test_new_task_for_a_robots_file_trains(drive: str) -> None:
     Path("hopper.xml").write_text(HOPPER.format(drive))
     assert main(["new", "task", "tidy_hop", "--robot", "hopper.xml"]) == 0

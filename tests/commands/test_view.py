@@ -17,10 +17,10 @@ from tests.agents.rl.fakes import tiny_config, write_config
 from tests.lab.scene_files import rail_env
 
 HOPPER = """<mujoco><worldbody><light/>
-  <body name="base" pos="0 0 0.5"><freejoint/><geom type="box" size="0.1 0.1 0.1" mass="3"/>
+  <body name="base" pos="0 0 0.5"><freejoint/><geom type="box" size="0.1 0.1 0.1" mass="3"/><site name="fan"/>
     <body name="leg"><joint name="hip" axis="0 1 0" range="-90 90"/><geom size="0.05" pos="0 0 -0.2" mass="0.5"/></body>
   </body></worldbody>
-  <actuator><motor joint="hip" gear="50" ctrlrange="-0.2 0.2"/></actuator>
+  <actuator><motor joint="hip" gear="50" ctrlrange="-0.2 0.2"/><motor name="fan" site="fan" ctrlrange="0 5"/></actuator>
   <keyframe><key qpos="0 0 0.5 1 0 0 0 0.3"/></keyframe></mujoco>"""
 needs_gl = pytest.mark.skipif(os.environ.get("MUJOCO_GL") == "disable", reason="needs OpenGL without a screen")
 
@@ -76,7 +76,7 @@ def test_robots_file_is_shown_as_a_table(tmp_path: Path) -> None:
     assert lines[0] == "2 links, 3.5 kg, free base, 1 joints, 1 driven"
     # The effort is at most gear * control = 50 * 0.2 Nm.
     assert "hip -1.571 to 1.571 rad yes -10 to 10 Nm 0.3 rad" in lines
-    assert {"base 3 kg", "leg 0.5 kg", "lights of the file are not used: 1"} <= {*lines}
+    assert {"fan 0 to 5", "base 3 kg", "leg 0.5 kg", "lights of the file are not used: 1"} <= {*lines}
     # The limit is reached 0.6 rad from the target: 10 / 0.6. The leg's inertia is 0.5 (0.2^2 + 2/5 0.05^2) = 0.0205:
     # 1.4 sqrt(16.7 * 0.0205) = 0.818.
     assert (drive.stiffness, drive.damping) == ({"hip": 16.7}, {"hip": 0.818})
