@@ -11,6 +11,7 @@ import torch
 
 from embodichain.agents.rl.config.named import names_config
 from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs.managers.base import own_actuators
 from embodichain.lab.sim.assets import bundled_assets
 from embodichain.lab.sim.model.model_files import MENAGERIE, load_model
 from embodichain.utils import ConfigError
@@ -89,9 +90,8 @@ def format_robot(env: EmbodiedEnv) -> str:
     lines = [f"{len(mass)} links, {sum(mass):.4g} kg, {base} base, {robot.dof} joints, {len(robot.driven_ids)} driven"]
     rows = [_joint_row(env, joint) for joint in range(robot.dof)]
     lines += _table(["joint", "range", "drive", "effort limit", "initial position"], rows)
-    drives = {f"{robot.uid}/{name}" for name in robot.joint_names}
-    others = [model.actuator(i) for i in range(model.nu) if model.actuator(i).name not in drives]
-    controls = [[_short(each.name), _range(each.ctrllimited[0], each.ctrlrange)] for each in others]
+    others = own_actuators(env).items()
+    controls = [[name, _range(model.actuator_ctrllimited[i], model.actuator_ctrlrange[i])] for name, i in others]
     lines += _table(["other actuator", "control range"], controls)
     lines += _table(["link", "mass"], [[n, f"{m:.4g} kg"] for n, m in zip(robot.link_names, mass, strict=True)])
     return "\n".join([*lines, "", *format_changes(env.sim.changes)])
@@ -142,10 +142,6 @@ def _joint_row(env: EmbodiedEnv, index: int) -> list[str]:
 
 def _range(is_limited: bool, ends: Sequence[float], unit: str = "") -> str:
     return f"{ends[0]:.4g} to {ends[1]:.4g} {unit}".rstrip() if is_limited else "no limit"
-
-
-def _short(name: str) -> str:
-    return name.partition("/")[2]
 
 
 def _table(head: list[str], rows: list[list[str]]) -> list[str]:

@@ -290,7 +290,7 @@ class ActionNumber:
         moves: the joint or coordinate that it commands; empty if there is not exactly one.
         meaning: meaning of the command, with units; empty if unknown.
         commands: the commands of ``low`` and ``high``; zeros without ``moves``.
-        start: the number that holds a joint where an episode begins, else 0, or the nearest limit.
+        start: the number of the joint's initial position or the actuator's first control, else 0, or the nearest limit.
     """
 
     term: str
@@ -318,6 +318,8 @@ def action_numbers(env: EmbodiedEnv) -> list[ActionNumber]:
                 if isinstance(term, QposTerm | QposDenormalizedTerm):
                     home = env.robot.body_data.default_qpos[0, term.joint_ids[i]]
                     start = float((home - found.offset[i]) / found.factor[i])
+            if term.kind == "ctrl":
+                start = float(env.sim.model.key_ctrl[0, list(term.actuators.values())[i]])
             start = min(max(start, low[i]), high[i])
             numbers.append(ActionNumber(name, moves, meaning, low[i], high[i], commands, start))
     return numbers

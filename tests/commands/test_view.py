@@ -21,7 +21,7 @@ HOPPER = """<mujoco><worldbody><light/>
     <body name="leg"><joint name="hip" axis="0 1 0" range="-90 90"/><geom size="0.05" pos="0 0 -0.2" mass="0.5"/></body>
   </body></worldbody>
   <actuator><motor joint="hip" gear="50" ctrlrange="-0.2 0.2"/><motor name="fan" site="fan" ctrlrange="0 5"/></actuator>
-  <keyframe><key qpos="0 0 0.5 1 0 0 0 0.3"/></keyframe></mujoco>"""
+  <keyframe><key qpos="0 0 0.5 1 0 0 0 0.3" ctrl="0 2"/></keyframe></mujoco>"""
 needs_gl = pytest.mark.skipif(os.environ.get("MUJOCO_GL") == "disable", reason="needs OpenGL without a screen")
 
 
@@ -80,7 +80,7 @@ def test_robots_file_is_shown_as_a_table(tmp_path: Path) -> None:
     # The limit is reached 0.6 rad from the target: 10 / 0.6. The leg's inertia is 0.5 (0.2^2 + 2/5 0.05^2) = 0.0205:
     # 1.4 sqrt(16.7 * 0.0205) = 0.818.
     assert (drive.stiffness, drive.damping) == ({"hip": 16.7}, {"hip": 0.818})
-    assert starts["hip"] == pytest.approx(0.3)  # a slider begins at the keyframe
+    assert starts == pytest.approx({"hip": 0.3, "fan": 2.0})  # sliders begin at the keyframe
 
 
 def test_name_of_a_config_is_not_taken_for_an_asset() -> None:
