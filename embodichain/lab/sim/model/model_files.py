@@ -617,7 +617,8 @@ def _free_joints(spec: mujoco.MjSpec, bodies: Sequence[str]) -> list[mujoco.MjsJ
 def _options(spec: mujoco.MjSpec) -> dict[str, Any]:
     """Return the options of physics by name."""
     names = [name for name in dir(spec.option) if not name.startswith("_")]
-    return {name: np.array(value).tolist() for name in names if not callable(value := getattr(spec.option, name))}
+    found = {name: np.array(value).tolist() for name in names if not callable(value := getattr(spec.option, name))}
+    return found | {"integrator": mujoco.mjtIntegrator(found["integrator"]).name.removeprefix("mjINT_")}
 
 
 def _take_options(scene: mujoco.MjSpec, built: Assembly) -> None:

@@ -620,7 +620,7 @@ def test_changes_of_a_file_are_listed(tmp_path: Path) -> None:
         "the scene's ground replaces the file's: floor",
         "links touch everything but each other, and other robots or articulations of their kind",
         "fix_base holds what moves freely in the file: base",
-        "options of the file that the scene's replace: gravity [0.0, 0.0, -1.6], integrator 0",
+        "options of the file that the scene's replace: gravity [0.0, 0.0, -1.6], integrator EULER",
     ]
 
 
