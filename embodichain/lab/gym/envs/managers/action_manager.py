@@ -50,7 +50,7 @@ class ActionManager(Manager):
         if env.cfg.robot is not None and not self._controls and (idle := own_actuators(env)):
             logger.log_warning(
                 f"env.actions: nothing moves the actuators {', '.join(idle)} of robot '{env.robot.uid}', which stay at "
-                "their first controls; the term ActuatorTerm does"
+                "their first controls; the action term ActuatorTerm moves them"
             )
         lows, highs = zip(*(term.action_limits for term in self.terms.values()), strict=True)
         self.low: Tensor = torch.cat(lows)
