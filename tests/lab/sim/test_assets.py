@@ -184,7 +184,7 @@ def test_cart_pole_falls_at_the_linearised_rate() -> None:
 
 
 ALL = [
-    *("cart_pole", "dh_pgi_140_80", "door", "drawer_cabinet", "g1", "go2", "panda"),
+    *("cart_pole", "dh_pgi_140_80", "door", "drawer_cabinet", "g1", "go2", "panda", "quadrotor", "three_finger_hand"),
     *("ur10", "ur10e", "ur3", "ur3e", "ur5", "ur5e"),
 ]
 
