@@ -214,6 +214,7 @@ def _drawable(backend: Backend) -> mujoco.MjModel:
     model.opt.noslip_iterations = 0
     model.opt.jacobian = mujoco.mjtJacobian.mjJAC_SPARSE
     model.geom_friction[:] = 1.0
+    model.flex_selfcollide[:], model.flex_passive[:] = 0, 0
     # Group 0 is rendered: geoms that are visible now, or may become visible in some environment.
     is_drawn = np.isin(model.geom_group, visible_groups())
     is_drawn[named_geoms(backend.model, model)[1]] = True

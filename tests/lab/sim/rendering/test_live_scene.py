@@ -19,6 +19,7 @@ from embodichain.lab.sim.rendering.live_scene import (
     geom_looks,
     places_in_grid,
     seen_box,
+    soft_shapes,
     texture_colours,
 )
 from embodichain.lab.sim.shapes import CubeCfg, SphereCfg
@@ -132,6 +133,28 @@ def test_cloth_and_tendon_move_with_their_environment(tmp_path: Path) -> None:
     assert cord.points[0] == pytest.approx(np.array([[0, -0.3, 1.3], [0, -0.3, 1.1]]))
     still: Any = nodes["/env_0/tendon_0"]
     assert still.points[0, 1] == pytest.approx([0, -0.3, 0.9])
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "points"),
+    [
+        ('dim="1" count="4 1 1" radius=".01"', "add_line_segments", (3, 2, 3)),  # three edges
+        ('dim="3" count="2 2 2"', "add_mesh_simple", (8, 3)),  # a cube: twelve triangles of its surface
+        ('dim="3" count="4 4 4" dof="trilinear"', "add_mesh_simple", (64, 3)),
+    ],
+)
+def test_flexes_are_lines_or_surfaces(kind: str, shape: str, points: tuple[int, ...]) -> None:
+    text = (
+        f'<mujoco><worldbody><flexcomp name="f" type="grid" spacing=".1 .1 .1" mass="1" {kind}/></worldbody></mujoco>'
+    )
+    model = mujoco.MjModel.from_xml_string(text)
+    data = mujoco.MjData(model)
+    mujoco.mj_forward(model, data)
+    ((name, call, props),) = soft_shapes(model, data)
+    assert (name, call) == ("flex_0", shape)
+    assert props["points" if call == "add_line_segments" else "vertices"].shape == points
+    if points == (8, 3):
+        assert props["faces"].shape == (12, 3)
 
 
 ENDLESS = np.array([[-1.0, -2.0], [3.0, 4.0]])
