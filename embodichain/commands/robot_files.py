@@ -85,15 +85,19 @@ def choose_link(env: EmbodiedEnv) -> tuple[str, list[float], float]:
 def format_robot(env: EmbodiedEnv) -> str:
     """Return tables of a robot's joints, its other actuators and its links, and the list of changes."""
     robot, model = env.robot, env.sim.model
-    mass = [float(model.body(f"{robot.uid}/{name}").mass[0]) for name in robot.link_names]
+    bodies = {name: model.body(f"{robot.uid}/{name}") for name in robot.link_names}
+    # Without other things in the file: what no joint moves, such as stairs.
+    trees = {model.body_rootid[model.joint(f"{robot.uid}/{name}").bodyid[0]] for name in robot.joint_names}
+    mass = {name: float(body.mass[0]) for name, body in bodies.items() if not trees or body.rootid[0] in trees}
     base = "free" if robot.base.is_free else "fixed"
-    lines = [f"{len(mass)} links, {sum(mass):.4g} kg, {base} base, {robot.dof} joints, {len(robot.driven_ids)} driven"]
+    joints = f"{robot.dof} joints, {len(robot.driven_ids)} driven"
+    lines = [f"{len(mass)} links, {sum(mass.values()):.4g} kg, {base} base, {joints}"]
     rows = [_joint_row(env, joint) for joint in range(robot.dof)]
     lines += _table(["joint", "range", "drive", "effort limit", "initial position"], rows)
     others = own_actuators(env).items()
     controls = [[name, _range(model.actuator_ctrllimited[i], model.actuator_ctrlrange[i])] for name, i in others]
     lines += _table(["other actuator", "control range"], controls)
-    lines += _table(["link", "mass"], [[n, f"{m:.4g} kg"] for n, m in zip(robot.link_names, mass, strict=True)])
+    lines += _table(["link", "mass"], [[n, f"{m:.4g} kg"] for n, m in mass.items()])
     return "\n".join([*lines, "", *format_changes(env.sim.changes)])
 
 

@@ -16,7 +16,7 @@ from embodichain.commands.view import SceneCamera, action_numbers, format_spaces
 from tests.agents.rl.fakes import tiny_config, write_config
 from tests.lab.scene_files import rail_env
 
-HOPPER = """<mujoco><worldbody><light/>
+HOPPER = """<mujoco><worldbody><light/><body name="stair" pos="2 0 0"><geom size="0.1"/></body>
   <body name="base" pos="0 0 0.5"><freejoint/><geom type="box" size="0.1 0.1 0.1" mass="3"/><site name="fan"/>
     <body name="leg"><joint name="hip" axis="0 1 0" range="-90 90"/><geom size="0.05" pos="0 0 -0.2" mass="0.5"/></body>
   </body></worldbody>
