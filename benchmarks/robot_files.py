@@ -19,7 +19,7 @@ import re
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -50,72 +50,57 @@ ALWAYS = (
     *{ALLOWED[kind] for kind in ("actuator", "geom_contype", "light", "sensor", "floor", "key", "start", "option")},
 )
 """The lines on what every scene brings itself."""
-# Places and numbers of elements (compared through their owners), what follows from other fields, and what is compared
-# apart: collision bits of bodies, poses of free roots and cameras in the reference pose, limits of effort.
+# Places in other arrays, what follows from other fields or from the scene's visual settings, what is compared apart.
 _SKIPPED = re.compile(
-    r".*(adr|num|user|sameframe|signature|plugin|ctrlspec)$|.*(jnt|dof|tree|actuator|obj|obj1|obj2|trn|parent|data|mat|tex)id$"
-    r"|wrap_objid|cam_intrinsic|pair_geom\d|cam_(pos|poscom|mat)0|body_(contype|conaffinity|simple)|jnt_actfrcrange|(mesh|hfield)_.*adr"
+    r".*(adr|num|user|sameframe|signature|plugin|ctrlspec|matid|dataid|texid|actuatorid)$|pair_geom\d|wrap_objid"
+    r"|cam_(intrinsic|pos0|poscom0|mat0)|body_(contype|conaffinity|simple|treeid)|dof_treeid|jnt_actfrcrange"
 )
-_OBJECT = mujoco.mjtObj
-_OBJECTS = {
-    "body": _OBJECT.mjOBJ_BODY,
-    "jnt": _OBJECT.mjOBJ_JOINT,
-    "geom": _OBJECT.mjOBJ_GEOM,
-    "site": _OBJECT.mjOBJ_SITE,
-    "cam": _OBJECT.mjOBJ_CAMERA,
-    "tendon": _OBJECT.mjOBJ_TENDON,
-    "actuator": _OBJECT.mjOBJ_ACTUATOR,
-    "mesh": _OBJECT.mjOBJ_MESH,
-    "mat": _OBJECT.mjOBJ_MATERIAL,
-    "hfield": _OBJECT.mjOBJ_HFIELD,
-    "tex": _OBJECT.mjOBJ_TEXTURE,
-}
 _NAMED = {"geom_matid": "mat", "site_matid": "mat", "tendon_matid": "mat", "geom_dataid": "mesh", "mat_texid": "tex"}
-_KIND_OF = {int(kind): name for name, kind in _OBJECTS.items()}
-_IN_ORDER = ("eq", "tendon", "exclude", "wrap", "skin", "flex")
-_SIZES = {"dof": "nv", "actuator": "nu"}
 # What the physics model has not, or derives from all shapes of a body, visual ones too.
-_OF_LOOKS = {"dof_length", "body_margin", "geom_matid", "site_matid", "tendon_matid"}
+_OF_LOOKS = ("cam", "mesh", "mat", "hfield", "skin", "dof_length", "body_margin", *_NAMED)
+_OBJECTS = {
+    kind: getattr(mujoco.mjtObj, f"mjOBJ_{kind.upper()}")
+    for kind in ("body", "geom", "site", "tendon", "actuator", "mesh", "hfield")
+}
+_OBJECTS |= {"jnt": mujoco.mjtObj.mjOBJ_JOINT, "cam": mujoco.mjtObj.mjOBJ_CAMERA}
+_OBJECTS |= {"mat": mujoco.mjtObj.mjOBJ_MATERIAL, "tex": mujoco.mjtObj.mjOBJ_TEXTURE}
+_KINDS = ("body", "jnt", "dof", "site", "eq", "tendon", "wrap", "exclude", "skin", "flex")
+_SIZES = {"dof": "nv", "actuator": "nu"}
 _FREE = int(mujoco.mjtJoint.mjJNT_FREE)
 _SCALAR = (int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_SLIDE))
 _SITE = int(mujoco.mjtWrap.mjWRAP_SITE)  # the last kind of wraps that are no shapes
 _HUGE = 1e10  # the largest number that MuJoCo takes for a control
 _UNLIMITED = 1e6  # N or N m: what no robot's joint reaches
 
-Rows = dict[str, dict[Hashable, int]]
 
+def rows_of(model: mujoco.MjModel, prefix: str, physics: bool) -> dict[str, list[int]]:
+    """Return the robot's rows by kind, in the file's order, without a floor, drives and what only a scene has.
 
-def rows_of(model: mujoco.MjModel, prefix: str) -> Rows:
-    """Return each element's row by kind and key; a file and a scene of it, with its prefix, have the same keys."""
-    # Shapes that physics needs, although their bits touch nothing.
-    used = {*model.pair_geom1.tolist(), *model.pair_geom2.tolist(), *model.wrap_objid[model.wrap_type > _SITE].tolist()}
-    rows: Rows = {"body": {body: body for body in range(1, model.nbody)}}
-    for kind in ("jnt", "geom", "site", "cam"):  # by body, in order: they may have no names
-        count: Counter[tuple[int, bool]] = Counter()
-        rows[kind] = {}
-        for row, body in enumerate(getattr(model, f"{kind}_bodyid").tolist()):
-            is_floor = kind == "geom" and body == 0 and model.geom_type[row] == int(mujoco.mjtGeom.mjGEOM_PLANE)
-            if is_floor or (kind == "cam" and body == 0 and prefix and _name(model, kind, row) == RENDER_CAMERA):
-                continue
-            touches = kind == "geom" and (row in used or bool(model.geom_contype[row] or model.geom_conaffinity[row]))
-            rows[kind][body, touches, count[body, touches]] = row
-            count[body, touches] += 1
-    rows["dof"] = {
-        (key, i): model.jnt_dofadr[joint] + i
-        for key, joint in rows["jnt"].items()
-        for i in range(np.sum(model.dof_jntid == joint))
-    }
+    Args:
+        prefix: of the robot's names in the model; nothing in its file.
+        physics: whether shapes that physics does not need are left out.
+    """
+    rows = {kind: list(range(kind == "body", _count(model, kind))) for kind in _KINDS}
+    rows["cam"] = [row for row in range(model.ncam) if not prefix or _name(model, "cam", row) != RENDER_CAMERA]
     for kind in ("mesh", "mat", "hfield", "actuator"):
-        names = [_name(model, kind, row) or f"{kind}{row}" for row in range(_count(model, kind))]
-        rows[kind] = {name.removeprefix(prefix): row for row, name in enumerate(names) if name.startswith(prefix)}
-    actuators = {key: row for key, row in rows["actuator"].items() if not (prefix and _is_drive(model, row))}
-    # One that is kept, with a joint's name, has another in the scene.
-    rows["actuator"] = {str(key).removesuffix("_actuator"): row for key, row in actuators.items()}
-    rows |= {kind: {row: row for row in range(_count(model, kind))} for kind in _IN_ORDER}
-    geoms = {row: key for key, row in rows["geom"].items()}
-    ends = zip(model.pair_geom1.tolist(), model.pair_geom2.tolist(), strict=True)
-    rows["pair"] = {frozenset((geoms.get(a, "floor"), geoms.get(b, "floor"))): row for row, (a, b) in enumerate(ends)}
+        rows[kind] = [row for row in range(_count(model, kind)) if _name(model, kind, row).startswith(prefix)]
+    if prefix:
+        rows["actuator"] = [row for row in rows["actuator"] if not _is_drive(model, row)]
+    needed = needed_shapes(model)
+    is_floor = (model.geom_bodyid == 0) & (model.geom_type == int(mujoco.mjtGeom.mjGEOM_PLANE))
+    rows["geom"] = [row for row in range(model.ngeom) if not is_floor[row] and (needed[row] or not physics)]
+    order = {row: place for place, row in enumerate(rows["geom"])}
+    ends = list(zip(model.pair_geom1.tolist(), model.pair_geom2.tolist(), strict=True))
+    rows["pair"] = sorted(range(model.npair), key=lambda row: sorted(order.get(geom, -1) for geom in ends[row]))
     return rows
+
+
+def needed_shapes(model: mujoco.MjModel) -> np.ndarray:
+    """Return which geoms physics needs, [ngeom]: those that touch, are in a pair, or have tendons around them."""
+    needed: np.ndarray = (model.geom_contype != 0) | (model.geom_conaffinity != 0)
+    for geoms in (model.pair_geom1, model.pair_geom2, model.wrap_objid[model.wrap_type > _SITE]):
+        needed[geoms] = True
+    return needed
 
 
 def _count(model: mujoco.MjModel, kind: str) -> int:
@@ -132,34 +117,25 @@ def _is_drive(model: mujoco.MjModel, actuator: int) -> bool:
     return bool(is_joint) and _name(model, "actuator", actuator) == _name(model, "jnt", joint)
 
 
-def values_of(model: mujoco.MjModel, kind: str, rows: Rows) -> dict[str, dict[Hashable, np.ndarray]]:
-    """Return every field of a kind, by element: numbers, and names or keys in place of ids."""
-    fields = {
+def values_of(model: mujoco.MjModel, kind: str) -> dict[str, np.ndarray]:
+    """Return every field of a kind, a row an element, with names in place of ids."""
+    found = {name: getattr(model, name) for name in dir(model) if name.startswith(f"{kind}_")}
+    found = {
         name: values
-        for name in dir(model)
-        if name.startswith(f"{kind}_")
-        and isinstance(values := getattr(model, name), np.ndarray)
-        and len(values) == _count(model, kind)
-        and not _SKIPPED.fullmatch(name)
+        for name, values in found.items()
+        if isinstance(values, np.ndarray) and len(values) == _count(model, kind) and not _SKIPPED.fullmatch(name)
     }
-    found = {name: {key: values[row] for key, row in rows[kind].items()} for name, values in fields.items()}
     for name, target in _NAMED.items():
         if name.startswith(f"{kind}_"):
-            ids = {key: np.atleast_1d(getattr(model, name)[row]).tolist() for key, row in rows[kind].items()}
-            names = {key: [_name(model, target, i).removeprefix("robot/") for i in each] for key, each in ids.items()}
-            found[name] = {key: np.array(each) for key, each in names.items()}
-    if kind == "geom":  # the data of height fields are of another kind
-        is_field = model.geom_type == int(mujoco.mjtGeom.mjGEOM_HFIELD)
-        found["geom_dataid"] = {
-            key: each for key, each in found["geom_dataid"].items() if not is_field[rows[kind][key]]
-        }
-    if kind == "eq":
-        for end in ("eq_obj1id", "eq_obj2id"):
-            found[end] = {}
-            for row in range(model.neq):
-                objects = rows.get(_KIND_OF.get(int(model.eq_objtype[row]), ""), {})
-                owner = [str(key) for key, place in objects.items() if place == getattr(model, end)[row]]
-                found[end][row] = np.array(owner)
+            ids = [np.atleast_1d(row).tolist() for row in getattr(model, name)]
+            names = [[_name(model, target, i).removeprefix("robot/") for i in row] for row in ids]
+            found[name] = np.array(names, dtype=object)
+    if kind == "geom":
+        found["geom_dataid"][model.geom_type == int(mujoco.mjtGeom.mjGEOM_HFIELD)] = ""  # of another kind
+        found["geom_is_needed"] = needed_shapes(model)
+    if kind == "pair":
+        bodies = model.geom_bodyid[np.stack((model.pair_geom1, model.pair_geom2), axis=1)]
+        found["pair_bodies"] = np.sort(bodies, axis=1)
     return found
 
 
@@ -264,11 +240,12 @@ def build(name: str, plain: mujoco.MjModel) -> CompiledScene:
 def compare(plain: mujoco.MjModel, scene: CompiledScene) -> Comparison:
     """Compare every field of a robot in a scene with its plain compiled file."""
     result = Comparison(changes=scene.changes["robot"])
-    if plain.nbody != scene.model.nbody:
-        result.silent.append(f"bodies: {plain.nbody} -> {scene.model.nbody}")
+    if (plain.nbody, plain.nq) != (scene.model.nbody, scene.model.nq):
+        bodies = f"{plain.nbody} bodies, {plain.nq} positions"
+        result.silent.append(f"{bodies} -> {scene.model.nbody}, {scene.model.nq}")
         return result
-    _compare_elements(result, plain, scene.visual_model, "")
-    _compare_elements(result, plain, scene.model, "physics: ")
+    _compare_elements(result, plain, scene.visual_model, physics=False)
+    _compare_elements(result, plain, scene.model, physics=True)
     _compare_start(result, plain, scene.model)
     _compare_efforts(result, plain, scene.model)
     planes = [row for row in np.flatnonzero(plain.geom_bodyid == 0) if plain.geom_type[row] == 0]
@@ -286,36 +263,46 @@ def compare(plain: mujoco.MjModel, scene: CompiledScene) -> Comparison:
     return result
 
 
-def _compare_elements(result: Comparison, plain: mujoco.MjModel, model: mujoco.MjModel, place: str) -> None:
-    old_rows, new_rows = rows_of(plain, ""), rows_of(model, "robot/")
-    free = set(plain.jnt_bodyid[plain.jnt_type == _FREE].tolist())
-    replaced = {name for name, row in old_rows["actuator"].items() if _moves_joints(plain, row)}
-    for kind in old_rows:
-        if place and kind in ("cam", "mesh", "mat", "hfield", "skin"):
-            continue  # which physics does not need
-        old, new = set(old_rows[kind]), set(new_rows[kind])
-        if place and kind == "geom":
-            old = {key for key in old if key[1]}  # type: ignore[index]
-        for key in sorted(old - new, key=str):
-            name = _name(plain, kind, old_rows[kind][key]) or str(key)
-            result.note(kind if key in replaced else "", f"{place}{kind} '{name}' is gone")
-        for key in sorted(new - old, key=str):
-            result.note("", f"{place}{kind} '{_name(model, kind, new_rows[kind][key]) or key}' is new")
-        both = sorted(old & new, key=lambda key: old_rows[kind][key])
-        for name in _OBJECTS.keys() & {kind} - {"actuator"}:
-            for key in both:
-                one, two = _name(plain, name, old_rows[kind][key]), _name(model, name, new_rows[kind][key])
-                if one and two.removeprefix("robot/") != one:
-                    result.silent.append(f"{place}{kind} '{one}' is named '{two}'")
-        theirs, ours = values_of(plain, kind, old_rows), values_of(model, kind, new_rows)
-        for name in theirs.keys() - (_OF_LOOKS if place else set()):
-            moved = [key for key in both if key in theirs[name] and not _same(theirs[name][key], ours[name][key])]
-            if name in ("body_pos", "body_quat"):  # a free body's pose is in the keyframe
-                moved = [key for key in moved if key not in free]
+def _compare_elements(result: Comparison, plain: mujoco.MjModel, model: mujoco.MjModel, physics: bool) -> None:
+    old_rows, new_rows = rows_of(plain, "", physics), rows_of(model, "robot/", physics)
+    names = _kept_names(model)
+    for row in old_rows["actuator"]:
+        if row not in _kept(plain, names):
+            name = _name(plain, "actuator", row)
+            result.note("actuator" if _moves_joints(plain, row) else "", f"actuator '{name}' is gone")
+    old_rows["actuator"] = _kept(plain, names)
+    place = "physics: " if physics else ""
+    for kind, old in old_rows.items():
+        new = new_rows[kind]
+        if physics and kind in _OF_LOOKS:
+            continue
+        if len(old) != len(new):
+            result.silent.append(f"{place}{kind}: {len(old)} -> {len(new)}")
+            continue
+        shown = [_name(plain, kind, row) for row in old]
+        for name, row in zip(shown, new, strict=True):
+            if name and _name(model, kind, row).removeprefix("robot/") not in (name, f"{name}_actuator"):
+                result.silent.append(f"{place}{kind} '{name}' is named '{_name(model, kind, row)}'")
+        theirs, ours = values_of(plain, kind), values_of(model, kind)
+        for field_name in theirs.keys() - (set(_OF_LOOKS) if physics else set()):
+            one, two = theirs[field_name][old], ours[field_name][new]
+            moved = [i for i in range(len(old)) if not _same(one[i], two[i])]
+            if field_name in ("body_pos", "body_quat"):  # a free body's pose is in the keyframe
+                moved = [i for i in moved if old[i] not in plain.jnt_bodyid[plain.jnt_type == _FREE]]
             if moved:
-                first = _name(plain, kind, old_rows[kind][moved[0]]) or moved[0]
-                values = f"{_shown(theirs[name][moved[0]])} -> {_shown(ours[name][moved[0]])}"
-                result.note(name, f"{place}{name} of {len(moved)} of {len(both)}: '{first}' {values}")
+                i = moved[0]
+                values = f"'{shown[i] or i}' {_shown(one[i])} -> {_shown(two[i])}"
+                result.note(field_name, f"{place}{field_name} of {len(moved)} of {len(old)}: {values}")
+
+
+def _kept_names(model: mujoco.MjModel) -> set[str]:
+    """Return the names of the scene's actuators that are no drives; with a joint's name, one has another there."""
+    names = {_name(model, "actuator", row).removeprefix("robot/") for row in rows_of(model, "robot/", True)["actuator"]}
+    return names | {name.removesuffix("_actuator") for name in names}
+
+
+def _kept(plain: mujoco.MjModel, names: set[str]) -> list[int]:
+    return [row for row in range(plain.nu) if (_name(plain, "actuator", row) or f"actuator{row}") in names]
 
 
 def _same(one: np.ndarray, two: np.ndarray) -> bool:
@@ -330,47 +317,36 @@ def _shown(value: np.ndarray) -> str:
 
 def _compare_start(result: Comparison, plain: mujoco.MjModel, model: mujoco.MjModel) -> None:
     """Compare keyframe 0, or the reference pose within the joints' limits, with the scene's start."""
-    qpos = (plain.key_qpos[0] if plain.nkey else plain.qpos0).copy()
-    old, new = rows_of(plain, ""), rows_of(model, "robot/")
-    for key, joint in old["jnt"].items():
-        size = {_FREE: 7, int(mujoco.mjtJoint.mjJNT_BALL): 4}.get(int(plain.jnt_type[joint]), 1)
-        theirs = qpos[plain.jnt_qposadr[joint] :][:size]
-        if not plain.nkey and size == 1 and plain.jnt_limited[joint]:
-            theirs = np.clip(theirs, *plain.jnt_range[joint])
-        if key in new["jnt"]:
-            first = model.jnt_qposadr[new["jnt"][key]]
-            ours = model.key_qpos[0, first : first + size]
-            if not _same(theirs, ours):
-                text = f"{_shown(theirs)} -> {_shown(ours)}"
-                result.silent.append(f"start of '{_name(plain, 'jnt', joint)}': {text}")
+    theirs = (plain.key_qpos[0] if plain.nkey else plain.qpos0).copy()
     if not plain.nkey:
-        return
-    for name, row in old["actuator"].items():
-        if name in new["actuator"] and not _same(plain.key_ctrl[0, row], model.key_ctrl[0, new["actuator"][name]]):
-            result.silent.append(f"start's control of '{name}': {plain.key_ctrl[0, row]:g}")
-    if plain.key_qvel[0].any() or plain.key_act[0].any():
-        result.note("start", f"start's velocities and activations: {_shown(plain.key_qvel[0])} -> 0")
-    for what in ("mpos", "mquat"):
-        theirs, ours = getattr(plain, f"key_{what}")[0], getattr(model, f"key_{what}")[0]
-        if not _same(theirs, ours):
-            result.silent.append(f"start's {what}: {_shown(theirs)} -> {_shown(ours)}")
+        limited = np.isin(plain.jnt_type, _SCALAR) & (plain.jnt_limited != 0)
+        places = plain.jnt_qposadr[limited]
+        theirs[places] = np.clip(theirs[places], *plain.jnt_range[limited].T)
+    kept = _kept(plain, _kept_names(model))
+    pairs = {"qpos": (theirs, model.key_qpos[0])}
+    if plain.nkey:
+        pairs["controls"] = plain.key_ctrl[0, kept], model.key_ctrl[0, rows_of(model, "robot/", True)["actuator"]]
+        pairs["mocap"] = plain.key_mpos[0], model.key_mpos[0]
+        if plain.key_qvel[0].any() or plain.key_act[0].any():
+            result.note("start", "velocities and activations of the start -> 0")
+    for name, (one, two) in pairs.items():
+        if not _same(one, two):
+            result.silent.append(f"{name} of the start: {_shown(one)} -> {_shown(two)}")
 
 
 def _compare_efforts(result: Comparison, plain: mujoco.MjModel, model: mujoco.MjModel) -> None:
     """Compare each joint's effort with what the file's actuators, or the joint's own limit, allow."""
-    old_rows, new_rows = rows_of(plain, ""), rows_of(model, "robot/")
-    old, new = old_rows["jnt"], new_rows["jnt"]
-    efforts = efforts_of(plain, [row for name, row in old_rows["actuator"].items() if name in new_rows["actuator"]])
+    efforts = efforts_of(plain, _kept(plain, _kept_names(model)))
     drives = {int(model.actuator_trnid[row, 0]): row for row in range(model.nu) if _is_drive(model, row)}
-    for key, joint in ((key, joint) for key, joint in old.items() if key in new):
-        own, name = np.array([-np.inf, np.inf]), _name(plain, "jnt", joint)
-        if (joint in efforts) != (new[key] in drives) and plain.nu:
+    free = np.array([-np.inf, np.inf])
+    for joint in range(plain.njnt):
+        name = _name(plain, "jnt", joint)
+        if (joint in efforts) != (joint in drives) and plain.nu:
             result.silent.append(f"'{name}' " + ("has no drive" if joint in efforts else "has a drive of its own"))
-        theirs = efforts.get(joint, _clipped(plain, joint, own))
-        ours = model.jnt_actfrcrange[new[key]] if model.jnt_actfrclimited[new[key]] else own
-        drive = drives.get(new[key])
-        if drive is not None and model.actuator_forcelimited[drive]:
-            ours = np.clip(ours, *model.actuator_forcerange[drive])
+        theirs = efforts.get(joint, _clipped(plain, joint, free))
+        ours = model.jnt_actfrcrange[joint] if model.jnt_actfrclimited[joint] else free
+        if joint in drives and model.actuator_forcelimited[drives[joint]]:
+            ours = np.clip(ours, *model.actuator_forcerange[drives[joint]])
         if not _same(theirs, ours):
             result.silent.append(f"effort of '{name}': {_shown(theirs)} -> {_shown(ours)}")
 
