@@ -248,19 +248,23 @@ def compare(plain: mujoco.MjModel, scene: CompiledScene) -> Comparison:
     _compare_elements(result, plain, scene.model, physics=True)
     _compare_start(result, plain, scene.model)
     _compare_efforts(result, plain, scene.model)
+    if unseen := _seen_bodies(plain) - _seen_bodies(scene.visual_model) - {0}:
+        result.silent.append(f"bodies that are not rendered: {', '.join(plain.body(body).name for body in unseen)}")
     planes = [row for row in np.flatnonzero(plain.geom_bodyid == 0) if plain.geom_type[row] == 0]
     left = {"light": plain.nlight, "sensor": plain.nsensor, "floor": len(planes), "key": plain.nkey - 1}
     for kind, count in left.items():
         if count > 0:
             result.note(kind, f"{kind}: {count} removed")
     options = next((line for line in result.changes if line.startswith(ALLOWED["option"])), "")
-    for name in (
-        name for name in dir(plain.opt) if not name.startswith("_") and not callable(getattr(plain.opt, name))
-    ):
+    for name in (name for name in dir(plain.opt) if not name.startswith("_")):
         old, new = getattr(plain.opt, name), getattr(scene.model.opt, name)
-        if not np.array_equal(old, new) and not re.search(rf"\b{name}\b", options):
+        if not (callable(old) or np.array_equal(old, new) or re.search(rf"\b{name}\b", options)):
             result.silent.append(f"option {name}: {old} -> {new}")
     return result
+
+
+def _seen_bodies(model: mujoco.MjModel) -> set[int]:
+    return set(model.geom_bodyid[model.geom_group < model_files._HIDDEN].tolist())
 
 
 def _compare_elements(result: Comparison, plain: mujoco.MjModel, model: mujoco.MjModel, physics: bool) -> None:
@@ -286,7 +290,7 @@ def _compare_elements(result: Comparison, plain: mujoco.MjModel, model: mujoco.M
         theirs, ours = values_of(plain, kind), values_of(model, kind)
         for field_name in theirs.keys() - (set(_OF_LOOKS) if physics else set()):
             one, two = theirs[field_name][old], ours[field_name][new]
-            moved = [i for i in range(len(old)) if not _same(one[i], two[i])]
+            moved = [] if _same(one, two) else [i for i in range(len(old)) if not _same(one[i], two[i])]
             if field_name in ("body_pos", "body_quat"):  # a free body's pose is in the keyframe
                 moved = [i for i in moved if old[i] not in plain.jnt_bodyid[plain.jnt_type == _FREE]]
             if moved:
