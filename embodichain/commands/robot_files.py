@@ -43,8 +43,7 @@ def robot_task(file: str, joint_action: Mapping[str, Any] | None = None) -> dict
     """
     model = load_model(file, "robot")
     compiled = model.spec.compile()
-    roots = [compiled.body(name) for name in model.roots]
-    is_free = len(roots) == 1 and _moves_freely(compiled, roots[0])
+    is_free = sum(_moves_freely(compiled, compiled.body(name)) for name in model.roots) == 1
     actions: dict[str, Any] = {}
     driven = [name for name in model.joints if name not in model.undriven]
     if driven:

@@ -563,8 +563,8 @@ def place_base(scene: mujoco.MjSpec, built: Assembly, cfg: ArticulationCfg, plac
     """
     pos, turn = np.array(cfg.init_pos), quat_of_degrees(cfg.init_rot)
     if cfg.fix_base:
-        if _fix_roots(built.spec, built.roots):
-            built.changes.append(f"fix_base holds what moves freely in the file: {', '.join(built.roots)}")
+        if held := _fix_roots(built.spec, built.roots):
+            built.changes.append(f"fix_base holds what moves freely in the file: {', '.join(held)}")
         outer = scene.worldbody.add_frame(pos=pos, quat=turn)
         frame = scene.worldbody.add_frame(**pos_quat(built.base_transform))
         frame.set_frame(outer)
@@ -601,12 +601,13 @@ def _free_root(built: Assembly, pos: np.ndarray, turn: np.ndarray, place: str) -
     _place(root, np.concatenate(list(pos_quat(pose).values())))
 
 
-def _fix_roots(spec: mujoco.MjSpec, roots: Sequence[str]) -> bool:
-    """Remove the free joints of roots; return whether there was one."""
+def _fix_roots(spec: mujoco.MjSpec, roots: Sequence[str]) -> list[str]:
+    """Remove the free joints of roots; return the roots that had one."""
     joints = _free_joints(spec, roots)
+    held = [joint.parent.name for joint in joints]
     for joint in joints:
         spec.delete(joint)
-    return bool(joints)
+    return held
 
 
 def _free_joints(spec: mujoco.MjSpec, bodies: Sequence[str]) -> list[mujoco.MjsJoint]:

@@ -587,6 +587,8 @@ def test_base_of_several_trees_is_the_one_that_moves_freely(tmp_path: Path) -> N
     door = f'<body name="door" pos="2 0 1"><joint name="d"/>{LINK}</body>'
     base = f'<body name="base" pos="0 0 1"><freejoint/>{LINK}{ARM}</body>'
     model = scene_of(tmp_path, f"<worldbody>{door}{base}</worldbody>", fix_base=False).model
+    held = scene_of(tmp_path, f"<worldbody>{door}{base}</worldbody>").changes["r"]
+    assert "fix_base holds what moves freely in the file: base" in held
     assert model.body("r/door").pos.tolist() == [2, 0, 1]
     assert model.body("r/base").jntnum == 1
 
