@@ -222,9 +222,10 @@ def sense_links(
 
 
 def driven_joints(model: mujoco.MjModel) -> list[tuple[int, int]]:
-    """Return each actuator of one joint, with the joint."""
-    kinds = enumerate(model.actuator_trntype)
-    return [(i, int(model.actuator_trnid[i, 0])) for i, kind in kinds if kind == int(mujoco.mjtTrn.mjTRN_JOINT)]
+    """Return each actuator of one hinge or slide, with the joint."""
+    is_joint = model.actuator_trntype == int(mujoco.mjtTrn.mjTRN_JOINT)
+    pairs = [(int(i), int(model.actuator_trnid[i, 0])) for i in np.flatnonzero(is_joint)]
+    return [(i, joint) for i, joint in pairs if model.jnt_type[joint] >= int(mujoco.mjtJoint.mjJNT_SLIDE)]
 
 
 def mimics(model: mujoco.MjModel) -> list[tuple[int, int, np.ndarray]]:
