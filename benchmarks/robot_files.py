@@ -35,6 +35,8 @@ from embodichain.utils import ConfigError
 ALLOWED = {
     "actuator": "actuators of joints are replaced by drives",
     "jnt_actfrclimited": "actuators of joints are replaced by drives",
+    "dof_armature": "actuators of joints are replaced by drives",  # the motor's rotor
+    "dof_damping": "actuators of joints are replaced by drives",
     "geom_contype": "links touch everything but each other",
     "geom_conaffinity": "links touch everything but each other",
     "geom_group": "collision shapes beside visual ones are not rendered",

@@ -304,6 +304,9 @@ def _take_actuators(model: ModelFile, plain: mujoco.MjModel) -> None:
             arm = arms.pop(joint) + sum(arms[other] * couplings[other][1] for other in arms)
             force = np.sort(arm * _force_range(plain, i))
             ranges[joint] = ranges.get(joint, np.zeros(2)) + np.where(np.isnan(force), 0.0, force)
+            element = spec.joint(plain.joint(joint).name)  # the motor's rotor and friction stay
+            element.armature += float(arm**2 * plain.actuator_armature[i])
+            element.damping[0] += float(arm**2 * plain.actuator_damping[i])
             spec.delete(actuator)
             continue
         actuator.name = actuator.name or f"actuator{i}"
@@ -356,7 +359,10 @@ def _force_range(plain: mujoco.MjModel, actuator: int) -> np.ndarray:
     if plain.actuator_forcelimited[actuator]:
         force = plain.actuator_forcerange[actuator].copy()
     is_motor = plain.actuator_gaintype[actuator] == int(mujoco.mjtGain.mjGAIN_FIXED)
-    is_motor &= plain.actuator_biastype[actuator] == int(mujoco.mjtBias.mjBIAS_NONE)
+    bias = int(plain.actuator_biastype[actuator])
+    is_motor &= bias == int(mujoco.mjtBias.mjBIAS_NONE) or (
+        bias == int(mujoco.mjtBias.mjBIAS_AFFINE) and not plain.actuator_biasprm[actuator, :3].any()
+    )
     if is_motor and plain.actuator_ctrllimited[actuator]:  # its force is its gain times its control
         control = np.sort(plain.actuator_gainprm[actuator, 0] * plain.actuator_ctrlrange[actuator])
         force = np.clip(control, *force)
