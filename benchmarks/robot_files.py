@@ -35,8 +35,6 @@ from embodichain.utils import ConfigError
 ALLOWED = {
     "actuator": "actuators of joints are replaced by drives",
     "jnt_actfrclimited": "actuators of joints are replaced by drives",
-    "dof_armature": "actuators of joints are replaced by drives",  # the motor's rotor
-    "dof_damping": "actuators of joints are replaced by drives",
     "geom_contype": "links touch everything but each other",
     "geom_conaffinity": "links touch everything but each other",
     "geom_group": "collision shapes beside visual ones are not rendered",
@@ -246,6 +244,7 @@ def compare(plain: mujoco.MjModel, scene: CompiledScene) -> Comparison:
         bodies = f"{plain.nbody} bodies, {plain.nq} positions"
         result.silent.append(f"{bodies} -> {scene.model.nbody}, {scene.model.nq}")
         return result
+    plain = _with_rotors(plain)
     _compare_elements(result, plain, scene.visual_model, physics=False)
     _compare_elements(result, plain, scene.model, physics=True)
     _compare_start(result, plain, scene.model)
@@ -263,6 +262,16 @@ def compare(plain: mujoco.MjModel, scene: CompiledScene) -> Comparison:
         if not (callable(old) or np.array_equal(old, new) or re.search(rf"\b{name}\b", options)):
             result.silent.append(f"option {name}: {old} -> {new}")
     return result
+
+
+def _with_rotors(plain: mujoco.MjModel) -> mujoco.MjModel:
+    """Return a copy in which the armature and damping of a joint's actuators are the joint's."""
+    model = copy.copy(plain)
+    for i in np.flatnonzero(plain.actuator_trntype == int(mujoco.mjtTrn.mjTRN_JOINT)):
+        dof, gear = plain.jnt_dofadr[plain.actuator_trnid[i, 0]], plain.actuator_gear[i, 0]
+        model.dof_armature[dof] += gear**2 * plain.actuator_armature[i]
+        model.dof_damping[dof] += gear**2 * plain.actuator_damping[i]
+    return model
 
 
 def _seen_bodies(model: mujoco.MjModel) -> set[int]:
