@@ -416,8 +416,6 @@ def main() -> None:
         package = importlib.util.find_spec("gymnasium")
         places = [Path(assets.__file__).parent]
         places += [Path(package.origin).parent / "envs/mujoco/assets"] if package and package.origin else []
-    logging.getLogger("embodichain").setLevel(logging.ERROR)
-    warnings.simplefilter("ignore")
     counts: Counter[str] = Counter()
     for file in find_files(places):
         if (found := examine(file)) is None:
@@ -430,4 +428,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    logging.getLogger("embodichain").setLevel(logging.ERROR)
+    warnings.simplefilter("ignore")
     main()

@@ -18,8 +18,15 @@ from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
 from tests.shipped import REPOSITORY, TRAIN_CONFIGS, env_config_of
 
-# Those whose environment has the blocks that mistakes are planted in; of each task and each algorithm the first.
-WITH_ROBOT = [path for path in reversed(TRAIN_CONFIGS) if "robot" in env_config_of(load_json(path))]
+
+def has_joint_actions(path: Path) -> bool:
+    """Return whether an environment has the blocks that mistakes are planted in."""
+    env = env_config_of(load_json(path))
+    return "robot" in env and all(term["func"] != "ActuatorTerm" for term in env["env"]["actions"].values())
+
+
+# Of each task and each algorithm the first.
+WITH_ROBOT = [path for path in reversed(TRAIN_CONFIGS) if has_joint_actions(path)]
 BY_TASK = {path.parent: path for path in WITH_ROBOT}
 BY_ALGORITHM = {load_json(path)["algorithm"]["name"]: path for path in WITH_ROBOT}
 CONFIGS = sorted({*BY_TASK.values(), *BY_ALGORITHM.values()})

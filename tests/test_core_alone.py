@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-NAMES = ("embodichain", "tests", "configs", "docs", "scripts", "examples", "README.md", "pyproject.toml")
+NAMES = ("embodichain", "tests", "benchmarks", "configs", "docs", "scripts", "examples", "README.md", "pyproject.toml")
 ROOMS = ("agents", "commands", "lab", "tools", "utils", "test_configs.py", "test_import_paths.py", "test_top_level.py")
 # The editable installation would still find the folder.
 WITHOUT_INSTALLATION = """
