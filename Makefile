@@ -20,7 +20,8 @@ WRITE_SCHEMAS = mkdir -p configs/schema && for kind in $$($(BIN)/python -c "from
 	$(BIN)/python -m embodichain.cli schema --kind $$kind --out configs/schema/$$kind.schema.json || exit 1; done
 # Built with the locked setuptools.
 INSTALL_PACKAGE := $(INSTALL) --no-deps --no-build-isolation --no-index --editable .
-COMPILE := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -c "import embodichain.agents.rl.train"
+# OpenGL may not be there yet.
+COMPILE := env -u PYTHONDONTWRITEBYTECODE MUJOCO_GL=disable $(BIN)/python -c "import embodichain.agents.rl.train"
 
 .DEFAULT_GOAL := help
 .PHONY: help train test pytest bench check check-systems format schema docs setup setup-dev wheel sbom lock clean
