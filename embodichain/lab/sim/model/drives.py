@@ -228,16 +228,23 @@ def driven_joints(model: mujoco.MjModel) -> list[tuple[int, int]]:
     return [(i, joint) for i, joint in pairs if model.jnt_type[joint] >= int(mujoco.mjtJoint.mjJNT_SLIDE)]
 
 
+def couplings(model: mujoco.MjModel) -> list[tuple[int, int, np.ndarray]]:
+    """Return (follower, leader, the five coefficients of the polynomial) of the active equalities of two joints."""
+    is_joint = (model.eq_type == int(mujoco.mjtEq.mjEQ_JOINT)) & model.eq_active0.astype(bool) & (model.eq_obj2id >= 0)
+    return [
+        (int(model.eq_obj1id[e]), int(model.eq_obj2id[e]), model.eq_data[e, :5].copy())
+        for e in np.flatnonzero(is_joint)
+    ]
+
+
 def mimics(model: mujoco.MjModel) -> list[tuple[int, int, np.ndarray]]:
-    """Return (follower, leader, the five coefficients of the polynomial) by joint, leaders first.
+    """Return the :func:`couplings`, leaders first.
 
     Where a drive moves the joint that an equality calls the follower, and none its leader, the roles are swapped.
     """
-    is_joint = (model.eq_type == int(mujoco.mjtEq.mjEQ_JOINT)) & model.eq_active0.astype(bool) & (model.eq_obj2id >= 0)
     driven = {joint for _, joint in driven_joints(model)}
     left: list[tuple[int, int, np.ndarray]] = []
-    for e in np.nonzero(is_joint)[0]:
-        one, two, line = int(model.eq_obj1id[e]), int(model.eq_obj2id[e]), model.eq_data[e, :5].copy()
+    for one, two, line in couplings(model):
         if one in driven and two not in driven and line[1] and not line[2:].any():
             one, two, line[:2] = two, one, [-line[0] / line[1], 1.0 / line[1]]
         left.append((one, two, line))

@@ -25,6 +25,7 @@ from embodichain.lab.sim.assets import UR_TYPES, asset_spec, bundled_assets
 from embodichain.lab.sim.cfg import ArticulationCfg, RigidObjectCfg, RobotCfg, URDFComponentCfg
 from embodichain.lab.sim.kinematics import frame_pose, pos_quat
 from embodichain.lab.sim.math import quat_from_euler
+from embodichain.lab.sim.model import drives
 from embodichain.lab.sim.model.terrain import GROUND
 from embodichain.utils import ConfigError, install_extra, placed, unknown_name
 
@@ -295,13 +296,13 @@ def _take_actuators(model: ModelFile, plain: mujoco.MjModel) -> None:
     """Remove the actuators of single joints, whose limits become the joints' own; others stay."""
     spec = model.spec
     ranges: dict[int, np.ndarray] = {}
-    couplings = _couplings(plain)
+    slopes = {follower: line[1] for follower, _, line in drives.couplings(plain)}
     for i, actuator in enumerate(list(spec.actuators)):
         arms = _moment_arms(plain, i)
-        leaders = [joint for joint in arms if joint not in couplings or len(arms) == 1]
+        leaders = [joint for joint in arms if joint not in slopes or len(arms) == 1]
         if len(leaders) == 1:
             joint = leaders[0]
-            arm = arms.pop(joint) + sum(arms[other] * couplings[other][1] for other in arms)
+            arm = arms.pop(joint) + sum(arms[other] * slopes[other] for other in arms)
             force = np.sort(arm * _force_range(plain, i))
             ranges[joint] = ranges.get(joint, np.zeros(2)) + np.where(np.isnan(force), 0.0, force)
             element = spec.joint(plain.joint(joint).name)  # the motor's rotor and friction stay
@@ -318,7 +319,7 @@ def _take_actuators(model: ModelFile, plain: mujoco.MjModel) -> None:
         )
         model.controls[actuator.name] = start
     driven = {plain.joint(joint).name for joint in ranges}
-    followers = {plain.joint(joint).name for joint in couplings}
+    followers = {plain.joint(joint).name for joint in slopes}
     model.undriven = set(model.joints) - driven if plain.nu else followers
     if driven:
         model.changes.append(f"actuators of joints are replaced by drives of the config: {', '.join(sorted(driven))}")
@@ -328,15 +329,6 @@ def _take_actuators(model: ModelFile, plain: mujoco.MjModel) -> None:
         if low < high and np.isfinite((low, high)).all():
             element = spec.joint(plain.joint(joint).name)
             element.actfrclimited, element.actfrcrange = mujoco.mjtLimited.mjLIMITED_TRUE, [low, high]
-
-
-def _couplings(plain: mujoco.MjModel) -> dict[int, tuple[int, float]]:
-    """Return the leader, and the slope, of each joint that an active equality couples to another."""
-    found = {}
-    for e in range(plain.neq):
-        if plain.eq_type[e] == int(mujoco.mjtEq.mjEQ_JOINT) and plain.eq_active0[e] and plain.eq_obj2id[e] >= 0:
-            found[int(plain.eq_obj1id[e])] = int(plain.eq_obj2id[e]), float(plain.eq_data[e, 1])
-    return found
 
 
 def _moment_arms(plain: mujoco.MjModel, actuator: int) -> dict[int, float]:
