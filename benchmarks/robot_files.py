@@ -275,7 +275,7 @@ def _with_rotors(plain: mujoco.MjModel) -> mujoco.MjModel:
 
 
 def _seen_bodies(model: mujoco.MjModel) -> set[int]:
-    return set(model.geom_bodyid[model.geom_group < model_files._HIDDEN].tolist())
+    return set(model.geom_bodyid[model.geom_group < model_files.SEEN_GROUPS].tolist())
 
 
 def _compare_elements(result: Comparison, plain: mujoco.MjModel, model: mujoco.MjModel, physics: bool) -> None:

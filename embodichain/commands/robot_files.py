@@ -13,11 +13,11 @@ from embodichain.agents.rl.config.named import names_config
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.base import own_actuators
 from embodichain.lab.sim.assets import bundled_assets
-from embodichain.lab.sim.model.model_files import MENAGERIE, load_model
+from embodichain.lab.sim.model.model_files import MENAGERIE, free_joints, load_model
 from embodichain.utils import ConfigError
 
 _SUFFIXES = (".xml", ".mjcf", ".urdf", ".xacro")
-_FREE, _SLIDE = 0, 2  # MuJoCo's mjtJoint
+_SLIDE = 2  # MuJoCo's mjtJoint
 _FULL_EFFORT = 0.6  # rad from a hinge's target where its effort limit is reached
 _FREQUENCIES = 25.0, 60.0  # rad/s of drives; a substep of 5 ms integrates the highest
 
@@ -42,8 +42,7 @@ def robot_task(file: str, joint_action: Mapping[str, Any] | None = None) -> dict
         ConfigError: the model cannot be a robot, or there is nothing to act on.
     """
     model = load_model(file, "robot")
-    compiled = model.spec.compile()
-    is_free = sum(_moves_freely(compiled, compiled.body(name)) for name in model.roots) == 1
+    is_free = len(free_joints(model.spec, model.roots)) == 1
     actions: dict[str, Any] = {}
     driven = [name for name in model.joints if name not in model.undriven]
     if driven:
@@ -59,7 +58,7 @@ def robot_task(file: str, joint_action: Mapping[str, Any] | None = None) -> dict
     if is_free:
         base = ("base_lin_vel", "base_ang_vel", "projected_gravity")
         observations |= {name: {"func": name, "mode": "add", "name": f"robot/{name}"} for name in base}
-    robot = {"uid": "robot", "fpath": file, "fix_base": not is_free, "drive_pros": _gains(compiled, driven)}
+    robot = {"uid": "robot", "fpath": file, "fix_base": not is_free, "drive_pros": _gains(model.spec.compile(), driven)}
     env = {"sim_cfg": {"physics_dt": 0.005}, "sim_steps_per_control": 4}
     return {"env": env | {"observations": observations, "actions": actions}, "robot": robot}
 
@@ -73,7 +72,7 @@ def choose_link(env: EmbodiedEnv) -> tuple[str, list[float], float]:
     links = [model.body(f"{robot.uid}/{name}") for name in robot.link_names]
     places = torch.stack([robot.get_link_pose(name)[0, :3] for name in robot.link_names])
     if robot.base.is_free:
-        root = next(i for i, link in enumerate(links) if _moves_freely(model, link))
+        root = next(i for i, link in enumerate(links) if link.id == robot.base.root)
         return robot.link_names[root], places[root].tolist(), 0.5
     distance = torch.linalg.vector_norm(places - places[0], dim=1)
     carried = [i for i, link in enumerate(links) if model.body_weldid[link.parentid[0]]] or [len(links) - 1]
@@ -126,10 +125,6 @@ def _gains(model: Any, joints: Sequence[str]) -> dict[str, dict[str, float]]:
         stiffness[re.escape(name)] = float(f"{frequency**2 * inertia:.3g}")
         damping[re.escape(name)] = float(f"{1.4 * frequency * inertia:.3g}")
     return {"stiffness": stiffness, "damping": damping}
-
-
-def _moves_freely(model: Any, body: Any) -> bool:
-    return bool(body.jntnum[0] and model.jnt_type[body.jntadr[0]] == _FREE)
 
 
 def _joint_row(env: EmbodiedEnv, index: int) -> list[str]:

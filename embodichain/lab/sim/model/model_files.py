@@ -36,7 +36,8 @@ MESH_FORMATS = (".obj", ".stl", ".msh")
 FLANGE_NAMES = ("tool0", "attachment_site", "flange")
 """Names of the site or link where a tool is mounted."""
 _SCALAR_JOINTS = (int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_SLIDE))
-_HIDDEN = 3  # the first group of geoms that is not rendered
+SEEN_GROUPS = 3
+"""Number of rendered groups: 0, 1 and 2, as in the engine's own rendering."""
 _PAIR_KEYS = ("condim", "friction", "gap", "margin", "solimp", "solref", "solreffriction")
 _MEDIUM = ("density", "viscosity", "wind")
 # Place of each part, in the order in which parts are built (the joints' order).
@@ -400,10 +401,12 @@ def _hide_collision_shapes(model: ModelFile) -> None:
     hidden = 0
     for body in model.spec.bodies[1:]:
         touching = [geom for geom in body.geoms if geom.contype or geom.conaffinity]
-        seen = {geom.group for geom in body.geoms if not (geom.contype or geom.conaffinity) and geom.group < _HIDDEN}
+        seen = {
+            geom.group for geom in body.geoms if not (geom.contype or geom.conaffinity) and geom.group < SEEN_GROUPS
+        }
         for geom in touching:
-            if seen - {geom.group} and geom.group < _HIDDEN:
-                geom.group = _HIDDEN
+            if seen - {geom.group} and geom.group < SEEN_GROUPS:
+                geom.group = SEEN_GROUPS
                 hidden += 1
     if hidden:
         model.changes.append(f"collision shapes beside visual ones are not rendered: {hidden}")
@@ -583,7 +586,7 @@ def quat_of_degrees(angles: Sequence[float]) -> np.ndarray:
 
 def _free_root(built: Assembly, pos: np.ndarray, turn: np.ndarray, place: str) -> None:
     """Give the root a free joint and its pose in the world; of several roots it is the one that has a free joint."""
-    roots = [root for root in built.roots if _free_joints(built.spec, [root])] or built.roots
+    roots = [root for root in built.roots if free_joints(built.spec, [root])] or built.roots
     if len(roots) != 1:
         raise ConfigError(f"{place}: fix_base false needs one root, got {', '.join(roots)}")
     root = built.spec.body(roots[0])
@@ -601,14 +604,15 @@ def _free_root(built: Assembly, pos: np.ndarray, turn: np.ndarray, place: str) -
 
 def _fix_roots(spec: mujoco.MjSpec, roots: Sequence[str]) -> list[str]:
     """Remove the free joints of roots; return the roots that had one."""
-    joints = _free_joints(spec, roots)
+    joints = free_joints(spec, roots)
     held = [joint.parent.name for joint in joints]
     for joint in joints:
         spec.delete(joint)
     return held
 
 
-def _free_joints(spec: mujoco.MjSpec, bodies: Sequence[str]) -> list[mujoco.MjsJoint]:
+def free_joints(spec: mujoco.MjSpec, bodies: Sequence[str]) -> list[mujoco.MjsJoint]:
+    """Return the free joints of some bodies."""
     joints = [joint for body in bodies for joint in spec.body(body).joints]
     return [joint for joint in joints if joint.type == mujoco.mjtJoint.mjJNT_FREE]
 

@@ -322,12 +322,14 @@ class BasePose:
         free = [] if cfg.fix_base else [joint for joint in joints if model.jnt_type[joint] == _FREE]
         free.sort(key=lambda joint: np.count_nonzero(model.body_rootid == model.jnt_bodyid[joint]))
         self._is_free = bool(free)
+        self.root: int = int(model.jnt_bodyid[free[-1]]) if free else self._roots[0]
+        """The base's body in the model; of a fixed base with several trees, the first."""
         self._qpos = self._qvel = 0  # its places in the state
         angles = torch.tensor([math.radians(angle) for angle in cfg.init_rot], device=device)
         self.initial: Tensor = torch.cat((torch.tensor(cfg.init_pos, device=device), quat_from_euler(angles)))
         """The initial pose, [7]: position m, quaternion wxyz."""
         if free:  # the scene's place, which may be the file's own
-            joint = free[-1]
+            joint = int(model.body_jntadr[self.root])
             self._qpos, self._qvel = int(model.jnt_qposadr[joint]), int(model.jnt_dofadr[joint])
             self.initial = torch.as_tensor(model.key_qpos[0, self._qpos : self._qpos + 7]).float().to(device)
         self.state_cache: StateCache = StateCache(backend)

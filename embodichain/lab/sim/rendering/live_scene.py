@@ -12,6 +12,7 @@ import mujoco
 import numpy as np
 
 from embodichain.lab.sim.backend import Backend
+from embodichain.lab.sim.model.model_files import SEEN_GROUPS
 from embodichain.lab.sim.model.terrain import GROUND
 from embodichain.lab.sim.rendering.renderer import Appearance
 
@@ -23,7 +24,6 @@ _SAME = 1e-5  # m, and of quaternions: smaller motions are not sent
 _GEOM = mujoco.mjtGeom
 _UNSET = (0.5, 0.5, 0.5, 1.0)  # the colour of a geom that is given none; its material's counts then
 _PULLEY = -2  # among the objects of a tendon's path
-_SEEN_GROUPS = 3  # of geoms: 0, 1 and 2, as in the engine's own rendering
 
 
 def places_in_grid(count: int, pitch: tuple[float, float]) -> np.ndarray:
@@ -171,7 +171,7 @@ def soft_shapes(model: mujoco.MjModel, data: mujoco.MjData) -> Iterator[tuple[st
 
     Triangles are without their thickness. A shape has the same number of points at all times.
     """
-    for flex in np.flatnonzero((model.flex_group < _SEEN_GROUPS) & (model.flex_rgba[:, 3] > 0)).tolist():
+    for flex in np.flatnonzero((model.flex_group < SEEN_GROUPS) & (model.flex_rgba[:, 3] > 0)).tolist():
         vertices = data.flexvert_xpos[_part(model.flex_vertadr, model.flex_vertnum, flex)].astype(np.float32)
         paint = _paint(_colour(model, model.flex_rgba[flex], model.flex_matid[flex]))
         if model.flex_dim[flex] == 1:
@@ -182,7 +182,7 @@ def soft_shapes(model: mujoco.MjModel, data: mujoco.MjData) -> Iterator[tuple[st
         faces = getattr(model, f"flex_{kind}")[_part(getattr(model, f"flex_{kind}dataadr"), 3 * count, flex)]
         props = {"vertices": vertices, "faces": faces.reshape(-1, 3), "side": "double", **paint}
         yield f"flex_{flex}", "add_mesh_simple", props
-    for tendon in np.flatnonzero((model.tendon_group < _SEEN_GROUPS) & (model.tendon_rgba[:, 3] > 0)).tolist():
+    for tendon in np.flatnonzero((model.tendon_group < SEEN_GROUPS) & (model.tendon_rgba[:, 3] > 0)).tolist():
         own = _part(data.ten_wrapadr, data.ten_wrapnum, tendon)
         points, is_pulley = data.wrap_xpos.reshape(-1, 3)[own], data.wrap_obj.reshape(-1)[own] == _PULLEY
         lines = np.stack([points[:-1], points[1:]], axis=1)[~(is_pulley[:-1] | is_pulley[1:])]
@@ -241,7 +241,7 @@ def seen_box(model: mujoco.MjModel, data: mujoco.MjData, looks: np.ndarray) -> t
 
 def is_seen(looks: np.ndarray) -> np.ndarray:
     """Return which geoms are visible, [G] bool, by their :func:`geom_looks`."""
-    seen: np.ndarray = (looks[:, 7] < _SEEN_GROUPS) & (looks[:, 3] > 0)
+    seen: np.ndarray = (looks[:, 7] < SEEN_GROUPS) & (looks[:, 3] > 0)
     return seen
 
 
