@@ -42,7 +42,7 @@ ALLOWED = {
     "sensor": "sensors of the file are not used",
     "floor": "the scene's ground replaces the file's",
     "key": "keyframes after the first are not used",
-    "start": "velocities and activations of the keyframe are not used",
+    "start": "velocities of the keyframe are not used",
     "option": "options of the file that the scene's replace",
 }
 """The beginning of the line in the scene's list of changes that allows a field or a kind to differ."""
@@ -342,11 +342,18 @@ def _compare_start(result: Comparison, plain: mujoco.MjModel, model: mujoco.MjMo
     if plain.nkey:
         pairs["controls"] = plain.key_ctrl[0, kept], model.key_ctrl[0, rows_of(model, "robot/", True)["actuator"]]
         pairs["mocap"] = plain.key_mpos[0], model.key_mpos[0]
-        if plain.key_qvel[0].any() or plain.key_act[0].any():
-            result.note("start", "velocities and activations of the start -> 0")
+        pairs["activations"] = plain.key_act[0, _activations(plain, kept)], model.key_act[0]
+        if plain.key_qvel[0].any():
+            result.note("start", "velocities of the start -> 0")
     for name, (one, two) in pairs.items():
         if not _same(one, two):
             result.silent.append(f"{name} of the start: {_shown(one)} -> {_shown(two)}")
+
+
+def _activations(plain: mujoco.MjModel, actuators: list[int]) -> list[int]:
+    """Return the places of some actuators' activations in the state."""
+    first, count = plain.actuator_actadr, plain.actuator_actnum
+    return [place for i in actuators for place in range(first[i], first[i] + count[i])]
 
 
 def _compare_efforts(result: Comparison, plain: mujoco.MjModel, model: mujoco.MjModel) -> None:

@@ -279,8 +279,8 @@ def _read_state(model: ModelFile, plain: mujoco.MjModel) -> None:
         model.start = np.concatenate((plain.body_pos[roots[0]], plain.body_quat[roots[0]]))
     if len(keys := list(spec.keys)) > 1:
         model.changes.append(f"keyframes after the first are not used: {', '.join(key.name for key in keys[1:])}")
-    if plain.nkey and (plain.key_qvel[0].any() or plain.key_act[0].any()):
-        model.changes.append("velocities and activations of the keyframe are not used")
+    if plain.nkey and plain.key_qvel[0].any():
+        model.changes.append("velocities of the keyframe are not used")
     if sensors := list(spec.sensors):
         model.changes.append(f"sensors of the file are not used: {len(sensors)}")
     for element in (*keys, *sensors):
@@ -314,11 +314,7 @@ def _take_actuators(model: ModelFile, plain: mujoco.MjModel) -> None:
         actuator.name = actuator.name or f"actuator{i}"
         if actuator.name in model.joints:  # the name of a drive
             actuator.name += "_actuator"
-        first, last = plain.actuator_actadr[i], plain.actuator_actadr[i] + plain.actuator_actnum[i]
-        start = (
-            np.append(plain.key_ctrl[0, i], plain.key_act[0, first:last]) if plain.nkey else np.zeros(1 + last - first)
-        )
-        model.controls[actuator.name] = start
+        model.controls[actuator.name] = _start_of(plain, i)
     driven = {plain.joint(joint).name for joint in ranges}
     followers = {plain.joint(joint).name for joint in slopes}
     model.undriven = set(model.joints) - driven if plain.nu else followers
@@ -330,6 +326,14 @@ def _take_actuators(model: ModelFile, plain: mujoco.MjModel) -> None:
         if low < high and np.isfinite((low, high)).all():
             element = spec.joint(plain.joint(joint).name)
             element.actfrclimited, element.actfrcrange = mujoco.mjtLimited.mjLIMITED_TRUE, [low, high]
+
+
+def _start_of(plain: mujoco.MjModel, actuator: int) -> np.ndarray:
+    """Return an actuator's control and activations in the first keyframe, [1 + na]; zeros without one."""
+    first, count = plain.actuator_actadr[actuator], plain.actuator_actnum[actuator]
+    if not plain.nkey:
+        return np.zeros(1 + count)
+    return np.append(plain.key_ctrl[0, actuator], plain.key_act[0, first : first + count])
 
 
 def _moment_arms(plain: mujoco.MjModel, actuator: int) -> dict[int, float]:
@@ -400,13 +404,11 @@ def _hide_collision_shapes(model: ModelFile) -> None:
     """Leave out of images the collision shapes of bodies that have visual shapes, in another group, beside them."""
     hidden = 0
     for body in model.spec.bodies[1:]:
-        touching = [geom for geom in body.geoms if geom.contype or geom.conaffinity]
-        seen = {
-            geom.group for geom in body.geoms if not (geom.contype or geom.conaffinity) and geom.group < SEEN_GROUPS
-        }
-        for geom in touching:
-            if seen - {geom.group} and geom.group < SEEN_GROUPS:
-                geom.group = SEEN_GROUPS
+        seen = [geom for geom in body.geoms if geom.group < SEEN_GROUPS]
+        visual = {geom.group for geom in seen if not (geom.contype or geom.conaffinity)}
+        for geom in seen:
+            if (geom.contype or geom.conaffinity) and visual - {geom.group}:
+                geom.group = SEEN_GROUPS  # the first group that is not rendered
                 hidden += 1
     if hidden:
         model.changes.append(f"collision shapes beside visual ones are not rendered: {hidden}")

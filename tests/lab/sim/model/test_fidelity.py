@@ -25,6 +25,11 @@ BASE = '<freejoint/><geom type="box" size=".1 .1 .05" mass="3"/>'
 FOOT = '<geom name="foot" type="box" size=".1 .1 .02" pos="0 0 -.3"/>'
 LEG = f'<body name="leg"><joint name="j" axis="0 1 0"/>{FOOT}</body>'
 THRUST = '<motor site="{0}" gear="0 0 1 0 0 .02" ctrlrange="0 5"/>'
+PULLED = (
+    f'<site name="s0" pos=".1 0 1"/><body name="b" pos="0 0 1"><joint name="j" axis="0 1 0"/>{LINK}'
+    '<site name="s1" pos=".05 0 -.2"/></body>'
+)
+TENDON = '<tendon><spatial name="t"><site site="s0"/><site site="s1"/></spatial></tendon>'
 FINGER = '<body name="{0}"><joint name="{0}" type="slide" axis="{1} 0 0" range="-.03 .03"/><geom size=".01"/></body>'
 
 
@@ -79,10 +84,15 @@ CASES = {
     "total_mass": world(ARM, before='<compiler settotalmass="10"/>'),
     "key": world(ARM, SERVO + '<keyframe><key name="home" qpos=".7"/><key name="other" qpos=".1"/></keyframe>'),
     "muscle_on_tendon": world(
-        f'<site name="s0" pos=".1 0 1"/><body name="b" pos="0 0 1"><joint name="j" axis="0 1 0"/>{LINK}'
-        '<site name="s1" pos=".05 0 -.2"/></body>',
-        '<tendon><spatial name="t"><site site="s0"/><site site="s1"/></spatial></tendon>'
-        '<actuator><muscle tendon="t" lengthrange=".1 .5" force="100"/><position joint="j" kp="5"/></actuator>',
+        PULLED,
+        f"{TENDON}<actuator>"
+        '<muscle tendon="t" lengthrange=".1 .5" force="100"/><position joint="j" kp="5"/></actuator>',
+    ),
+    "activated_muscle": world(
+        PULLED,
+        f"{TENDON}<actuator>"
+        '<general joint="j" dyntype="filter" dynprm="1"/><muscle tendon="t" lengthrange=".1 .5" force="100"/>'
+        '</actuator><keyframe><key ctrl="0 .3" act=".1 .4" qvel=".2"/></keyframe>',
     ),
     "ball": world(f'<body name="b" pos="0 0 1"><joint name="j" type="ball"/>{LINK}</body>', ""),
 }
