@@ -80,6 +80,17 @@ def test_drive_pushes_and_pulls_as_far_as_the_files_actuator(tmp_path: Path) -> 
     assert robot.body_data.qf_limits.tolist() == [[30.0]] * 2
 
 
+def test_base_is_the_robots_though_a_loose_thing_comes_first(tmp_path: Path) -> None:
+    path = tmp_path / "robot.xml"
+    path.write_text(
+        '<mujoco><worldbody><body name="peg" pos="1 0 1"><freejoint/><geom size=".1"/></body><body name="base">'
+        '<freejoint/><geom size=".1"/><body name="leg"><joint name="j"/><geom size=".1" pos="0 0 .3"/></body></body>'
+        "</worldbody></mujoco>"
+    )
+    sim = simulate(RobotCfg("r", fpath=str(path), fix_base=False))
+    assert sim.model.body(sim.get_robot("r").base.root).name == "r/base"
+
+
 def test_targets_are_written_for_named_joints_and_envs_only(arm: Robot) -> None:
     home = torch.tensor([HOME] * 2)
     arm.set_qpos(torch.tensor([[0.5, 0.6]]), joint_ids=[4, 1], env_ids=torch.tensor([1]))
