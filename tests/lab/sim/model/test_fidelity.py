@@ -139,6 +139,15 @@ def test_keyframe_of_an_attached_model_is_its_start(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("actuators", "expected"),
     [
+        ('<position joint="j" forcerange="-30 5"/>', (-30, 5)),
+        ('<position joint="j" forcerange="-30 5" gear="-2"/>', (-10, 60)),
+        ('<motor joint="j" ctrlrange="-.2 .4" gear="50"/>', (-10, 20)),
+        ('<general joint="j" gainprm="3" ctrlrange="-2 2" forcerange="-4 9"/>', (-4, 6)),
+        ('<general joint="j" biastype="affine" gainprm="3" ctrlrange="-2 2"/>', (-6, 6)),
+        ('<position joint="j" ctrlrange="-1 1"/>', (-np.inf, np.inf)),
+        ('<motor joint="j" forcerange="-3 3" forcelimited="false"/>', (-np.inf, np.inf)),
+        ('<motor joint="j" ctrlrange="-3 3" ctrllimited="false"/>', (-np.inf, np.inf)),
+        ('<motor joint="j" ctrlrange="0 4"/><motor joint="j" ctrlrange="0 3" gear="-2"/>', (-6, 4)),
         ('<motor joint="j" ctrlrange="-23.7 23.7"/>', (-23.7, 23.7)),
         ('<motor joint="j" gear="50" ctrlrange="-.2 .2"/>', (-10.0, 10.0)),
         ('<motor joint="j" gear="-50" ctrlrange="-.2 .1"/>', (-5.0, 10.0)),
@@ -157,7 +166,12 @@ def test_effort_is_what_the_files_actuators_can_give(
     own = ' actuatorfrcrange="-40 35"' if "99" in actuators else ""
     text = world(ARM.replace("<joint", f"<joint{own}"), f"<actuator>{actuators}</actuator>")
     path = write(tmp_path / "robot.xml", text)
-    np.testing.assert_allclose(efforts_of(mujoco.MjModel.from_xml_string(text))[0], expected)
+    plain = mujoco.MjModel.from_xml_string(text)
+    np.testing.assert_allclose(efforts_of(plain)[0], expected)
+    model = build(str(path), plain).model
+    assert bool(model.jnt_actfrclimited[0]) == np.isfinite(expected[0])
+    if model.jnt_actfrclimited[0]:
+        assert model.jnt_actfrcrange[0] == pytest.approx(expected)
     assert verdict(path) == ("as meant", [])
 
 

@@ -460,30 +460,6 @@ def test_defaults_of_a_files_actuators_are_no_drives(tmp_path: Path, defaults: s
         np.testing.assert_array_equal(getattr(with_defaults, name), getattr(plain, name), err_msg=name)
 
 
-@pytest.mark.parametrize(
-    ("actuators", "expected"),
-    [
-        ('<position joint="j" forcerange="-30 5"/>', (-30, 5)),
-        ('<position joint="j" forcerange="-30 5" gear="-2"/>', (-10, 60)),
-        ('<motor joint="j" ctrlrange="-23.7 23.7"/>', (-23.7, 23.7)),
-        ('<motor joint="j" ctrlrange="-.2 .4" gear="50"/>', (-10, 20)),
-        ('<general joint="j" gainprm="3" ctrlrange="-2 2" forcerange="-4 9"/>', (-4, 6)),
-        ('<general joint="j" biastype="affine" gainprm="3" ctrlrange="-2 2"/>', (-6, 6)),
-        ('<position joint="j" ctrlrange="-1 1"/>', None),
-        ('<motor joint="j" forcerange="-3 3" forcelimited="false"/>', None),
-        ('<motor joint="j" ctrlrange="-3 3" ctrllimited="false"/>', None),
-        ('<motor joint="j" ctrlrange="0 4"/><motor joint="j" ctrlrange="0 3" gear="-2"/>', (-6, 4)),
-    ],
-)
-def test_effort_limit_is_what_the_files_actuators_can(
-    tmp_path: Path, actuators: str, expected: tuple[float, float] | None
-) -> None:
-    model = scene_of(tmp_path, f"<worldbody>{ARM}</worldbody><actuator>{actuators}</actuator>").model
-    assert bool(model.jnt_actfrclimited[0]) == (expected is not None)
-    if expected is not None:
-        assert model.jnt_actfrcrange[0] == pytest.approx(expected)
-
-
 def test_rotor_and_friction_of_a_motor_stay_with_its_joint(tmp_path: Path) -> None:
     arm = ARM.replace("range", 'armature=".1" damping=".2" range')
     motor = '<actuator><motor joint="j" gear="2" armature=".5" damping=".3"/></actuator>'
