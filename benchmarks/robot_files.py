@@ -50,7 +50,7 @@ ALWAYS = (
     *{ALLOWED[kind] for kind in ("actuator", "geom_contype", "light", "sensor", "floor", "key", "start", "option")},
 )
 """The lines on what every scene brings itself."""
-# Places in other arrays, what follows from other fields or from the scene's visual settings, what is compared apart.
+# Places in other arrays, values derived from other fields or from the scene's visual settings, fields compared apart.
 _SKIPPED = re.compile(
     r".*(adr|num|user|sameframe|signature|plugin|ctrlspec|matid|dataid|texid|actuatorid)$|pair_geom\d|wrap_objid"
     r"|cam_(intrinsic|pos0|poscom0|mat0)|body_(contype|conaffinity|simple|treeid)|dof_treeid|jnt_actfrcrange"
@@ -77,7 +77,7 @@ def rows_of(model: mujoco.MjModel, prefix: str, physics: bool) -> dict[str, list
     """Return the robot's rows by kind, in the file's order, without a floor, drives and what only a scene has.
 
     Args:
-        prefix: of the robot's names in the model; nothing in its file.
+        prefix: prefix of the robot's names in the model; empty for its file.
         physics: whether shapes that physics does not need are left out.
     """
     rows = {kind: list(range(kind == "body", _count(model, kind))) for kind in _KINDS}
@@ -96,7 +96,7 @@ def rows_of(model: mujoco.MjModel, prefix: str, physics: bool) -> dict[str, list
 
 
 def needed_shapes(model: mujoco.MjModel) -> np.ndarray:
-    """Return which geoms physics needs, [ngeom]: those that touch, are in a pair, or have tendons around them."""
+    """Return a mask [ngeom] of the geoms that physics needs: in contacts, in pairs, or wrapped by tendons."""
     needed: np.ndarray = (model.geom_contype != 0) | (model.geom_conaffinity != 0)
     for geoms in (model.pair_geom1, model.pair_geom2, model.wrap_objid[model.wrap_type > _SITE]):
         needed[geoms] = True

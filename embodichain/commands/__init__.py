@@ -29,7 +29,7 @@ class Command(NamedTuple):
 
 
 class Subcommand(NamedTuple):
-    """One of several subcommands in a module; the attributes are those of a module with one."""
+    """One of several subcommands in a module, with the attributes of a module that is one subcommand."""
 
     EXAMPLES: tuple[str, ...]
     add_arguments: Callable[[argparse.ArgumentParser], None]

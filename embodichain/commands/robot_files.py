@@ -1,4 +1,4 @@
-"""Tasks for robots of which there is only a model file, tables of such robots, and lists of what scenes change."""
+"""Robots from a model file alone: a task's config, tables of joints and links, and the scene's list of changes."""
 
 import math
 import os
@@ -66,7 +66,7 @@ def robot_task(file: str, joint_action: Mapping[str, Any] | None = None) -> dict
 def choose_link(env: EmbodiedEnv) -> tuple[str, list[float], float]:
     """Return a link to move, its position in an episode's beginning, m, and how far it may be told to go, m.
 
-    It is the root of a free base, else the link farthest from the root of those that a joint below them moves.
+    It is the root of a free base, else the moving link that is farthest from the root.
     """
     robot, model = env.robot, env.sim.model
     links = [model.body(f"{robot.uid}/{name}") for name in robot.link_names]
@@ -100,7 +100,7 @@ def format_robot(env: EmbodiedEnv) -> str:
 
 
 def format_changes(changes: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return lines that say what the scene changes of each articulation's file."""
+    """Return the list of changes of each articulation's file, one per line."""
     lines: list[str] = []
     for uid, texts in changes.items():
         lines += [f"{uid}: not as in its file", *(f"  {text}" for text in texts)]

@@ -63,7 +63,7 @@ def read_config(
         device: replaces a training config's.
 
     Raises:
-        ConfigError: all mistakes, a line each.
+        ConfigError: all mistakes, one per line.
     """
     path = find_train_config(path)
     data = load_config_file(path)

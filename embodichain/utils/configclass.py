@@ -179,7 +179,7 @@ def from_dict(cls: type[T], data: Any, place: str, noun: str = "key") -> T:
         noun: noun for a key in the messages.
 
     Raises:
-        ConfigError: all errors of the data, a line each: path, problem, the value and the allowed values.
+        ConfigError: all errors of the data, one per line: path, problem, the value and the allowed values.
     """
     value, problems = parse(cls, data, place, noun)
     raise_problems(f"{path}: {problem}" for path, problem in problems.items())

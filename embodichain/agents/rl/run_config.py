@@ -127,7 +127,7 @@ def load_run_config(
             paths of functors and policies.
 
     Raises:
-        ConfigError: all errors found, a line each.
+        ConfigError: all errors found, one per line.
     """
     data, name, folder = read_source(source)
     if is_env_config(data):
@@ -336,7 +336,7 @@ def _pair_problems(
     env: ParsedEnv | ParsedTask,
     wrong: Collection[str],
 ) -> list[str]:
-    """Return the errors of parts that do not fit each other, a line each; those about ``wrong`` keys are left out."""
+    """Return the errors of parts that do not fit each other, one per line; those about ``wrong`` keys are left out."""
     found: list[str] = []
     algo_class = get_algo_class(algorithm_name)
     with collected(found, f"policy.name: '{policy.name}' with algorithm.name '{algorithm_name}': "):
@@ -360,7 +360,7 @@ def _pair_problems(
 
 
 def scene_problems(trainer: TrainerCfg, algorithm: Any, cfg: TaskCfg) -> list[str]:
-    """Return the errors of settings that need a scene, which another library's environments lack, a line each.
+    """Return the errors of settings that need a scene, which another library's environments lack, one per line.
 
     Args:
         algorithm: algorithm's settings, or None if they are wrong.
@@ -442,7 +442,7 @@ def check_resumed_config(
         target: the run to resume, for the message.
 
     Raises:
-        ConfigError: they differ in settings that are not ``MayChange``, a line each, or the checkpoint's is invalid.
+        ConfigError: they differ in settings that are not ``MayChange``, one per line, or the checkpoint's is invalid.
     """
     own = json.loads(json.dumps(before))
     for path in may_change():
@@ -470,7 +470,7 @@ def may_change() -> Sequence[str]:
 def changes_of_env_file(
     config: dict[str, Any], overrides: Sequence[str] = (), allowed_imports: Sequence[str] = ()
 ) -> list[str]:
-    """Return how the file that a run's environment config came from differs from it now, a line each.
+    """Return how the file that a run's environment config came from differs from it now, one per line.
 
     Args:
         config: checkpoint's config. A missing file does not differ; of one that is no config any more,
@@ -508,7 +508,7 @@ def _block(node: dict[str, Any], *path: str) -> dict[str, Any]:
 
 
 def differences(before: Any, now: Any, place: str, owner: str = "the run") -> list[str]:
-    """Return where two JSON values differ, a line each.
+    """Return where two JSON values differ, one per line.
 
     Args:
         place: path of both, for the lines.

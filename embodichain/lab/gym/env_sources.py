@@ -61,7 +61,7 @@ class ParsedTask:
     Attributes:
         cfg: the typed config, without wrong values.
         time_limit: limit of episodes, steps; None if there is none.
-        problems: mistakes, a line each.
+        problems: mistakes, one per line.
         file_data: content of a file that is parsed to the same config.
         names: names that terms may have in its scene, which is unknown.
     """
@@ -117,7 +117,7 @@ class EnvSource(ABC):
         return None
 
     def problems_beside_updates(self, cfg: Any) -> list[str]:
-        """Return why the environments cannot step in a thread during the updates, a line each."""
+        """Return why the environments cannot step in a thread during the updates, one per line."""
         return []
 
 

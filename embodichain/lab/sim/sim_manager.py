@@ -44,7 +44,7 @@ class SimulationManager:
 
     Attributes:
         rigid_objects, articulations, robots, sensors, contact_sensors: entities by uid; ``sensors`` are the cameras.
-        changes: differences between each articulation in the scene and its file, a line each, by uid.
+        changes: differences between each articulation in the scene and its file, one per line, by uid.
     """
 
     _latest: ClassVar["SimulationManager | None"] = None

@@ -156,7 +156,7 @@ class TrainerCfg:
             )
 
     def problems(self) -> list[str]:
-        """Return errors of settings that exclude each other, and of a missing device, a line each."""
+        """Return errors of settings that exclude each other, and of a missing device, one per line."""
         found: list[str] = []
         with collected(found):
             self.check_distributed(self.distributed)

@@ -76,7 +76,7 @@ class ParsedEnv:
         cfg: the typed config, without what is wrong.
         as_written: the same, with functions by the names that the file has for them.
         names: what terms may name in its scene.
-        problems: what is wrong, a line each.
+        problems: what is wrong, one per line.
         spec: the registered task; None: it is unknown.
     """
 
@@ -133,7 +133,7 @@ def config_to_cfg(
         folder: where model files are looked for that are not in the working directory.
 
     Raises:
-        ConfigError: with every error found, a line each.
+        ConfigError: with every error found, one per line.
     """
     parsed = parse_env(converted(data, "environment"), manager_modules, env_class, allowed_imports, folder)
     raise_problems(parsed.problems)
@@ -215,7 +215,7 @@ def terms_to_cfg(
 
     Args:
         cls: what a term of the block is.
-        problems: every error found is added, a line each.
+        problems: every error found is added, one per line.
 
     Returns:
         The terms.

@@ -53,7 +53,7 @@ class EmbodiedEnv(BaseEnv):
 
     @classmethod
     def config_problems(cls, cfg: EmbodiedEnvCfg) -> list[str]:
-        """Return the problems of a valid config for this task, a line each."""
+        """Return the problems of a valid config for this task, one per line."""
         return []
 
     def __init__(self, cfg: EmbodiedEnvCfg) -> None:

@@ -66,7 +66,7 @@ class ModelContents:
         ranges: lower and upper limits of the limited joints, rad or m.
         controls: names of the actuators in ``spec``, each with its control and activations at the start, [1 + na].
         ground_pairs: contacts of geoms with the file's floor: a geom's name in the spec, and the contact's parameters.
-        changes: what is not as in the file, a line each.
+        changes: what is not as in the file, one per line.
         unseen: visual meshes left out, since their format cannot be rendered.
         warnings: MuJoCo's warnings about the file.
         start: [7] position and quaternion wxyz of the first root, of the first keyframe where it moves freely.
@@ -401,7 +401,7 @@ def _take_surroundings(model: ModelFile) -> None:
 
 
 def _hide_collision_shapes(model: ModelFile) -> None:
-    """Leave out of images the collision shapes of bodies that have visual shapes, in another group, beside them."""
+    """Hide the collision shapes of bodies that have visual shapes in another group."""
     hidden = 0
     for body in model.spec.bodies[1:]:
         seen = [geom for geom in body.geoms if geom.group < SEEN_GROUPS]

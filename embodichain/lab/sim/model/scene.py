@@ -109,7 +109,7 @@ class CompiledScene:
         variants: meshes of each rigid body with several; the configured one is the first.
         terrain: the surface of the ground; None: a plane.
         softened: drives that are less stiff than configured, by name, each with its gains as text.
-        changes: what the scene changes of each articulation's files, a line each, by uid.
+        changes: what the scene changes of each articulation's files, one per line, by uid.
     """
 
     model: mujoco.MjModel

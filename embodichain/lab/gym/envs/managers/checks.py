@@ -134,7 +134,7 @@ def parse_term(cfg: FunctorCfg, place: str, names: SceneNames) -> dict[str, Any]
     """Check a term with a resolved function, and return its ``params`` converted to their types.
 
     Raises:
-        ConfigError: all errors, a line each: the function is of the wrong kind, parameters are unknown, missing,
+        ConfigError: all errors, one per line: the function is of the wrong kind, parameters are unknown, missing,
             of a wrong type or impossible, or name things that the scene does not have.
     """
     func: Any = cfg.func
@@ -303,7 +303,7 @@ def parse_params(func: Callable[..., Any], skip: int, params: Mapping[str, Any],
         All arguments, defaults included, converted to their types; ``{"uid": ...}`` is a :class:`SceneEntityCfg`.
 
     Raises:
-        ConfigError: all errors, a line each: names that are unknown or missing, and wrong types.
+        ConfigError: all errors, one per line: names that are unknown or missing, and wrong types.
     """
     signature = read_signature(func, skip)
     known = {key: value for key, value in params.items() if not signature.takes_more or _has(signature.cls, key)}
@@ -338,7 +338,7 @@ def _entity(value: Any, place: str) -> Any:
 
 
 def name_problems(params: Mapping[str, Any], place: str, names: SceneNames) -> list[str]:
-    """Return the problems of a term's converted parameters that name things missing in the scene, a line each."""
+    """Return the problems of a term's converted parameters that name things missing in the scene, one per line."""
     return [*_unknown_entities(params, place, names), *_model_problems(params, place, names)]
 
 

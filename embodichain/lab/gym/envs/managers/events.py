@@ -1,4 +1,4 @@
-"""Events about the scene and what is known of it, ``func(env, env_ids, **params)``, and the manager of all events.
+"""Event terms of the scene and its attributes, ``func(env, env_ids, **params)``, and the event manager.
 
 Shapes: N environments, n in ``env_ids``.
 """

@@ -188,7 +188,7 @@ def is_gripped(env: EmbodiedEnv, fingers: tuple[str, str], grip_force: float) ->
 
 
 def finger_problems(cfg: EmbodiedEnvCfg, fingers: tuple[str, str], task: str) -> list[str]:
-    """Return why a config does not let :func:`is_gripped` measure a task's grip, a line each.
+    """Return why a config does not let :func:`is_gripped` measure a task's grip, one per line.
 
     Args:
         fingers: the task's, unless the config's ``extensions`` name others.
