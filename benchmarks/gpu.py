@@ -39,6 +39,7 @@ TASKS = {
     "OpenDrawerRL": "open_drawer/train_config_quickstart.json",
     "PickCubeRL": "pick_cube/train_config_quickstart.json",
     "ReachRL": "reach/train_config_quickstart.json",
+    "Go2FlatRL": "go2_flat/train_config_quickstart.json",
 }
 SIZES = (64, 256, 1024, 4096, 16384)
 PARTS = ("physics", "managers", "policy", "learner", "other")

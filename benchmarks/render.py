@@ -31,16 +31,15 @@ from embodichain.utils import replace
 def measure(camera: CameraCfg, num_envs: int, threads: int, rounds: int, rays: bool, device: str) -> dict[str, float]:
     """Return the median over the rounds of images per second of wall time and of CPU time."""
     cfg = default_cfg("push_cube")()
-    cfg = replace(
-        cfg, sensor=[camera], sim_cfg=replace(cfg.sim_cfg, num_threads=threads, enable_rt=rays, sim_device=device)
-    )
+    sim_cfg = replace(cfg.sim_cfg, num_threads=threads, enable_rt=rays, sim_device=device, render_device=device)
+    cfg = replace(cfg, sensor=[camera], sim_cfg=sim_cfg)
     env: Any = make("PushCubeRL", cfg=cfg, num_envs=num_envs)
     env.reset(seed=1)
     sensor = env.sim.get_sensor(camera.uid)
     sensor.get_data()  # loads, and with rays compiles
     by_clock, by_processor = [], []
     for _ in range(rounds):
-        action = torch.rand(num_envs, *env.single_action_space.shape) * 2 - 1
+        action = torch.rand(num_envs, *env.single_action_space.shape, device=env.device) * 2 - 1
         env.robot.set_qpos(env.robot.get_qpos("arm") + 0.05 * action, name="arm", target=False)
         wait(device)
         start, busy = time.perf_counter(), time.process_time()

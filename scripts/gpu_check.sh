@@ -35,7 +35,7 @@ step() {
 }
 
 step machine "$python" -m embodichain.cli doctor
-step agreement "$python" -m pytest -q tests/lab/sim/backend/test_mujoco_warp.py
+step agreement "$python" -m pytest -q -m gpu tests
 for task in PushCubeRL CartPoleRL PickCubeRL; do
     # shellcheck disable=SC2086
     step "speed_$task" "$python" -m benchmarks.gpu --device "$device" --task "$task" --num-envs $sizes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,7 +15,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["HostSyncError", "no_host_sync", "work_as_on_a_device"]
+__all__ = ["HostSyncError", "no_host_sync", "no_wait_for_the_gpu", "work_as_on_a_device"]
 
 
 class HostSyncError(AssertionError):
@@ -51,12 +53,19 @@ class _Operators(TorchDispatchMode):
 
 
 class _Functions(TorchFunctionMode):
+    def __init__(self) -> None:
+        super().__init__()
+        ours = [module for name, module in sys.modules.items() if name.startswith("embodichain.")]
+        self._constants = [v for module in ours for v in vars(module).values() if isinstance(v, Tensor)]
+
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         name = getattr(func, "__name__", "")
         if name in _READING_METHODS:
             raise HostSyncError(f"Tensor.{name} waits for the device")
+        if name == "to" and any(args[0] is constant for constant in self._constants):
+            raise HostSyncError("Tensor.to sends a module's constant to the device, and waits for it")
         if name in _SENDING_FUNCTIONS and not (args and isinstance(args[0], Tensor)):
             raise HostSyncError(f"torch.{name} sends data to the device, and waits for it")
         if name in ("__getitem__", "__setitem__") and any(
@@ -79,6 +88,18 @@ def no_host_sync(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(torch, "from_numpy", _refuse_numpy)
     with _Functions(), _Operators():
         yield
+
+
+@contextmanager
+def no_wait_for_the_gpu() -> Iterator[None]:
+    """Make torch raise an error wherever the host waits for the GPU."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # "a prototype feature"
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
 def _refuse_numpy(array: np.ndarray) -> Tensor:

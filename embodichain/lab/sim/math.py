@@ -69,10 +69,15 @@ for _row, _terms in enumerate(
         _QUAT_TO_MATRIX["wxyz".index(_pair[0]) * 4 + "wxyz".index(_pair[1]), _row] = _factor
 
 
+@lru_cache
+def _quat_table(device: torch.device, dtype: torch.dtype) -> Tensor:
+    return _QUAT_TO_MATRIX.to(device, dtype)
+
+
 def matrix_from_quat(quat: Tensor) -> Tensor:
     """Return rotation matrices [..., 3, 3] of unit quaternions [..., 4] (three operations: one table product)."""
     products = (quat.unsqueeze(-1) * quat.unsqueeze(-2)).flatten(-2)
-    return (products @ _QUAT_TO_MATRIX.to(quat)).unflatten(-1, (3, 3))
+    return (products @ _quat_table(quat.device, quat.dtype)).unflatten(-1, (3, 3))
 
 
 def matrix_from_euler(euler: Tensor) -> Tensor:
@@ -117,12 +122,9 @@ def pose_from_pos_quat(pos: Tensor, quat: Tensor) -> Tensor:
     return pose_from_row(torch.cat((pos, quat), dim=1))
 
 
-_IDENTITY = torch.eye(4)
-
-
 def pose_from_pos_matrix(pos: Tensor, matrix: Tensor | None = None) -> Tensor:
     """Return poses [..., 4, 4] of positions [..., 3] and rotation matrices [..., 3, 3]; None: no rotation."""
-    pose = _IDENTITY.to(pos).expand(*pos.shape[:-1], 4, 4).clone()
+    pose = torch.eye(4, dtype=pos.dtype, device=pos.device).repeat(*pos.shape[:-1], 1, 1)
     pose[..., :3, 3] = pos
     if matrix is not None:
         pose[..., :3, :3] = matrix

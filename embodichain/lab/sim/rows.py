@@ -77,6 +77,9 @@ def changing_rows(owners: Sequence[object], mask: Tensor) -> Iterator[None]:
         snapshot.with_rows_of(vars(owner), mask, done)
 
 
+_PLAIN = (bool, int, float, str, type(None))  # most attributes; asked first, since it is asked in each step
+
+
 class _Copy(NamedTuple):
     """A tensor's values, and its count of writes; None where torch has none."""
 
@@ -121,7 +124,7 @@ class Snapshot:
         return self._merged(self._root, now, mask, {} if done is None else done)
 
     def _save(self, value: Any, of_rows: int | None) -> None:
-        if id(value) in self._contents:
+        if type(value) in _PLAIN or id(value) in self._contents:
             return
         content = _content(value, of_rows)
         if content is None:
@@ -148,6 +151,8 @@ class Snapshot:
 
     def _merged(self, before: Any, now: Any, mask: Tensor, done: dict[Any, Any]) -> Any:
         _, content = self._contents.get(id(before), (None, None))
+        if content is None:
+            return now
         if isinstance(content, _Copy):
             return _merged_tensor(before, content, now, mask, done)
         if isinstance(content, np.ndarray):

@@ -284,7 +284,8 @@ class Articulation:
         if chain is None:
             chain = SerialChain(model, joints, body, np.eye(4), self._backend.device)
             self._link_chains[name] = chain
-        pose = chain.forward(self.get_qpos()[:, [self._joint_ids.index(joint) for joint in joints]])
+        ids = [self._joint_ids.index(joint) for joint in joints]
+        pose = chain.forward(self._backend.qpos[:, self._columns(self._qpos_adr, ids)])
         shift = self.base.shift
         return pose if shift is None else shift @ pose
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
@@ -11,7 +9,8 @@ from embodichain.agents.rl.collector import SyncCollector
 from embodichain.agents.rl.models import build_policy
 from embodichain.lab.gym.envs import EmbodiedEnv
 from tests.lab.scenes import actions_for
-from tests.lab.warp_scenes import CART, PUSH, env_on, needs_warp
+from tests.lab.warp_scenes import CART, DRAWER, PICK, PUSH, env_on, needs_warp
+from tests.no_sync import no_wait_for_the_gpu
 
 pytestmark = [
     needs_warp,
@@ -20,17 +19,10 @@ pytestmark = [
 ]
 N = 8
 DEVICE = torch.device("cuda:0")
+OTHERS = ["reach/gym_config.json", "go2_flat/gym_config.json", "go2_rough/gym_config.json", "hover/gym_config.json"]
 
 
-@pytest.fixture
-def watched() -> Iterator[None]:
-    """Make torch raise an error wherever the host waits for the GPU."""
-    torch.cuda.set_sync_debug_mode("error")
-    yield
-    torch.cuda.set_sync_debug_mode("default")
-
-
-@pytest.mark.parametrize("config", [PUSH, CART])
+@pytest.mark.parametrize("config", [PUSH, CART, DRAWER, "go2_flat/gym_config.json"])
 def test_step_on_the_gpu_is_that_on_the_processor(config: str) -> None:
     envs = [env_on(engine, config, N) for engine in ("batch", "cuda")]
     for env in envs:
@@ -43,8 +35,8 @@ def test_step_on_the_gpu_is_that_on_the_processor(config: str) -> None:
         torch.testing.assert_close(other.qvel.cpu(), one.qvel, atol=1e-3, rtol=0)
 
 
-@pytest.mark.parametrize("config", [PUSH, CART])
-def test_rollout_never_waits_for_the_gpu(config: str, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("config", [PUSH, CART, DRAWER, PICK, *OTHERS])
+def test_rollout_never_waits_for_the_gpu(config: str) -> None:
     env: EmbodiedEnv = env_on("cuda", config, N, max_episode_steps=3)
     network = {"type": "mlp", "network_cfg": {"hidden_sizes": [8], "activation": "tanh"}}
     block = {"name": "actor_critic", "actor": network, "critic": network, "normalize_obs": True}
@@ -52,8 +44,7 @@ def test_rollout_never_waits_for_the_gpu(config: str, request: pytest.FixtureReq
     collector = SyncCollector(env, policy, DEVICE)
     collector.collect(5)
     env.divergences.report = lambda: None  # type: ignore[method-assign]  # once a rollout it may
-    request.getfixturevalue("watched")
-    rollout = collector.collect(5)
-    torch.cuda.set_sync_debug_mode("default")
+    with no_wait_for_the_gpu():
+        rollout = collector.collect(5)
     assert rollout["obs"].isfinite().all()
-    assert rollout["truncated"].any()
+    assert (rollout["truncated"] | rollout["terminated"]).any()
