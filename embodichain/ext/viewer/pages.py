@@ -347,7 +347,7 @@ def open_server() -> Any:
     with _quiet(), _own_pages_only():
         server = viser.ViserServer(host=HOST, port=PORT, label="EmbodiChain", verbose=False)
     # Otherwise a page may request a public address on the internet.
-    server.request_share_url = _refuse_to_share  # type: ignore[method-assign]
+    server.request_share_url = _refuse_to_share
     server.gui.configure_theme(show_logo=False, show_share_button=False)
     return server
 
