@@ -1,7 +1,5 @@
 """What would make the host wait for a device, found without one."""
 
-from __future__ import annotations
-
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence

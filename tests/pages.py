@@ -1,7 +1,5 @@
 """The files and commands of a docs page, run word for word as a reader would."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

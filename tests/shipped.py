@@ -1,7 +1,5 @@
 """The shipped training configs, and the environment configs that they name or have inside."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

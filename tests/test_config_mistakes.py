@@ -1,7 +1,5 @@
 """One mistake at a time, in a shipped config of each task and algorithm: one line says where, and nothing is built."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import json

@@ -1,7 +1,5 @@
 """docs/configuration.md says what the code does."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

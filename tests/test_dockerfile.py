@@ -1,7 +1,5 @@
 """The image is built from what is committed, by the locked set-up."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

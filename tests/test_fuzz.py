@@ -4,8 +4,6 @@ Some dozens of each kind here, the same ones each time; thousands, and new ones 
 FUZZ_EXAMPLES=5000 pytest tests/test_fuzz.py
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import os

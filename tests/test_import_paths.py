@@ -1,7 +1,5 @@
 """The import paths that users' code has: each name from where it is documented."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import os

@@ -1,7 +1,5 @@
 """requirements.lock, requirements/*.txt and what `make setup` does with them; nothing here asks the network."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import shutil

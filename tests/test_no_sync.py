@@ -1,7 +1,5 @@
 """The finder of waits finds each kind."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The benchmark beside other learners: its clock, its floors, and the two learners that need nothing installed."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The JSON Schemas: they accept what is right, refuse mistakes, and complete what can be completed."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The catalogue of terms: complete, and as committed."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

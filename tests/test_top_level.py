@@ -1,7 +1,5 @@
 """``import embodichain as ec``: the names that a user types, imported when they are first used."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

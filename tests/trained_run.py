@@ -1,7 +1,5 @@
 """One tiny run of CartPole for all tests of the commands, whose policy balances the pole by fixed gains."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The smallest run of the GPU's benchmark, on the processor."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

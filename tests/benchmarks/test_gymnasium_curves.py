@@ -1,7 +1,5 @@
 """The benchmark of Gymnasium's tasks: what is stored, what is trained, and what is compared."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The comparison of trained legs: the errors by hand, the goal, and the processes. UniLab itself is not installed."""
 
-from __future__ import annotations
-
 import math
 import os
 import signal

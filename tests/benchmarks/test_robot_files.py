@@ -1,7 +1,5 @@
 """Table of robot files: those found, and the verdict on each."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

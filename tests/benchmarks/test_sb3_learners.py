@@ -3,8 +3,6 @@
 Legend: N envs, T rollout steps, B batch.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium as gym

@@ -1,7 +1,5 @@
 """Rows of headlines, and their table."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

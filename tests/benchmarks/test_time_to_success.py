@@ -1,7 +1,5 @@
 """The curve of a variant, measured in this process."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The command line as a whole: help, examples, exit codes."""
 
-from __future__ import annotations
-
 import gc
 import os
 import re

@@ -1,7 +1,5 @@
 """``embodichain eval`` on a run whose policy balances the pole."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

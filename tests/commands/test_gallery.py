@@ -1,7 +1,5 @@
 """``scripts/gallery.py``: policies side by side in a GIF."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

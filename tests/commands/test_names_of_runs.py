@@ -1,7 +1,5 @@
 """A run's names on the command line, in each command's examples and beyond."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

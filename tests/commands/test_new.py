@@ -1,7 +1,5 @@
 """``embodichain new task``: what it writes is a task that can be checked, tested, trained."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

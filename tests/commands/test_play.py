@@ -1,7 +1,5 @@
 """``embodichain play``: videos of a policy, and of a task alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

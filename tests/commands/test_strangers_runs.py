@@ -1,7 +1,5 @@
 """Runs of somebody else's, whose folders lead elsewhere or say what no run says."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

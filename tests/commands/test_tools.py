@@ -1,7 +1,5 @@
 """The commands that need no run: list, validate, completion; and train and resume."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``embodichain trust``: whose code a config may name, told once; from the outside, with a user's own config folder."""
 
-from __future__ import annotations
-
 import shutil
 import stat
 import sys

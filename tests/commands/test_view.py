@@ -1,7 +1,5 @@
 """What ``view`` and ``play`` show of environments whose scene is a file."""
 
-from __future__ import annotations
-
 import os
 from contextlib import closing
 from pathlib import Path

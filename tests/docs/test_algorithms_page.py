@@ -1,7 +1,5 @@
 """The policies of docs/algorithms.md are built and trained."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

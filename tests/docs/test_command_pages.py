@@ -1,7 +1,5 @@
 """The commands in the documentation: each parses, and the tutorial names every command."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

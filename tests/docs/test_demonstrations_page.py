@@ -1,7 +1,5 @@
 """The snippets of docs/demonstrations.md run. Legend: N = 2 envs, T = 64 steps, as on the page."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

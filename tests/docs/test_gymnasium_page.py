@@ -1,7 +1,5 @@
 """The files, commands and snippets of docs/gymnasium.md run."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

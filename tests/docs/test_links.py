@@ -1,7 +1,5 @@
 """Links between pages and files lead somewhere: on the site, and where the repository is browsed."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The page on legged locomotion."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every file, folder, module and name of the package that a page names exists."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from contextlib import suppress

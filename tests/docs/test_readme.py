@@ -1,7 +1,5 @@
 """The README: short, and what it shows is what there is."""
 
-from __future__ import annotations
-
 from tests.pages import REPOSITORY
 
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")

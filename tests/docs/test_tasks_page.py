@@ -1,7 +1,5 @@
 """The examples of docs/tasks.md are valid, and it names all bundled robots."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """docs/index.md runs as it is printed, with a shorter training."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

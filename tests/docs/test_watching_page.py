@@ -1,7 +1,5 @@
 """The logger of docs/watching.md logs a training."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """The configs of ``originals`` in the layouts that EmbodiChain has had since: the same tasks and trainings."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A quadruped for the tests of legs. Shapes: N environments, n in ``env_ids``, F feet."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

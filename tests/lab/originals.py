@@ -1,7 +1,5 @@
 """Configs in the original system's format, as users have them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A scene in one file for the tests, and environments of it. Shapes: N environments."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Small scenes and environments for the tests. Shapes: N environments."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any

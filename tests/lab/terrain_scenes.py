@@ -1,7 +1,5 @@
 """Small terrains and a robot that can fall on them. Shapes: N environments."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@ Kernels are compiled for a scene's sizes, so the tests share few scenes. The fir
 (a minute in all); they are kept in Warp's cache, `~/.cache/warp`.
 """
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A trained policy that acts: with what its evaluation sees, it does what its evaluation did."""
 
-from __future__ import annotations
-
 from contextlib import chdir
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The net around every command."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from embodichain.utils import ConfigError, collected, nearest, placed, raise_problems, unknown_key, unknown_name

@@ -1,7 +1,5 @@
 """Legend: N envs, O flattened observation size."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """What goes wrong in users' code, as terms and an algorithm that a config names. Shapes: N environments."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

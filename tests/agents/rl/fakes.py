@@ -1,7 +1,5 @@
 """Scripted environments, a policy and an algorithm for the tests of the learner. Shapes: N environments."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Small environments that only a policy with the right inputs can solve. Shapes: N environments."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Folders as runs leave them, without any training."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

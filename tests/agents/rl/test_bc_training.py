@@ -1,7 +1,5 @@
 """Behaviour cloning by the trainer, through the commands. Legend: 2 updates of 8 frames an iteration."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

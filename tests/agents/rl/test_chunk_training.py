@@ -1,7 +1,5 @@
 """Trainings whose policy chooses chunks of actions, from the config. Legend: N = 2 envs, 4 steps in chunks of H = 2."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

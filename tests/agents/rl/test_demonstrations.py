@@ -1,7 +1,5 @@
 """Trainings with demonstrations, through the command. Legend: N envs, T rollout steps."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

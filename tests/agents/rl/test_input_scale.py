@@ -1,7 +1,5 @@
 """The scale of what a policy reads, as EmbodiChain's own configs leave it: they say nothing about normalisation."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -3,8 +3,6 @@
 PPO's is that of ``embodichain demo``, in ``tests/test_wheel.py``.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The checks after an iteration. Legend: N = 2 environments, T = 3 steps."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import pytest

@@ -3,8 +3,6 @@
 Each iteration has 4 steps of 2 environments, 8 in all, and 2 gradient steps.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

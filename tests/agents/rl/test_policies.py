@@ -1,7 +1,5 @@
 """The built-in policies from their config block through collection and update. Legend: N envs, T rollout steps."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

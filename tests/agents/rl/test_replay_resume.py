@@ -1,7 +1,5 @@
 """Runs with a replay buffer: 2 environments, 4 steps an iteration, 12 slots of each environment that are sampled."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

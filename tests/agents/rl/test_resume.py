@@ -1,7 +1,5 @@
 """Runs that are stopped and go on: nothing about them may differ from runs that were not."""
 
-from __future__ import annotations
-
 import copy
 import json
 import os

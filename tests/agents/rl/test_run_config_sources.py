@@ -1,7 +1,5 @@
 """Training configs from Python: dictionaries and typed configs mean what files mean."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

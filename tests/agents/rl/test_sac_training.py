@@ -1,7 +1,5 @@
 """SAC from its config to the results: 2 environments of CartPole, 4 steps and 4 gradient steps an iteration."""
 
-from __future__ import annotations
-
 import copy
 import json
 import math

@@ -1,7 +1,5 @@
 """Whole runs of CartPole, as small as they can be: 2 environments, 4 steps an iteration, 2 iterations."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

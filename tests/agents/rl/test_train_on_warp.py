@@ -1,7 +1,5 @@
 """Training whose physics is the GPU's engine, on the processor. Legend: N envs, T rollout steps."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

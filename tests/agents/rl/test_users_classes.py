@@ -3,8 +3,6 @@
 An iteration has 2 environments x 4 steps; the regression makes 2 minibatches of it, with a step of each optimiser.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

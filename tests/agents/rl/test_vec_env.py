@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from embodichain.agents.rl.vec_env import mirror_map_of

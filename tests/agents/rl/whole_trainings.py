@@ -1,7 +1,5 @@
 """Small trainings from a config to their last state, for comparisons bit for bit."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Random delays wherever threads meet, for the tests of asynchronous collection that take the fixture ``jitter``."""
 
-from __future__ import annotations
-
 import faulthandler
 import random
 import threading

@@ -1,7 +1,5 @@
 """The invariants of asynchronous collection in the training loop. Legend: N = 2 envs, T = 4 steps: 8 an iteration."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import threading

@@ -3,8 +3,6 @@
 Legend: N = 2 envs, T = 4 decisions, H = 3 actions of a chunk.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

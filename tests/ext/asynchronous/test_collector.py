@@ -3,8 +3,6 @@
 Legend: N = 2 envs, T = 4 rollout steps. The learner of these tests changes every parameter after each rollout.
 """
 
-from __future__ import annotations
-
 import itertools
 import threading
 from collections.abc import Callable, Iterator

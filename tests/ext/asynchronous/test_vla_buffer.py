@@ -1,7 +1,5 @@
 """Legend: N envs, T rollout steps."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """A short PPO of our own, into which mistakes are planted by name. Legend: N envs, T rollout steps, B minibatch."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import torch

@@ -1,7 +1,5 @@
 """A short GRPO of our own, into which mistakes are planted by name. Legend: N envs, T steps, K groups, G members."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import torch

@@ -1,7 +1,5 @@
 """Which checks fail for which mistake."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from tensordict import TensorDict

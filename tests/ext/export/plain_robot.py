@@ -1,7 +1,5 @@
 """A robot in plain MuJoCo: what its sensors measure, and commands to its drives. J joints that act."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """An exported policy on a robot in plain MuJoCo does what the policy does in its environment."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

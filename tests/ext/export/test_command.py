@@ -1,7 +1,5 @@
 """``embodichain export`` and its runner, in an environment and in a process without torch."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Policies of users: one with a shared trunk, and some that torch cannot trace."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Exported policies act as the policies do. Shapes: N = 20 environments, 50 steps: 1,000 observations."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A Gymnasium environment in which every observation, reward and flag is known beforehand. Legend: N envs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count

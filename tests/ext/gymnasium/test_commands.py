@@ -1,7 +1,5 @@
 """The commands on a run in a Gymnasium environment."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Legend: N envs, E episodes."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import random

@@ -1,7 +1,5 @@
 """EnvPool's environments, where it is installed. Legend: N envs."""
 
-from __future__ import annotations
-
 import importlib
 import json
 from pathlib import Path

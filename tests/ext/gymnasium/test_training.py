@@ -1,7 +1,5 @@
 """Gymnasium environments where ours go: config, training, evaluation and resume."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Shapes: N environments, A action size."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium as gym

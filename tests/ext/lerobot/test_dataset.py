@@ -1,7 +1,5 @@
 """Shapes: T frames of an episode, K numbers of a frame."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import math

@@ -1,7 +1,5 @@
 """Legend: N envs, F frames of an episode, T steps, O flattened observation size."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

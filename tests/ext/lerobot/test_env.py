@@ -1,7 +1,5 @@
 """Our tasks as LeRobot's evaluation sees them, and the folder that its EnvHub loads."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What LeRobot's own code reads of a dataset of ours; runs where LeRobot is installed. Shapes: T frames."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

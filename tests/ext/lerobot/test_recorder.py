@@ -1,7 +1,5 @@
 """Shapes: N environments, T frames of an episode."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``embodichain compare``."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -1,7 +1,5 @@
 """The report of a run, as a file and in a browser."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -1,7 +1,5 @@
 """The reward's terms, by hand."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

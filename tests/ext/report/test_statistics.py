@@ -1,7 +1,5 @@
 """Statistics of few runs, by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """``embodichain sweep``."""
 
-from __future__ import annotations
-
 import io
 import json
 import signal

@@ -1,7 +1,5 @@
 """Environment configs in the layouts of EmbodiChain 0.2.0 to 0.3.2: what each key becomes, and what is refused."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The environment's config inside a training config: what it says, what the task's packaged one adds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

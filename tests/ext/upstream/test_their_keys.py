@@ -1,7 +1,5 @@
 """Single keys of EmbodiChain 0.2.0 to 0.3.2 in a training config: what each becomes, and what is refused."""
 
-from __future__ import annotations
-
 import copy
 import math
 from typing import Any

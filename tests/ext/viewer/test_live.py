@@ -1,7 +1,5 @@
 """``play --viewer`` and ``view --viewer``: a task in the browser."""
 
-from __future__ import annotations
-
 import queue
 import re
 import sys

@@ -1,7 +1,5 @@
 """The page that shows a training: its pause, and itself in a browser."""
 
-from __future__ import annotations
-
 import json
 import queue
 import re
@@ -14,7 +12,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -102,7 +100,7 @@ class CountingScene:
     def __init__(self, error: Exception | None = None) -> None:
         self.updates, self.error = 0, error
 
-    def __call__(self, server: Any) -> CountingScene:
+    def __call__(self, server: Any) -> Self:
         return self
 
     def update(self) -> None:
@@ -255,7 +253,7 @@ class Stop:
 
     event = threading.Event()
 
-    def __enter__(self) -> Stop:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -1,7 +1,5 @@
 """Behaviour cloning of VLA policies. Shapes: B batch, H actions of a chunk. Fixture: a SmolVLA that LeRobot wrote."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A SmolVLA in LeRobot's format is trained and exported again. Shapes: H = 4 actions of a chunk."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Shapes: B batch, H steps of an action chunk, A action size."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Training of a vision-language-action policy from its config, with a tiny model."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

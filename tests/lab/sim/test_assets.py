@@ -1,7 +1,5 @@
 """The bundled robot models: published numbers, frames, and drives that hold still."""
 
-from __future__ import annotations
-
 import mujoco
 import numpy as np
 import pytest

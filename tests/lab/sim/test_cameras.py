@@ -1,7 +1,5 @@
 """Images are [N, H, W, ...]; a pixel is (u, v): column, row."""
 
-from __future__ import annotations
-
 import importlib.util
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Contacts of a box that falls, and of a quadruped that stands. Shapes: N environments, F links."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

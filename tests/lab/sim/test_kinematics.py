@@ -1,7 +1,5 @@
 """Forward kinematics, Jacobian and inverse against the compiled model. Shapes: B batch, J joints."""
 
-from __future__ import annotations
-
 import mujoco
 import numpy as np
 import pytest

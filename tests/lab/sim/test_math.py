@@ -1,7 +1,5 @@
 """Rotations by hand: turns by right angles, whose matrices are permutations with signs."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Shapes: N environments."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Changes in the rows of a mask. Shapes: N environments."""
 
-from __future__ import annotations
-
 from collections import deque, namedtuple
 from types import SimpleNamespace
 from typing import Any

@@ -5,8 +5,6 @@ Legend: N envs, T rollout steps, B batch, E critics.
 Networks have no bias: Q = w_s s + w_a a, mean = m s, log-std = l s.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

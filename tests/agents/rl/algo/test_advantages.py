@@ -1,7 +1,5 @@
 """Legend: N envs, T rollout steps. Slot T holds 99 wherever it is padding: nothing may read it."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Behaviour cloning. Shapes: M frames, B batch, L sequence length, A action size."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Chunks of actions in the algorithms. Legend: N envs, T decisions, H actions of a chunk, A' log-probs of an action."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Legend: N envs, T rollout steps, K members of a group, L sequence length."""
 
-from __future__ import annotations
-
 import copy
 import math
 from typing import Any

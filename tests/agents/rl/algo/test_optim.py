@@ -1,7 +1,5 @@
 """Gradient steps that are made, and those that are skipped."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """PPO on what older policies collected. Legend: N envs, T rollout steps, B minibatch."""
 
-from __future__ import annotations
-
 import copy
 import math
 

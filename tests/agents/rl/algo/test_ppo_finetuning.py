@@ -1,7 +1,5 @@
 """PPO beginning with a good policy: the divergence from it, and updates of the critic alone."""
 
-from __future__ import annotations
-
 import copy
 import math
 

@@ -1,7 +1,5 @@
 """How often SAC learns, how far, and its state; see ``linear_sac.py``. Legend: N envs, T rollout steps."""
 
-from __future__ import annotations
-
 import copy
 import math
 from typing import Any

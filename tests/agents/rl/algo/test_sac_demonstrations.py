@@ -1,7 +1,5 @@
 """SAC that learns from demonstrations, too; see ``linear_sac.py``. Legend: B batch."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

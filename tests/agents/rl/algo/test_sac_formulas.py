@@ -1,7 +1,5 @@
 """SAC's targets, losses and gradients by hand; see ``linear_sac.py``."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """SAC from images. Legend: B batch, H height, W width, C channels."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

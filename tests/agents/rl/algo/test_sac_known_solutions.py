@@ -1,7 +1,5 @@
 """SAC finds solutions that are known in closed form. Legend: N envs, T rollout steps, s state, a action."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

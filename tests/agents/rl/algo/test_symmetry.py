@@ -1,7 +1,5 @@
 """Legend: N envs, T rollout steps, B minibatch."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

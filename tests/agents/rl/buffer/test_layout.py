@@ -1,7 +1,5 @@
 """Legend: N envs, T rollout steps, O flattened observation size, A action size."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

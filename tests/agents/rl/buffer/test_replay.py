@@ -1,7 +1,5 @@
 """Legend: N envs, T rollout steps, W slots of the window, n steps of a return."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

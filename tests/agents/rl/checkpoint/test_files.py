@@ -1,7 +1,5 @@
 """Shapes: N = 2 environments, T = 4 steps."""
 
-from __future__ import annotations
-
 import errno
 import io
 import json

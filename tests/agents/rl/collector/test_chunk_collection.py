@@ -1,7 +1,5 @@
 """Collection with chunks of actions. Legend: N = 2 envs, T = 4 decisions, H = 3 actions of a chunk."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from tensordict import TensorDict

@@ -4,8 +4,6 @@ The environment is scripted: env n shows 1000 n + t at step t of an episode, so 
 late, or in another row, is plain to see. The policy echoes: action = obs, log-prob = -obs, value = obs + 1/2.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from typing import Any

@@ -1,7 +1,5 @@
 """Environments that return what they do not write into the rollout."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Configs by path, folder and name."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A setting of the trainer stands in two places: in its config class, and where it is used."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, Literal

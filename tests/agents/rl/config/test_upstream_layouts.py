@@ -1,7 +1,5 @@
 """Whole configs in the layouts of EmbodiChain 0.2.0 to 0.3.2 are the trainings that they are there."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The live panel of a training."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

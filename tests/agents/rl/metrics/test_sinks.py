@@ -1,11 +1,9 @@
-from __future__ import annotations
-
 import io
 import sys
 import types
 from contextlib import closing
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pytest
@@ -224,7 +222,7 @@ class FakeWandb(types.ModuleType):
         self.is_reachable = True
         self.run: FakeWandb | None = None
 
-    def init(self, **kwargs: Any) -> FakeWandb:
+    def init(self, **kwargs: Any) -> Self:
         if kwargs["mode"] == "online" and not self.is_reachable:
             raise ConnectionError("no route to host\nsecond line")
         self.calls.append(("init", kwargs["mode"], kwargs["project"], kwargs["name"], kwargs["config"]))

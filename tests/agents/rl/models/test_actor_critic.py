@@ -1,7 +1,5 @@
 """Legend: N envs, O flattened observation size, A action size."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Legend: O flattened observation size."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Users' networks for ``actor.type``."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

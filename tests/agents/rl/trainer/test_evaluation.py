@@ -1,7 +1,5 @@
 """Shapes: N environments, E episodes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """Trainings of CartPole that begin with the policy of another: 2 environments, 4 steps an iteration."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

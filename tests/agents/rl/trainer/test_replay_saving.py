@@ -5,8 +5,6 @@
 slots, and all of them wrap around the ring twice. Those of environment 1 terminate: 4 slots.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable

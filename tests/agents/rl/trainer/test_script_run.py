@@ -1,7 +1,5 @@
 """A ``Trainer`` that a script has made by hand. Shapes: N = 2 environments, T = 4 steps: an iteration has 8 steps."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Shapes: N environments, T rollout steps."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

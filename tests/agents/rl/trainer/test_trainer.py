@@ -1,13 +1,11 @@
 """Shapes: N = 2 environments, T = 4 steps: an iteration has 8 environment steps."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import pytest
 import torch
@@ -56,7 +54,7 @@ class Run:
             viewer=viewer,
         )
 
-    def train(self, total_timesteps: int) -> Run:
+    def train(self, total_timesteps: int) -> Self:
         self.trainer.train(total_timesteps)
         self.log.close()
         return self

@@ -1,7 +1,5 @@
 """How many threads an update gets."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

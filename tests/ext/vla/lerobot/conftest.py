@@ -1,7 +1,5 @@
 """A small policy in LeRobot's format, written by LeRobot 0.6.1 (scripts/lerobot_parity.py)."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

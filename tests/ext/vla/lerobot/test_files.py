@@ -1,7 +1,5 @@
 """Shapes: D = 2."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

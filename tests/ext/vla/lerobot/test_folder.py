@@ -1,7 +1,5 @@
 """Shapes: B = 8 observations, F = 6 predicted actions, H = 4 executed, A = 2 action size, W = 8 that of the flow."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The vision-language model's config and tokenizer: in the folder, elsewhere, in the hub's cache, nowhere."""
 
-from __future__ import annotations
-
 import shutil
 from contextlib import suppress
 from pathlib import Path

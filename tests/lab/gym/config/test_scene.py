@@ -1,7 +1,5 @@
 """The scene of a config: its mistakes, what terms may name in it, and what is left to the built scene."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

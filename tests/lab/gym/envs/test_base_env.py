@@ -1,7 +1,5 @@
 """The fixed order of a step, and what its results are. Shapes: N environments, T steps of a rollout."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

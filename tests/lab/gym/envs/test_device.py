@@ -4,8 +4,6 @@ Tensors of another device, and reading a value, are errors there, as the first i
 Shapes: N environments.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """Environments whose host runs ahead of the physics. Shapes: N environments, O observation size."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """On a GPU itself; skipped where there is none. Shapes: N environments."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

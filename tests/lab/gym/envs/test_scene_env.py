@@ -1,7 +1,5 @@
 """Environments whose scene is one file. Shapes: N environments."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

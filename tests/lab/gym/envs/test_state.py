@@ -1,7 +1,5 @@
 """Environments go on bit for bit where a checkpoint left them."""
 
-from __future__ import annotations
-
 import io
 from collections import deque
 from enum import IntEnum

@@ -4,8 +4,6 @@ What they ought to return is computed from each environment's own positions alon
 Shapes: N environments, J = 2 joints, K frames of a history.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

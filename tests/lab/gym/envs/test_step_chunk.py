@@ -1,7 +1,5 @@
 """Several control steps at a time. Shapes: N environments, H actions of a chunk, A action size."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Cameras, lights, groups and datasets in an environment's config, in the shape that existing configs have."""
 
-from __future__ import annotations
-
 import importlib.util
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Values computed once for each state of the physics."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Physics on threads: what one environment does is its own affair. Shapes: N environments."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import mujoco

@@ -1,7 +1,5 @@
 """The GPU's engine, on the processor: it does what the threads do. Shapes: N environments."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Iterator
 from pathlib import Path

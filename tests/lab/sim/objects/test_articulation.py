@@ -1,7 +1,5 @@
 """Joints by name and by index. Shapes: N environments, J joints."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What bodies are made of, by environment. Shapes: N = 2 environments."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import mujoco

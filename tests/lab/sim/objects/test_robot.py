@@ -1,7 +1,5 @@
 """Poses of a robot's tool. Shapes: B batch, N environments."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import mujoco

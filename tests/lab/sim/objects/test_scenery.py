@@ -3,8 +3,6 @@
 The terrain: 3 levels of 4 m along x; along y a column of stairs and one of rough ground.
 """
 
-from __future__ import annotations
-
 import mujoco
 import numpy as np
 import pytest

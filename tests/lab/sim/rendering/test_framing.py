@@ -1,7 +1,5 @@
 """Images are [height, width, 3]."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Environments in a page's scene; a recorder stands for viser."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,7 +30,7 @@ from tests.lab.warp_scenes import needs_warp
 class Node:
     """One thing in the scene; notes how often it was moved."""
 
-    def __init__(self, scene: Recorder, name: str, **props: Any) -> None:
+    def __init__(self, scene: "Recorder", name: str, **props: Any) -> None:
         self.scene, self.name, self.moves = scene, name, -2  # both parts of the first pose are no moves
         self.position, self.wxyz = np.zeros(3), np.array([1.0, 0, 0, 0])
         vars(self).update(props)

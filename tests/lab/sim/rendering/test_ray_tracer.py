@@ -1,7 +1,5 @@
 """Images are [N, H, W, ...]. The kernel is compiled once, for the scene that all tests share."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Pictures are [height, width, 3]; a pixel is (u, v): column, row."""
 
-from __future__ import annotations
-
 import ast
 import ctypes
 import importlib.util

@@ -1,7 +1,5 @@
 """A quadruped for the tests of legs; other tests have an ``env`` of their own."""
 
-from __future__ import annotations
-
 import pytest
 
 from embodichain.lab.gym.envs.tasks.rl.locomotion import LocomotionEnv

@@ -1,7 +1,5 @@
 """What actions mean. Shapes: N = 2 environments; the cart-pole's joints are the cart (limits -4, 4) and the pole."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

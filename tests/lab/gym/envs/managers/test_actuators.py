@@ -1,7 +1,5 @@
 """Actuators that drive no single joint: how actions set them, and how they begin. N = 2 environments."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

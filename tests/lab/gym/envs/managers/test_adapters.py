@@ -1,7 +1,5 @@
 """Terms and tasks written with EmbodiChain's signatures. Shapes: N = 2 environments, J = 2 joints."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Union
 

@@ -1,7 +1,5 @@
 """Velocity commands: their ranges, and the heading. Shapes: N environments."""
 
-from __future__ import annotations
-
 import io
 import math
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Curriculum terms by hand. Shapes: N environments."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

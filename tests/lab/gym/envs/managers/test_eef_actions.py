@@ -1,7 +1,5 @@
 """Actions that are poses of the tool. Shapes: N = 2 environments."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

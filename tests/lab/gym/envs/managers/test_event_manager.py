@@ -1,7 +1,5 @@
 """When events happen, and what they draw. Shapes: N environments."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

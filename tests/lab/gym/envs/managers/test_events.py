@@ -1,7 +1,5 @@
 """Events about the scene, by hand. Shapes: N environments."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

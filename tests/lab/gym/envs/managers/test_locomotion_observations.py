@@ -1,7 +1,5 @@
 """Every observation of legs by hand, from states that are set. Shapes: N = 2 environments."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

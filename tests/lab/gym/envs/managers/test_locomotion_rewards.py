@@ -1,7 +1,5 @@
 """Every reward of legs by hand, from states that are set. Shapes: N = 2 environments, F = 4 feet."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every observation term by hand. Shapes: N = 2 environments."""
 
-from __future__ import annotations
-
 import math
 import os
 from typing import Any

@@ -1,7 +1,5 @@
 """Pictures are [height, width, 3]; a pixel is (u, v): column, row."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 from collections.abc import Iterator

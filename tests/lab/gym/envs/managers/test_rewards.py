@@ -1,7 +1,5 @@
 """Every reward term by hand, from poses that are set. Shapes: N = 2 environments."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Noise, delay and history of observations by hand. Shapes: N = 2 environments."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Conditions that end episodes, beside the task's own. Shapes: N environments."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Terms of users: how they are checked, and faults in them. Shapes: N = 2 environments, J = 1 joint."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What random masses, frictions, drives and sizes are, and whose. Shapes: N environments."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

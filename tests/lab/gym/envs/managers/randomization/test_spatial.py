@@ -1,7 +1,5 @@
 """What random poses are, and whose. Shapes: N environments."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

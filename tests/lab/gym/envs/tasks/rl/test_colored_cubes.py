@@ -1,7 +1,5 @@
 """Shapes: N = 2 environments, whose cubes and tools are set by hand."""
 
-from __future__ import annotations
-
 import math
 import os
 from pathlib import Path

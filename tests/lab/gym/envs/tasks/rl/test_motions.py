@@ -1,7 +1,5 @@
 """Tasks of single motions and of legs, from states that are set. Shapes: N environments."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Shapes: N = 2 environments, whose cubes are set by hand between the open or closed fingers."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any
