@@ -13,6 +13,7 @@ import pytest
 
 from embodichain.utils import doors
 from embodichain.utils.system import limit_openmp_spinning
+from tests.core import is_core
 
 # The tests start a hundred processes, each of which would compile the whole package where its files are not kept.
 sys.dont_write_bytecode = False
@@ -41,6 +42,14 @@ if sys.platform == "linux" and _has_offscreen_gl():
 
 # Where no folder is trusted, whatever this user trusts (see embodichain/utils/module_utils.py). It need not exist.
 os.environ["XDG_CONFIG_HOME"] = os.path.join(tempfile.gettempdir(), f"embodichain_tests_of_process_{os.getpid()}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the core's unit tests, which `make test` runs in a copy without embodichain/ext (test_core_alone.py)."""
+    for item in filter(is_core, items):
+        item.add_marker("core")
+
 
 # nohup ignores SIGHUP and a shell's background job SIGINT; the programs that the tests start would inherit that.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
