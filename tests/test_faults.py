@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from embodichain.agents.rl.checkpoint.files import load_checkpoint
+from embodichain.agents.rl.train import main
 from tests.agents.rl.fakes import assert_same, tiny_config, tiny_sac_config, write_config
 
 ITERATIONS = 30
@@ -38,14 +39,15 @@ def result(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 @pytest.mark.e2e
 @pytest.mark.parametrize(("make", "kills"), [(tiny_config, 2), (tiny_sac_config, 1)])
-def test_killed_and_resumed_run_equals_one_that_was_not(make: Any, kills: int, tmp_path: Path) -> None:
+def test_killed_and_resumed_run_equals_one_that_was_not(
+    make: Any, kills: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     for folder in (whole, killed):
         folder.mkdir()
         write_config(folder, make(**PPO))
-    process = command(whole, "train", "train_config.json")
-    out, _ = process.communicate(timeout=120)
-    assert process.returncode == 0, out
+    monkeypatch.chdir(whole)
+    assert main(["--config", "train_config.json"]) == 0
     draw = random.Random(1)
     words = ["train", "train_config.json"]
     for kill in range(kills + 1):
