@@ -12,7 +12,8 @@ from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.rendering.live_scene import box_corners, geom_looks, is_seen, soft_points
 from embodichain.lab.sim.rendering.renderer import Appearance, CameraPose
 
-_DIRECTION = np.array([-1.0, 1.0, 0.8]) / 2.64**0.5  # from the target to the camera
+# From the target to the camera: in front of robots that face +x, and of scenes that face -y, as MuJoCo's own camera.
+_DIRECTION = np.array([1.0, -1.0, 0.8]) / 2.64**0.5
 _FILL = 0.75  # share of the image, so that there is room to move
 _UNBOUNDED = (mujoco.mjtGeom.mjGEOM_PLANE, mujoco.mjtGeom.mjGEOM_HFIELD)
 

@@ -42,7 +42,9 @@ def test_hidden_shapes_and_the_ground_are_not_framed() -> None:
     ball = RigidObjectCfg("ball", shape=SphereCfg(radius=0.1), init_pos=(1.0, 0.0, 0.5))
     hidden = MarkerCfg("goal", shape=SphereCfg(radius=0.1), init_pos=(9.0, 0.0, 0.5), rgba=(1, 0, 0, 0))
     sim = simulate(ball, hidden)
-    assert frame(sim.backend, sim.appearance, [], UP, LENS).target == pytest.approx((1.0, 0.0, 0.5))
+    pose = frame(sim.backend, sim.appearance, [], UP, LENS)
+    assert pose.target == pytest.approx((1.0, 0.0, 0.5))
+    assert np.sign(np.subtract(pose.eye, pose.target)).tolist() == [1, -1, 1]  # robots face +x, rooms -y
     assert frame(simulate().backend, sim.appearance, [], UP, LENS).target == pytest.approx((0.0, 0.0, 0.0))
     sim.close()
 
