@@ -11,8 +11,6 @@ from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.utils import ConfigError
 from tests.lab.layouts import ENVS, Json, env_0_3_0, env_0_3_1
 
-BODY: Json = {"uid": "box", "shape": {"shape_type": "Cube", "size": [0.1, 0.1, 0.1]}}
-
 
 def read(config: Json) -> tuple[Json, list[str]]:
     """Return the config in our layout and its problems."""

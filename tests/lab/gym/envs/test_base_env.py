@@ -255,19 +255,6 @@ def test_seed_gives_the_same_run_again_and_another_seed_another() -> None:
     assert not torch.equal(runs[0][-1], runs[1][-1])
 
 
-def test_run_is_the_same_at_one_and_two_threads() -> None:
-    actions, states = None, []
-    for threads in (1, 2):
-        env = env_of(
-            {**PUSH_CUBE, "env": {**PUSH_CUBE["env"], "sim_cfg": {"num_threads": threads}}}, 4, max_episode_steps=6
-        )
-        actions = actions_for(env, 10) if actions is None else actions
-        env.reset(seed=1)
-        run(env, actions)
-        states.append(state(env))
-    assert torch.equal(states[0], states[1])
-
-
 def test_first_reset_without_a_seed_is_that_of_the_configs_seed() -> None:
     one, two = env_of(PUSH_CUBE, 2, seed=7), env_of(PUSH_CUBE, 2)
     one.reset()
@@ -316,19 +303,13 @@ def test_episodes_of_an_env_do_not_depend_on_who_else_is_reset() -> None:
     assert not torch.equal(state(one)[0], state(two)[0])
 
 
-def test_members_of_a_group_begin_bit_equal_and_groups_differ() -> None:
+def test_full_reset_aligns_the_members_of_a_group() -> None:
     env = env_of(PUSH_CUBE, 4, group_size=2)
     env.reset(seed=1)
     begin = state(env)
     assert torch.equal(begin[[0, 2]], begin[[1, 3]])
     assert torch.equal(env.goal_pose[[0, 2]], env.goal_pose[[1, 3]])  # type: ignore[attr-defined]
     assert not torch.equal(begin[0], begin[2])
-
-
-def test_full_reset_aligns_the_members_of_a_group() -> None:
-    env = env_of(PUSH_CUBE, 4, group_size=2)
-    env.reset(seed=1)
-    begin = state(env)
     run(env, actions_for(env, 3))
     for ids in ([0], [0], [3]):
         env.reset(options={"reset_ids": ids})

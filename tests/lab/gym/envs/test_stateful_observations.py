@@ -15,7 +15,7 @@ from torch import Tensor
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers import Functor
 from embodichain.utils import replace
-from embodichain.utils.state import freeze, thaw
+from tests.lab.gym.envs.test_state import assert_goes_on
 from tests.lab.scenes import actions_for, cart_cfg
 from tests.lab.warp_scenes import CART as CART_POLE
 from tests.lab.warp_scenes import env_on, needs_warp
@@ -299,23 +299,7 @@ def test_making_the_spaces_leaves_no_trace(func: Callable[..., Any]) -> None:
 
 
 def test_checkpoint_in_the_middle_of_episodes_goes_on_alike() -> None:
-    env = all_terms()
-    env.reset(seed=3)
-    spread(env)
-    actions = actions_for(env, 2 * LIMIT)
-    for action in actions[:3]:
-        env.step(action)
-    state = freeze(env.state_dict())
-    other = all_terms()
-    other.reset(seed=8)
-    other.load_state_dict(thaw(state))
-    some = {"reset_ids": [1, 4]}
-    pairs = [(env.reset(options=some)[0], other.reset(options=some)[0])]
-    pairs += [(env.step(action)[0], other.step(action)[0]) for action in actions[3:]]
-    for one, two in pairs:
-        for i in range(N):
-            for name, value in one.flatten_keys("/").items():
-                assert torch.equal(value[i], two.flatten_keys("/")[name][i]), name
+    assert_goes_on(all_terms)
 
 
 class Published(Filter):

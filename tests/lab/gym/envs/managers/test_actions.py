@@ -12,7 +12,7 @@ from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers import ActionTerm
 from embodichain.lab.gym.envs.tasks.rl.locomotion import LocomotionEnv
 from embodichain.utils import ConfigError, replace
-from embodichain.utils.state import freeze, thaw
+from tests.lab.gym.envs.test_state import assert_goes_on
 from tests.lab.legs import legs_env
 from tests.lab.scene_files import RAIL, rail_env
 from tests.lab.scenes import CART, cart_cfg
@@ -361,20 +361,5 @@ def test_delay_is_drawn_for_each_episode_and_environment() -> None:
     assert not torch.equal(*lags)
 
 
-def moved(env: EmbodiedEnv, actions: Tensor) -> list[Tensor]:
-    return [env.step(action)[0]["robot", "qpos"].clone() for action in actions]
-
-
-def actions_of(steps: int, num_envs: int) -> Tensor:
-    return torch.rand(steps, num_envs, 1, generator=torch.Generator().manual_seed(0)) * 2 - 1
-
-
 def test_checkpoint_with_delayed_actions_continues() -> None:
-    env, other = delayed_env(6, delay=[0, 3]), delayed_env(6, delay=[0, 3])
-    env.reset(seed=3)
-    env.elapsed_steps += torch.arange(6) % LIMIT
-    actions = actions_of(12, 6)
-    moved(env, actions[:5])
-    other.load_state_dict(thaw(freeze(env.state_dict())))
-    for one, two in zip(moved(env, actions[5:]), moved(other, actions[5:]), strict=True):
-        assert torch.equal(one, two)
+    assert_goes_on(lambda: delayed_env(6, delay=[0, 3]))

@@ -1,6 +1,5 @@
 """Velocity commands: their ranges, and the heading. Shapes: N environments."""
 
-import io
 import math
 from typing import Any, ClassVar
 
@@ -11,10 +10,8 @@ from torch import Tensor
 from embodichain.lab.gym.envs.managers.base import CommandTerm
 from embodichain.lab.gym.envs.managers.commands import UniformVelocityCommand
 from embodichain.lab.gym.envs.tasks.rl.locomotion import LocomotionEnv
-from embodichain.utils.observations import flatten_dict_observation
-from embodichain.utils.state import freeze, thaw
+from tests.lab.gym.envs.test_state import assert_goes_on
 from tests.lab.legs import legs_env, place_base
-from tests.lab.scenes import actions_for
 
 RANGES: dict[str, Any] = {"lin_vel_x": [-0.5, 1.0], "lin_vel_y": [0.2, 0.4], "ang_vel_z": [-2.0, -1.0]}
 
@@ -203,30 +200,9 @@ def test_environment_waiting_in_a_chunk_keeps_its_command() -> None:
 
 
 def test_checkpoint_in_an_episode_goes_on_with_the_next_draws() -> None:
-    def make() -> LocomotionEnv:
-        curriculum = {"range": {"func": "command_range", "params": {"step": 0.3}}}
-        ranges = resampled(0.06, 0.2, standing_share=0.3, heading=[-3.0, 3.0])
-        return legs_env(3, {"commands": ranges, "curriculum": curriculum}, max_episode_steps=12)
-
-    def run(env: LocomotionEnv, actions: Tensor) -> list[Tensor]:
-        out = []
-        for action in actions:
-            obs, reward, terminated, truncated, info = env.step(action)
-            out += [flatten_dict_observation(obs), reward, terminated, truncated, *info["metrics"].values()]
-        return out
-
-    env, fresh = make(), make()
-    env.reset(seed=1)
-    actions = actions_for(env, 60)
-    run(env, actions[:29])  # five steps into the third episode
-    buffer = io.BytesIO()
-    torch.save(freeze(env.state_dict()), buffer)
-    buffer.seek(0)
-    fresh.reset()
-    run(fresh, actions[:3])
-    fresh.load_state_dict(thaw(torch.load(buffer, weights_only=True)))
-    expected, got = run(env, actions[29:]), run(fresh, actions[29:])
-    assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
+    curriculum = {"range": {"func": "command_range", "params": {"step": 0.3}}}
+    env = {"commands": resampled(0.06, 0.2, standing_share=0.3, heading=[-3.0, 3.0]), "curriculum": curriculum}
+    assert_goes_on(lambda: legs_env(3, env, max_episode_steps=12), steps=29)  # five steps into the third episode
 
 
 class Goal(CommandTerm):

@@ -147,18 +147,6 @@ def test_interval_of_a_range_depends_on_env_and_episode() -> None:
     assert times_of(note, env, 30) == first
 
 
-def test_interval_of_an_added_event_begins_at_the_reset() -> None:
-    env = EmbodiedEnv(cart_cfg(2))
-    env.reset(seed=1)
-    env.add_events({"note": EventCfg(Note, mode="interval", interval_step=(2, 9))})
-    (note, _) = env.event_manager.functors
-    assert isinstance(note, Note)
-    env.reset(seed=1)
-    built, built_note = noted("interval", max_episode_steps=None, interval_step=[2, 9])
-    built.reset(seed=1)
-    assert times_of(note, env, 30) == times_of(built_note, built, 30)
-
-
 def test_global_interval_event_draws_each_time() -> None:
     env, note = noted("interval", interval_step=3, is_global=True)
     env.reset(seed=1)
@@ -265,7 +253,7 @@ def test_impossible_mode_or_interval_is_refused(event: dict[str, Any], message: 
 
 
 def note_of(env: EmbodiedEnv) -> Note:
-    note = env.event_manager.functors[-1]
+    note = env.event_manager.functors[0]
     assert isinstance(note, Note)
     return note
 
@@ -282,9 +270,9 @@ def run_added(env: EmbodiedEnv) -> Note:
     return note
 
 
-@pytest.mark.parametrize("mode", ["reset", "interval"])
-def test_added_event_does_and_draws_what_it_would_in_the_config(mode: str) -> None:
-    event: dict[str, Any] = {"mode": mode, "interval_step": 3}
+@pytest.mark.parametrize(("mode", "interval"), [("reset", 1), ("interval", 3), ("interval", (2, 4))])
+def test_added_event_does_and_draws_what_it_would_in_the_config(mode: str, interval: Any) -> None:
+    event: dict[str, Any] = {"mode": mode, "interval_step": interval}
     configured = EmbodiedEnv(cart_cfg(2, {"events": {"note": {"func": Note} | event}}, max_episode_steps=4))
     added = EmbodiedEnv(cart_cfg(2, max_episode_steps=4))
     added.reset(seed=7)

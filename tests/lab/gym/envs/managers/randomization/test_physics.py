@@ -311,7 +311,6 @@ def test_strength_of_some_motors_leaves_the_others() -> None:
     torch.testing.assert_close(env.robot.drives.read()["stiffness"], 70.0 * expected)
 
 
-SHIFT = [[-0.05] * 3, [0.05] * 3]
 ALL = (
     event("push_robot", "interval")
     | event("randomize_base_pose", rotation_range=[[0, 0, -180], [0, 0, 180]])
