@@ -12,6 +12,8 @@ import pytest
 
 from embodichain.cli import COMMANDS, main, make_parser
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 # What is wrong, the exit code, and what the message names. A command that argparse refuses ends by SystemExit.
 BAD_INPUT: dict[str, tuple[list[str], int, str]] = {
@@ -42,11 +44,6 @@ def run(*argv: str) -> int:
         return main(argv)
     except SystemExit as end:
         return int(end.code or 0)
-
-
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

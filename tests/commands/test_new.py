@@ -12,12 +12,9 @@ from jsonschema import Draft202012Validator
 from embodichain.cli import main
 from tests.commands.test_view import HOPPER
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 REPOSITORY = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.e2e

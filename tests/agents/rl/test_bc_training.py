@@ -16,12 +16,7 @@ from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import CART_POLE_ENV, assert_same, give_cart_pole_an_expert, tiny_config, write_config
 from tests.agents.rl.test_resume import only_run
 
-pytestmark = pytest.mark.e2e
-
-
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("own_folder")]
 
 
 @pytest.fixture(autouse=True)

@@ -19,17 +19,14 @@ from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
 from embodichain.utils import ConfigError, device, replace
 from tests.agents.rl.fakes import tiny_config, write_config
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 RECURRENT: dict[str, Any] = {
     "name": "actor_critic_recurrent",
     "hidden_size": 4,
     "actor": {"type": "mlp", "network_cfg": {"hidden_sizes": [4]}},
     "critic": {"type": "mlp", "network_cfg": {"hidden_sizes": [4]}},
 }
-
-
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def build_tiny(**changes: Any) -> tuple[RunConfig, Any, Any, Any]:

@@ -14,7 +14,7 @@ from tests.agents.rl.fakes import assert_same, tiny_config, write_config
 from tests.agents.rl.test_nan_guard_training import env_with
 from tests.agents.rl.whole_trainings import GRPO_CONFIG, SAME, after
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("own_folder")]
 
 CHUNKS: dict[str, dict[str, Any]] = {
     "ppo": {"policy__chunk_length": 2, "algorithm__cfg": {"n_epochs": 2, "batch_size": 4, "logprob_level": "chunk"}},
@@ -26,11 +26,6 @@ CHUNKS: dict[str, dict[str, Any]] = {
         "algorithm": {"name": "grpo", "cfg": {**GRPO_CONFIG, "logprob_level": "token"}},
     },
 }
-
-
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def rows(run: Path) -> list[dict[str, Any]]:

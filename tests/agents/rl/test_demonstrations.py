@@ -19,6 +19,8 @@ from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import CART_POLE_ENV, assert_same, give_cart_pole_an_expert, tiny_config, write_config
 from tests.lab.scenes import cart_cfg
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 START = {"start": {"func": "randomize_robot_qpos", "mode": "reset", "params": {"qpos_range": [[-1, -0.49], [1, 0.49]]}}}
 
 
@@ -81,11 +83,6 @@ def test_episode_that_is_cut_and_one_that_fails_are_told_apart() -> None:
 # --- trainings ---
 
 NETWORK = {"type": "mlp", "network_cfg": {"hidden_sizes": [4], "activation": "relu"}}
-
-
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(autouse=True)

@@ -15,15 +15,10 @@ from embodichain.agents.rl.train import main as train
 from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import CART_POLE_ENV, assert_same, tiny_config, tiny_sac_config, write_config
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("own_folder")]
 
 FAILURES = "tests.agents.rl.failures"
 ALLOW = ["--allow-import", FAILURES]
-
-
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def env_with(kind: str = "", **term: Any) -> dict[str, Any]:

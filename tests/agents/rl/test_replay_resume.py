@@ -15,10 +15,7 @@ from tests.agents.rl.distributed.processes import run_ranks
 from tests.agents.rl.fakes import CART_POLE_ENV, assert_same, tiny_config, write_config
 from tests.agents.rl.test_resume import only_run, rows, run_until, run_whole
 
-
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 def replay_config(folder: Path = Path(), **changes: Any) -> str:

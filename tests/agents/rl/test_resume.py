@@ -27,18 +27,13 @@ from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import CART_POLE_ENV, PUSH_CUBE_ENV, assert_same, read_tensorboard, tiny_config, write_config
 from tests.lab.legs import GO2_OBSERVED
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("own_folder")]
 
 ABSENT = (
     "absent: no such run: must be a run's folder, that folder with /best, a checkpoint's file, or 'latest' or 'best' "
     "of the run in ./outputs that saved last"
 )
 TIMES = ("wall_time", "charts/SPS", "time/")
-
-
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def env_config(path: Path, threads: int) -> dict[str, Any]:

@@ -20,13 +20,10 @@ from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import CART_POLE_ENV, tiny_config, write_config
 from tests.lab.legs import legs_data
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 REPOSITORY = Path(__file__).resolve().parents[3]
 CONFIGS = sorted(REPOSITORY.glob("configs/**/train_config*.json"))
-
-
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def errors(config: dict[str, Any], **kwargs: Any) -> list[str]:

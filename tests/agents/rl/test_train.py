@@ -30,12 +30,7 @@ from embodichain.utils import doors, write_json
 from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import CART_POLE_ENV, read_tensorboard, tiny_config, write_config
 
-pytestmark = pytest.mark.e2e
-
-
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("own_folder")]
 
 
 def run_main(*arguments: str, **changes: Any) -> int:

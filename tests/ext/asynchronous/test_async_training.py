@@ -34,10 +34,7 @@ from tests.agents.rl.whole_trainings import CONFIGS, SAME, after, built
 from tests.ext.asynchronous.conftest import Jitter
 from tests.ext.asynchronous.test_collector import assert_chained
 
-
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 class WatchedTrainer(Trainer):

@@ -21,6 +21,8 @@ from tests.agents.rl.test_chunk_training import CHUNKS
 from tests.agents.rl.whole_trainings import SAME, after
 from tests.ext.asynchronous.conftest import Jitter
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 
 @pytest.mark.parametrize("max_staleness", [0, 2])
 def test_asynchronous_collection_sees_what_synchronous_does(max_staleness: int, jitter: Jitter) -> None:
@@ -72,11 +74,6 @@ def test_every_field_of_an_asynchronous_rollout_is_in_the_table(
         check(collector.collect(STEPS), actor, fields | {"policy_version", "lag", "origin"})
     finally:
         collector.stop()
-
-
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize("name", list(CHUNKS))

@@ -16,10 +16,7 @@ from embodichain.ext.gymnasium.envpool_env import EnvPoolCfg, EnvPoolEnv
 from embodichain.utils import ConfigError
 from tests.agents.rl.fakes import tiny_config, write_config
 
-
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 def config(task: dict[str, Any], **changes: Any) -> str:

@@ -23,14 +23,11 @@ from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import NETWORK, tiny_config, write_config
 from tests.ext.gymnasium.scripted import registered, scripted
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 PENDULUM: dict[str, Any] = {"id": "gymnasium:Pendulum-v1", "kwargs": {"g": 9.0}, "max_episode_steps": 6}
 CNN = {"type": "cnn", "keys": ["image"], "network_cfg": {"channels": [4], "kernel_sizes": [4], "strides": [2]}}
 HOPPER = {"id": "gymnasium:Hopper-v5", "max_episode_steps": 6}
-
-
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def config(gym_config: Any = PENDULUM, **changes: Any) -> dict[str, Any]:

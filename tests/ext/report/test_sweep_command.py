@@ -19,14 +19,11 @@ from embodichain.ext.report.sweep import Parameter, TrialFailedError
 from embodichain.utils import ConfigError
 from tests.agents.rl.fakes import tiny_config, write_config
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 pytest.importorskip("optuna")
 
 GAMMA = "algorithm.cfg.gamma"
-
-
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["a", "a=", "=1:2", "a=1:2:3", "a=1:2:log:x"])

@@ -4,7 +4,7 @@ The environment is scripted: env n shows 1000 n + t at step t of an episode, so 
 late, or in another row, is plain to see. The policy echoes: action = obs, log-prob = -obs, value = obs + 1/2.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -170,14 +170,6 @@ def test_callback_sees_each_step_with_its_info() -> None:
 
     make_collector(ScriptedEnv(), callback).collect(3)
     assert seen == [([0, 1000, 2000], [1, 1, 1]), ([1, 1001, 2001], [2, 2, 2]), ([2, 1000, 2002], [3, 1, 3])]
-
-
-@pytest.fixture
-def two_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.usefixtures("two_threads")

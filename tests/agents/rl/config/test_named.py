@@ -8,10 +8,7 @@ import pytest
 from embodichain.agents.rl.config.named import find_config, find_named_file, shipped_configs
 from embodichain.utils import ConfigError, doors
 
-
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 def write(*names: str) -> None:

@@ -1,7 +1,6 @@
 """Shapes: N environments, E episodes."""
 
 import math
-from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -104,14 +103,6 @@ def test_evaluator_knows_how_far_it_is_and_what_its_videos_took() -> None:
     evaluator.run(linear_policy(), "b")
     assert evaluator.footage == Footage(12, 6.0)
     assert 0.0 < evaluator.seconds < 5.0
-
-
-@pytest.fixture
-def two_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.usefixtures("two_threads")

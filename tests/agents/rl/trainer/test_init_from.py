@@ -20,7 +20,7 @@ from embodichain.agents.rl.train import main
 from embodichain.utils import ConfigError
 from tests.agents.rl.fakes import assert_same, tiny_config, write_config
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("own_folder")]
 
 GRPO = {"name": "grpo", "cfg": {"n_epochs": 1, "batch_size": 8, "group_size": 2, "kl_coef": 0.1}}
 
@@ -34,11 +34,6 @@ def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert main(["--config", write_config(folder, tiny_config()), "trainer.iterations=1"]) == 0
         (run,) = (folder / "outputs").iterdir()
     return folder / run
-
-
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def pupil(init_from: Any, **changes: Any) -> str:
