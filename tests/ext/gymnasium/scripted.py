@@ -1,6 +1,6 @@
 """A Gymnasium environment in which every observation, reward and flag is known beforehand. Legend: N envs."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from typing import Any
@@ -50,6 +50,22 @@ class ScriptedEnv(gym.Env[Any, Any]):
 
     def _obs(self, last: float) -> np.ndarray:
         return np.array([1000.0 * self.number + 100.0 * self.episode + self.t, last])
+
+
+class SayingEnv(gym.Env[Any, Any]):
+    """Shows 0 and pays ``reward`` in each step; ``says`` returns the info of a step by its number, from 1."""
+
+    observation_space = action_space = spaces.Box(-1, 1, (1,))
+
+    def __init__(self, reward: Any = 1.0, says: Callable[[int], dict[str, Any]] = lambda t: {}) -> None:
+        self.reward, self.says, self.t = reward, says, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        self.t += 1
+        return np.zeros(1, np.float32), self.reward, False, False, self.says(self.t)
 
 
 @contextmanager

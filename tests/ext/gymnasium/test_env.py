@@ -29,7 +29,7 @@ from embodichain.ext.gymnasium.sources import ENVPOOL, GYMNASIUM
 from embodichain.lab.gym.env_sources import find_source
 from embodichain.utils import CommandFailedError, ConfigError
 from tests.agents.rl.fakes import NETWORK
-from tests.ext.gymnasium.scripted import LENGTHS, NUM_ENVS, TERMINATES, TRUNCATES, registered, scripted
+from tests.ext.gymnasium.scripted import LENGTHS, NUM_ENVS, TERMINATES, TRUNCATES, SayingEnv, registered, scripted
 
 
 def make(env_id: str, num_envs: int = 2, **settings: Any) -> GymnasiumEnv:
@@ -176,24 +176,7 @@ def test_evaluation_episodes_are_the_same_for_any_num_envs() -> None:
     assert [halves[0][0], halves[1][0], halves[0][1], halves[1][1]] == four
 
 
-class _Silent(gym.Env[Any, Any]):
-    """Says nothing of success but by ``key``, in its third step."""
-
-    observation_space = action_space = gym.spaces.Box(-1, 1, (1,))
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-        self.t = 0
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.t += 1
-        return np.zeros(1, np.float32), 1.0, False, False, {self.key: 1.0} if self.t == 3 else {"other": 1.0}
-
-
-class _Unseeded(_Silent):
+class _Unseeded(SayingEnv):
     """Begins at 0.1, 0.2, ... whatever the seed is."""
 
     starts = count(1)
@@ -204,7 +187,7 @@ class _Unseeded(_Silent):
 
 def test_a_group_whose_episodes_begin_differently_is_refused() -> None:
     with registered("Unseeded-v0", _Unseeded):
-        env = make("Unseeded-v0", 4, kwargs={"key": ""}, group_size=2)
+        env = make("Unseeded-v0", 4, group_size=2)
         with pytest.raises(ConfigError, match=r"group_size: .* returned different 'observation'"):
             env.reset(seed=1)
         env.close()
@@ -223,8 +206,8 @@ def test_wrappers_with_running_statistics_are_refused(wrapper: str, key: str) ->
 
 @pytest.mark.parametrize(("key", "says"), [("is_success", True), ("success", True), ("else", False)])
 def test_success_is_what_the_info_says(key: str, says: bool) -> None:
-    with registered("Silent-v0", _Silent):
-        env = make("Silent-v0", kwargs={"key": key})
+    with registered("Saying-v0", SayingEnv):
+        env = make("Saying-v0", kwargs={"says": lambda t: {key if t == 3 else "other": 1.0}})
         env.reset(seed=1)
         infos = [env.step(torch.zeros(2, 1))[4] for _ in range(2)]
         assert not env.knows_success()
@@ -234,34 +217,20 @@ def test_success_is_what_the_info_says(key: str, says: bool) -> None:
         env.close()
 
 
-class _Saying(_Silent):
-    """Says ``key`` of success in each step."""
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        return np.zeros(1, np.float32), 1.0, False, False, {"success": self.key}
-
-
 @pytest.mark.parametrize(("value", "success"), [(None, None), (np.array([[0.0]]), False), (np.bool_(True), True)])
 def test_success_may_be_none_or_an_array_of_one(value: Any, success: bool | None) -> None:
-    with registered("Saying-v0", _Saying):
-        env = make("Saying-v0", kwargs={"key": value})
+    with registered("Saying-v0", SayingEnv):
+        env = make("Saying-v0", kwargs={"says": lambda t: {"success": value}})
         env.reset(seed=1)
         info = env.step(torch.zeros(2, 1))[4]
         assert env.knows_success() is (success is not None)
         assert info["success"].tolist() == [bool(success)] * 2
 
 
-class _Paying(_Silent):
-    """Its reward is ``key``."""
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        return np.zeros(1, np.float32), self.key, False, False, {}
-
-
 @pytest.mark.parametrize("reward", [2, np.float32(2.0), np.array([2.0])])
 def test_a_reward_is_any_one_number(reward: Any) -> None:
-    with registered("Paying-v0", _Paying):
-        env = make("Paying-v0", kwargs={"key": reward})
+    with registered("Paying-v0", SayingEnv):
+        env = make("Paying-v0", kwargs={"reward": reward})
         env.reset(seed=1)
         assert env.step(torch.zeros(2, 1))[1].tolist() == [2.0, 2.0]
         env.close()
@@ -278,21 +247,18 @@ def test_time_between_actions_is_not_that_of_videos(env_id: str, period: float |
     env.close()
 
 
-class _Mortal(gym.Env[Any, Any]):
+class _Mortal(SayingEnv):
     """Ends its process when it is told to."""
 
-    observation_space = action_space = gym.spaces.Box(-10, 10, (1,))
+    action_space = gym.spaces.Box(-10, 10, (1,))
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         match int(action[0]):
             case 3:
                 os._exit(3)
             case 5:
                 os.kill(os.getpid(), signal.SIGKILL)
-        return np.zeros(1, np.float32), 1.0, False, False, {}
+        return super().step(action)
 
 
 @pytest.mark.parametrize(("action", "how"), [(3.0, "with exit code 3"), (5.0, "by SIGKILL")])

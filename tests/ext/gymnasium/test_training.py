@@ -1,6 +1,7 @@
 """Gymnasium environments where ours go: config, training, evaluation and resume."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,12 @@ from embodichain.ext.gymnasium.gymnasium_env import GymnasiumEnv, GymnasiumEnvCf
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import NETWORK, tiny_config, write_config
-from tests.ext.gymnasium.scripted import registered, scripted
+from tests.ext.gymnasium.scripted import SayingEnv, registered, scripted
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 
 PENDULUM: dict[str, Any] = {"id": "gymnasium:Pendulum-v1", "kwargs": {"g": 9.0}, "max_episode_steps": 6}
 CNN = {"type": "cnn", "keys": ["image"], "network_cfg": {"channels": [4], "kernel_sizes": [4], "strides": [2]}}
-HOPPER = {"id": "gymnasium:Hopper-v5", "max_episode_steps": 6}
 
 
 def config(gym_config: Any = PENDULUM, **changes: Any) -> dict[str, Any]:
@@ -184,12 +184,6 @@ def test_the_resumed_environments_arguments_must_be_the_runs_own(capsys: pytest.
     assert train_from_config(None, overrides=without_video, resume="latest")["env_steps"] == 16
 
 
-def test_grpo_learns_from_groups_of_equal_episodes() -> None:
-    policy = {"name": "actor_only", "actor": NETWORK}
-    grpo = {"name": "grpo", "cfg": {"group_size": 2, "batch_size": 4, "n_epochs": 1}}
-    assert train_from_config(write_config(Path(), config(policy=policy, algorithm=grpo)))["env_steps"] == 32
-
-
 def test_command_continues_a_scripts_own_trainer(tmp_path: Path) -> None:
     env = GymnasiumEnv(GymnasiumEnvCfg(PENDULUM["id"], num_envs=2, max_episode_steps=6, seed=5))
     block = {"name": "actor_critic", "actor": NETWORK, "critic": NETWORK}
@@ -247,26 +241,15 @@ def test_an_image_alone_is_learned_from(algorithm: str, policy: str, capsys: pyt
         summary = train_from_config(path, overrides=["trainer.iterations=3"])
         assert train_from_config(None, overrides=["trainer.iterations=4"], resume="latest")["env_steps"] == 32
         assert command(["eval", "latest", "--episodes", "2"]) == 0
-        assert command(["export", "latest", "--format", "onnx", "--observations", "8", "--envs", "2"]) == 0
+        if algorithm == "ppo":  # of the others' exports nothing differs
+            assert command(["export", "latest", "--format", "onnx", "--observations", "8", "--envs", "2"]) == 0
+            assert "\ninputs     image\n" in capsys.readouterr().out
     assert summary["avg_reward"] is not None
-    assert "\ninputs     image\n" in capsys.readouterr().out
-
-
-class _NoNumber(gym.Env[Any, Any]):
-    """Its rewards are NaN."""
-
-    observation_space = action_space = gym.spaces.Box(-1, 1, (1,))
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        return np.zeros(1, np.float32), float("nan"), False, False, {}
 
 
 @pytest.mark.filterwarnings("ignore")  # Gymnasium's own, of the NaN
 def test_infinite_return_is_null_in_files(capsys: pytest.CaptureFixture[str]) -> None:
-    with registered("NoNumber-v0", _NoNumber, max_episode_steps=5):
+    with registered("NoNumber-v0", SayingEnv, kwargs={"reward": math.nan}, max_episode_steps=5):
         assert command(["train", write_config(Path(), config({"id": "gymnasium:NoNumber-v0"}))]) == 0
         (run,) = Path("outputs").iterdir()
         out, err = capsys.readouterr()
