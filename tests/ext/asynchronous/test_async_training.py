@@ -32,7 +32,7 @@ from tests.agents.rl.fakes import (
 )
 from tests.agents.rl.whole_trainings import CONFIGS, SAME, after, built
 from tests.ext.asynchronous.conftest import Jitter
-from tests.ext.asynchronous.test_collector import assert_chained
+from tests.ext.asynchronous.test_collector import assert_chained, origin
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 
@@ -127,6 +127,7 @@ def test_evaluation_pauses_the_collector_and_loses_nothing(
     assert len(seen) > 6
     assert all(seen)
     assert_chained(run.algorithm.rollouts, num_env_sets)
+    assert all(origin(rollout).continues for rollout in run.algorithm.rollouts)
     assert [len(env.resets) for env in run.envs] == [1] * num_env_sets
     # the figures are those of all episodes that ended
     ended = sum(int(rollout["done"][:, :4].sum()) for rollout in run.algorithm.rollouts)

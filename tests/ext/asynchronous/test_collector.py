@@ -14,14 +14,12 @@ import torch
 from tensordict import TensorDict
 from torch.distributions import Categorical, Normal
 
-from embodichain.agents.rl.algo import compute_gae
 from embodichain.agents.rl.buffer import RolloutBuffer, RolloutOrigin, VLABuffer
 from embodichain.agents.rl.collector import (
     AsyncCollector,
     InferencePolicy,
     PolicyPublisher,
     PolicySnapshot,
-    SyncCollector,
 )
 from embodichain.ext.asynchronous.collector import OwnDraws
 from tests.agents.rl.fakes import ScriptedEnv, linear_policy
@@ -284,45 +282,6 @@ def test_error_of_a_step_reaches_the_learner_with_its_traceback(jitter: Jitter) 
     names = [entry.name for entry in caught.traceback]
     assert "step" in names  # the frame in the environment
     assert "next" in names  # and that of the learner
-
-
-def test_pause_stops_every_step_and_loses_nothing(jitter: Jitter) -> None:
-    learner = Learner(num_env_sets=2, max_staleness=2)
-    rollouts = []
-    with learner.running() as collector:
-        for i in range(8):
-            rollouts.append(learner.next())
-            if i % 3 == 1:
-                with collector.paused():
-                    before = [len(env.actions) for env in learner.envs]
-                    for _ in range(3):
-                        jitter.sleep()
-                    assert [len(env.actions) for env in learner.envs] == before
-    assert_chained(rollouts, num_env_sets=2)
-    assert [len(env.resets) for env in learner.envs] == [1, 1]
-    assert all(origin(rollout).continues for rollout in rollouts)
-    # every step that was taken is in a rollout, or in one that was dropped at the end
-    assert sum(len(env.actions) for env in learner.envs) >= 8 * T
-
-
-def test_without_staleness_rollouts_are_the_synchronous_ones(jitter: Jitter) -> None:
-    learner, in_turn = Learner(max_staleness=0), Learner()
-    sync, expected = SyncCollector(ScriptedEnv(2), in_turn.policy, "cpu"), []
-    torch.manual_seed(1)
-    for _ in range(4):
-        expected.append(sync.collect(T).clone())
-        in_turn.change()
-    torch.manual_seed(1)
-    with learner.running():
-        rollouts = [learner.next() for _ in range(4)]
-    for ours, theirs in zip(rollouts, expected, strict=True):
-        for name in theirs.keys(include_nested=True, leaves_only=True):
-            assert torch.equal(ours[name], theirs[name]), name
-        # the episodes end at other steps in each environment, some by their limit: across resets of their own
-        for a, b in zip(compute_gae(ours, 0.9, 0.8), compute_gae(theirs, 0.9, 0.8), strict=True):
-            assert torch.equal(a, b)
-    assert any(rollout["truncated"].any() for rollout in rollouts)
-    assert any(rollout["terminated"].any() for rollout in rollouts)
 
 
 def test_rollout_is_copied_to_where_the_caller_wants_it(jitter: Jitter) -> None:
