@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.e2e
-def test_new_task_passes_its_own_tests_which_train_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_new_tasks_pass_their_own_tests_which_train_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["new", "task", "tidy_up"]) == 0
     out = capsys.readouterr().out
     assert "embodichain trust tidy_up " in out
@@ -31,25 +31,16 @@ def test_new_task_passes_its_own_tests_which_train_it(capsys: pytest.CaptureFixt
         config = json.loads(Path(f"tidy_up/{kind}.json").read_text(encoding="utf-8"))
         schema = json.loads((Path("tidy_up") / config["$schema"]).read_text(encoding="utf-8"))
         assert list(Draft202012Validator(schema).iter_errors(config)) == []
-    check_own_tests("tidy_up")
-
-
-def check_own_tests(package: str) -> None:
-    # In another process, as a user does it; and the module must not stay in this one.
-    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
-    command = [sys.executable, "-m", "pytest", "-q", package, "-W", "error", "-p", "no:cacheprovider"]
-    result = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert (result.returncode, result.stdout[-200:].splitlines()[-1][:8]) == (0, "3 passed"), result.stdout
-
-
-@pytest.mark.e2e
-def test_new_task_for_a_robots_file_trains() -> None:
     Path("hopper.xml").write_text(HOPPER)
     assert main(["new", "task", "tidy_hop", "--robot", "hopper.xml"]) == 0
     config = json.loads(Path("tidy_hop/env.json").read_text(encoding="utf-8"))
     assert (config["robot"]["fpath"], config["robot"]["fix_base"]) == (os.path.join("..", "hopper.xml"), False)
     assert list(config["env"]["actions"]) == ["joints", "controls"]
-    check_own_tests("tidy_hop")
+    # In another process, as a user does it; and the modules must not stay in this one.
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    command = [sys.executable, "-m", "pytest", "-q", "tidy_up", "tidy_hop", "-W", "error", "-p", "no:cacheprovider"]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert (result.returncode, result.stdout[-200:].splitlines()[-1][:8]) == (0, "6 passed"), result.stdout
 
 
 @pytest.mark.e2e

@@ -206,16 +206,3 @@ def test_completion_without_its_extra_names_it(
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert main(["completion", "bash"]) == 2
     assert "-m pip install 'shtab" in capsys.readouterr().err
-
-
-def test_training_goes_on_by_resume(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    config = write_config(tmp_path, tiny_config(trainer__enable_eval=False))
-    assert main(["train", config, "trainer.iterations=1", "--no-distributed", "trainer.seed=4"]) == 0
-    assert "for 8 environment steps" in capsys.readouterr().out
-    assert main(["resume", "latest", "trainer.iterations=2"]) == 0
-    assert "for 16 environment steps" in capsys.readouterr().out
-    (folder,) = Path("outputs").iterdir()
-    assert json.loads((folder / "config.json").read_text(encoding="utf-8"))["trainer"]["seed"] == 4

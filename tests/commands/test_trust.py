@@ -99,7 +99,6 @@ def test_trusted_task_trains_and_plays_without_an_option(project: Path, capsys: 
     assert main(["train", config]) == 0
     assert main(["eval", "latest", "--episodes", "2"]) == 0
     assert main(["resume", "latest", "trainer.iterations=3"]) == 0
-    assert main(["export", "latest", "--format", "onnx", "--observations", "4"]) == 0
 
 
 def test_config_inside_the_package_finds_it(tmp_path: Path) -> None:
