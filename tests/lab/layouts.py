@@ -3,7 +3,7 @@
 import copy
 from typing import Any
 
-from tests.lab.originals import CART_POLE, CART_POLE_TRAIN_GRPO, PUSH_CUBE, PUSH_CUBE_TRAIN
+from tests.lab.originals import CART_POLE, PUSH_CUBE
 
 Json = dict[str, Any]
 
@@ -17,8 +17,6 @@ GROUPS = {
     "material_props": ["static_friction", "dynamic_friction", "restitution"],
 }
 """Attributes of a rigid body since 0.3.0."""
-
-TRAININGS = [PUSH_CUBE_TRAIN, CART_POLE_TRAIN_GRPO]
 ENVS = {"PushCubeRL": PUSH_CUBE, "CartPoleRL": CART_POLE}
 
 

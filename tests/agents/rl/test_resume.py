@@ -148,7 +148,7 @@ def run_until(config: str, monkeypatch: pytest.MonkeyPatch, step: int = STOP) ->
 
 @pytest.mark.parametrize(
     ("make", "threads", "is_new_process"),
-    [(push_cube, 1, True), (push_cube, 2, False), (cart_pole, 1, False), (cart_pole, 2, True), (legs, 1, False)],
+    [(push_cube, 1, False), (push_cube, 2, False), (cart_pole, 1, False), (cart_pole, 2, True), (legs, 1, False)],
 )
 def test_stopped_and_resumed_run_equals_one_that_was_not(
     make: Any, threads: int, is_new_process: bool, monkeypatch: pytest.MonkeyPatch

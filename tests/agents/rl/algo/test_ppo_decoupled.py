@@ -8,6 +8,7 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import PPO, PPOCfg
+from embodichain.agents.rl.models import ActorCritic
 from embodichain.agents.rl.trainer.trainer import update_precision
 from tests.agents.rl.algo.test_ppo import FixedPolicy, make_policy, make_rollout
 
@@ -40,6 +41,17 @@ def lagging(rollout: TensorDict, lag: int) -> TensorDict:
     return out
 
 
+def one_step_behind() -> tuple[TensorDict, ActorCritic]:
+    """Return a rollout of which each environment's first step is an older policy's, and the policy of today."""
+    old = make_policy()
+    rollout = lagging(make_rollout(old), 0)
+    rollout["lag"][:, 0] = 1
+    new = copy.deepcopy(old)
+    with torch.no_grad():
+        new.log_std.add_(0.3)
+    return rollout, new
+
+
 def update(rollout: TensorDict, decoupled: bool = True) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
     policy = make_policy()
     torch.manual_seed(3)
@@ -55,12 +67,7 @@ def test_without_lag_the_update_is_plain_ppo_bit_for_bit() -> None:
 
 
 def test_current_steps_keep_their_log_probability_and_weigh_one() -> None:
-    old = make_policy()
-    rollout = lagging(make_rollout(old), 0)
-    rollout["lag"][:, 0] = 1
-    new = copy.deepcopy(old)
-    with torch.no_grad():
-        new.log_std.add_(0.3)
+    rollout, new = one_step_behind()
     batch, _ = PPO(PPOCfg(batch_size=8), new)._prepare(rollout)
     is_behind = batch["lag"] > 0
     stored = rollout["sample_log_prob"][:, :-1].reshape(-1)
@@ -74,12 +81,7 @@ def test_current_steps_keep_their_log_probability_and_weigh_one() -> None:
 
 @pytest.mark.parametrize("decoupled", [True, False])
 def test_rounding_to_bfloat16_is_no_age(decoupled: bool) -> None:
-    old = make_policy()
-    rollout = lagging(make_rollout(old), 0)
-    rollout["lag"][:, 0] = 1
-    new = copy.deepcopy(old)
-    with torch.no_grad():
-        new.log_std.add_(0.3)
+    rollout, new = one_step_behind()
     ppo = PPO(PPOCfg(batch_size=8, decoupled=decoupled), new)
     batch, _ = ppo._prepare(rollout)
     with update_precision("bf16", torch.device("cpu")):

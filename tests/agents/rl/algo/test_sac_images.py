@@ -14,8 +14,8 @@ from embodichain.agents.rl.models import build_policy
 from tests.agents.rl.algo.linear_sac import update
 
 B = 4
-MLP = {"type": "mlp", "network_cfg": {"hidden_sizes": [5]}}
-ENCODER = {
+MLP: dict[str, Any] = {"type": "mlp", "network_cfg": {"hidden_sizes": [5]}}
+ENCODER: dict[str, Any] = {
     "keys": ["camera"],
     "network_cfg": {"channels": [2], "kernel_sizes": [2], "strides": [2]},
     "num_features": 3,

@@ -15,19 +15,15 @@ from torch.distributions.transforms import AffineTransform
 from embodichain.agents.rl.models import SoftActorCritic, build_policy
 from embodichain.agents.rl.models.squash import TanhSquash
 from embodichain.utils import ConfigError
+from tests.agents.rl.algo.linear_sac import linear, weight_of
+from tests.agents.rl.algo.test_sac_images import ENCODER, MLP
 
 # Centres 0 and 3, half-ranges 1 and 3.
 ACTION = spaces.Box(np.array([-1, 0], np.float32), np.array([1, 6], np.float32))
-MLP: dict[str, Any] = {"type": "mlp", "network_cfg": {"hidden_sizes": [5]}}
 CNN: dict[str, Any] = {
     "type": "cnn",
     "keys": ["camera"],
     "network_cfg": {"channels": [2], "kernel_sizes": [2], "strides": [2], "hidden_sizes": [3]},
-}
-ENCODER: dict[str, Any] = {
-    "keys": ["camera"],
-    "network_cfg": {"channels": [2], "kernel_sizes": [2], "strides": [2]},
-    "num_features": 3,
 }
 # The flat observation: a (2 numbers), b (1), in this order; the image is none of it.
 OBSERVATION = spaces.Dict(
@@ -37,13 +33,6 @@ OBSERVATION = spaces.Dict(
         "camera": spaces.Box(0, 255, (4, 4, 3), np.uint8),
     }
 )
-
-
-def linear(weights: list[list[float]]) -> nn.Linear:
-    """Return a linear layer without bias, of given weights [out][in]."""
-    layer = nn.Linear(len(weights[0]), len(weights), bias=False)
-    layer.weight.data = torch.tensor(weights)
-    return layer
 
 
 def make_policy(
@@ -99,11 +88,6 @@ def offset_policy() -> SoftActorCritic:
     policy = make_policy(STATE_DEPENDENT)
     policy.actor = nn.Sequential(policy.actor, Offset(torch.tensor([0.0, 0.0, 0.0, -1.0])))
     return policy
-
-
-def weight_of(network: nn.Module) -> Tensor:
-    (weight,) = network.parameters()
-    return weight
 
 
 class Offset(nn.Module):

@@ -22,11 +22,19 @@ def evaluate(env: ScriptedEnv, num_episodes: int, policy: Policy | None = None) 
 
 @pytest.mark.parametrize("num_envs", [1, 2, 3, 5, 8])
 def test_each_episode_of_the_set_counts_exactly_once_whatever_n(num_envs: int) -> None:
-    # Episode e has e + 1 steps of reward e + 1, and succeeds if e is even. E = 5: lengths 1 ... 5, mean 3;
-    # returns 1, 4, 9, 16, 25, mean 11; episodes 0, 2, 4 succeed. The short ones that end first do not push 4 out.
-    result = evaluate(ScriptedEnv(num_envs), 5)
+    # Episode e has e + 1 steps of reward e + 1, of which the term is half, and succeeds if e is even; the metric is the
+    # environment's number. The short ones that end first do not push the last out.
+    evaluator = Evaluator(ScriptedEnv(num_envs), 5, 5, torch.device("cpu"), Path("videos"))
+    result = evaluator.run(linear_policy(), "x")
     assert (result.avg_length, result.avg_reward, result.episodes) == (3.0, 11.0, 5)
     assert result.success_rate == pytest.approx(0.6)
+    columns = evaluator.table.columns()
+    assert columns["length"].tolist() == [1, 2, 3, 4, 5]
+    assert columns["return"].tolist() == [1, 4, 9, 16, 25]
+    assert columns["rewards/progress"].tolist() == [0.5, 2, 4.5, 8, 12.5]
+    assert columns["success"].tolist() == [1, 0, 1, 0, 1]
+    players = [e % num_envs for e in range(5)]
+    assert columns["metrics/place"].tolist() == columns["metrics/place at the end"].tolist() == players
 
 
 def test_short_episodes_beyond_the_set_do_not_replace_long_ones() -> None:
@@ -177,21 +185,6 @@ def test_no_draw_of_the_training_depends_on_an_evaluation(monkeypatch: pytest.Mo
 
 
 # --- the table of episodes ---
-
-
-@pytest.mark.parametrize("num_envs", [1, 2, 5])
-def test_each_episode_has_its_own_row_for_any_number_of_envs(num_envs: int, tmp_path: Path) -> None:
-    evaluator = Evaluator(ScriptedEnv(num_envs), 4, 0, torch.device("cpu"), tmp_path)
-    evaluator.run(linear_policy(), "x")
-    columns = evaluator.table.columns()
-    # Episode e has e + 1 steps of reward e + 1, of which the term is half; the metric is the environment's number.
-    assert columns["length"].tolist() == [1, 2, 3, 4]
-    assert columns["return"].tolist() == [1, 4, 9, 16]
-    assert columns["rewards/progress"].tolist() == [0.5, 2, 4.5, 8]
-    assert columns["success"].tolist() == [1, 0, 1, 0]
-    players = [e % num_envs for e in range(4)]
-    assert columns["metrics/place"].tolist() == players
-    assert columns["metrics/place at the end"].tolist() == players
 
 
 def test_of_a_chunk_only_the_steps_that_were_made_count() -> None:

@@ -15,7 +15,6 @@ from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.tasks.rl import PushCubeEnv
 from embodichain.lab.gym.envs.tasks.rl.locomotion import LocomotionEnv
 from embodichain.lab.sim.rows import row_numbers
-from embodichain.lab.sim.sensors import ContactSensor
 from embodichain.utils import replace
 from embodichain.utils.observations import flatten_dict_observation
 from embodichain.utils.utility import load_json
@@ -234,7 +233,6 @@ SENSORS = [
     {"sensor_type": "Contact", "uid": "feet", "link_names": [".*_foot"]},
     {"sensor_type": "Contact", "uid": "trunk", "link_names": ["base"]},
 ]
-STATE = ContactSensor.state_names
 
 
 def whole(engine: str, **top: Any) -> LocomotionEnv:

@@ -21,7 +21,6 @@ GYM["robot"]["drive_pros"] = {
     "stiffness": {"shoulder.*": 4000.0, "elbow_joint": 2000.0, "wrist.*": 400.0, "gripper.*": 3600.0},
     "damping": {"shoulder.*": 200.0, "elbow_joint": 100.0, "wrist.*": 20.0, "gripper.*": 50.0},
 }
-HALF = math.sqrt(0.5)
 
 
 def pose_env(**params: Any) -> EmbodiedEnv:
