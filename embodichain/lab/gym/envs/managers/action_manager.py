@@ -47,11 +47,8 @@ class ActionManager(Manager):
             for term in self.terms.values()
             if term.kind == "ctrl"
         }
-        if env.cfg.robot is not None and not self._controls and (idle := own_actuators(env)):
-            logger.log_warning(
-                f"env.actions: nothing moves the actuators {', '.join(idle)} of robot '{env.robot.uid}', which stay at "
-                "their first controls; the action term ActuatorTerm moves them"
-            )
+        if env.cfg.robot is not None:
+            _warn_of_idle_actuators(env, bool(self._controls))
         lows, highs = zip(*(term.action_limits for term in self.terms.values()), strict=True)
         self.low: Tensor = torch.cat(lows)
         """Lowest action, [A]."""
@@ -194,3 +191,15 @@ def _joint_targets(term: ActionTerm, name: str) -> Callable[[Tensor], Mapping[st
         return results
 
     return process
+
+
+def _warn_of_idle_actuators(env: TermEnv, robot_is_moved: bool) -> None:
+    """Log the actuators, other than drives, of articulations that no term moves; only the robot's can be moved."""
+    hint = "; the action term ActuatorTerm moves them"
+    robot = [] if robot_is_moved else [("robot", env.robot, hint)]
+    for kind, entity, remedy in (*robot, *(("articulation", one, "") for one in env.sim.articulations.values())):
+        if idle := own_actuators(env, entity):
+            logger.log_warning(
+                f"env.actions: nothing moves the actuators {', '.join(idle)} of {kind} '{entity.uid}', which stay at "
+                f"their first controls{remedy}"
+            )

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, CommandCfg, FunctorCfg
 from embodichain.lab.sim import SimulationManager
-from embodichain.lab.sim.objects import Robot, StateCache
+from embodichain.lab.sim.objects import Articulation, Robot, StateCache
 from embodichain.lab.sim.random import CounterRandom
 from embodichain.lab.sim.rows import Snapshot
 from embodichain.utils import ConfigError, files
@@ -104,13 +104,17 @@ class TermEnv(Protocol):
         """Return each environment's task in words, N of them."""
 
 
-def own_actuators(env: TermEnv) -> dict[str, int]:
-    """Return the ids of the robot's actuators that drive no single joint, or of all in the scene of a file, by name."""
+def own_actuators(env: TermEnv, articulation: Articulation | None = None) -> dict[str, int]:
+    """Return the ids of an articulation's actuators that drive no single joint, or of all in a file's scene, by name.
+
+    The default articulation is the robot.
+    """
     model = env.sim.model
     names = {i: model.actuator(i).name or f"actuator {i}" for i in range(model.nu)}
     if env.cfg.robot is None:
         return {name: i for i, name in names.items()}
-    uid, drives = f"{env.robot.uid}/", env.robot.drives.actuator_ids
+    articulation = articulation or env.robot
+    uid, drives = f"{articulation.uid}/", articulation.drives.actuator_ids
     return {name.removeprefix(uid): i for i, name in names.items() if name.startswith(uid) and i not in drives}
 
 

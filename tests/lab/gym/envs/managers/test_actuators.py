@@ -35,11 +35,11 @@ ALL = {"func": "ActuatorTerm"}
 POSITION = {"func": "QposTerm"}
 
 
-def arm_env(folder: Path, actions: dict[str, Any], text: str = ARM) -> EmbodiedEnv:
+def arm_env(folder: Path, actions: dict[str, Any], text: str = ARM, **scene: Any) -> EmbodiedEnv:
     path = folder / "arm.xml"
     path.write_text(text)
     robot = {"uid": "arm", "fpath": str(path), "drive_pros": {"stiffness": 0.1, "damping": 0.01}}
-    env = env_of({"id": "RobotRL", "max_episode_steps": 9, "env": {"actions": actions}, "robot": robot}, 2)
+    env = env_of({"id": "RobotRL", "max_episode_steps": 9, "env": {"actions": actions}, "robot": robot, **scene}, 2)
     env.reset(seed=1)
     return env
 
@@ -64,10 +64,8 @@ def test_controls_are_set_beside_joint_drives(tmp_path: Path) -> None:
 def test_patterns_choose_actuators_of_several_terms(tmp_path: Path) -> None:
     one, two = ({**ALL, "params": {"actuators": names}} for names in (["thr.*"], ["cable", "muscle"]))
     env = arm_env(tmp_path, {"one": one, "two": two})
-    assert [term.command_map().names for term in env.action_manager.terms.values()] == [  # type: ignore[union-attr]
-        ["thruster"],
-        ["muscle", "cable"],
-    ]
+    maps = [term.command_map() for term in env.action_manager.terms.values()]
+    assert [commands and commands.names for commands in maps] == [["thruster"], ["muscle", "cable"]]
     env.step(torch.tensor([[1.0, 0.5, 3.0], [2.0, 0.5, 4.0]]))
     assert controls(env)["arm/thruster"] == [1.0, 2.0]
     assert controls(env)["arm/cable"] == [3.0, 4.0]
@@ -99,9 +97,11 @@ def test_resumed_environment_continues_with_its_activations(tmp_path: Path) -> N
 
 
 def test_actuators_that_nothing_moves_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    env = arm_env(tmp_path, {"joint": POSITION})
-    line = "nothing moves the actuators muscle, cable, thruster of robot 'arm', which stay at their first controls"
-    assert line in capsys.readouterr().err
+    other = {"uid": "other", "fpath": str(tmp_path / "arm.xml"), "init_pos": [1, 0, 0]}
+    env = arm_env(tmp_path, {"joint": POSITION}, articulation=[other])
+    lines = capsys.readouterr().err
+    for owner in ("robot 'arm'", "articulation 'other'"):
+        assert f"nothing moves the actuators muscle, cable, thruster of {owner}, which stay at their first c" in lines
     env.step(torch.ones(2, 1))
     assert controls(env)["arm/cable"] == [2.0, 2.0]
 
