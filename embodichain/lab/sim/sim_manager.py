@@ -64,7 +64,7 @@ class SimulationManager:
         self.num_envs = cfg.num_envs
         _, self.device = parse_sim_device(cfg.sim_device)
         self.builder = SceneBuilder(cfg)
-        self.changes = self.builder.changes
+        self.changes = self.builder.contents.changes
         self._scene_file: str | None = None
         self._softened: dict[str, str] = {}
         self._backend: Backend | None = None
@@ -181,8 +181,8 @@ class SimulationManager:
                 case sensors.StereoCameraCfg():
                     self.sensors[cfg.uid] = sensors.StereoCamera(cfg, backend, self._appearance, self._drawer)
                 case sensors.ContactSensorCfg():
-                    links, first_sensor = scene.sensed_links[cfg.uid]
-                    column = int(scene.model.sensor(first_sensor).adr[0])
+                    links = scene.sensed_links[cfg.uid]
+                    column = int(scene.model.sensor(f"{cfg.uid}/force/{links[0]}").adr[0])
                     self.contact_sensors[cfg.uid] = sensors.ContactSensor(cfg, backend, links, column)
                 case sensors.CameraCfg():
                     self.sensors[cfg.uid] = sensors.Camera(cfg, backend, self._appearance, self._drawer)

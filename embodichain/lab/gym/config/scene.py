@@ -74,7 +74,7 @@ def read_scene(
         problems += [f"{own.__name__} needs a {kind} '{uid}'" for uid, kind in needed if uid not in uids[kind]]
     return SceneNames(
         uids,
-        {} if added is None else builder.parts,
+        {} if added is None else builder.contents.parts,
         None if entries is None else frozenset([*entries, *images]),
         cfg.robot.uid if cfg.robot is not None and is_robots else None,
         **builder.names(),

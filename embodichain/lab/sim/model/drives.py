@@ -16,10 +16,6 @@ from embodichain.utils import ConfigError, logger, unknown_name
 
 _NET_FORCE = 3  # the contact sensor's way to reduce several contacts to one
 _OBJECT = mujoco.mjtObj
-_SHARED = ("classname", "compiler", "id", "name", "plugin", "signature", "target", "type")
-_ACTUATOR_FIELDS = [
-    name for name in dir(mujoco.MjsActuator) if not (name.startswith(("_", "set_to")) or name in _SHARED)
-]
 _FRAME_SENSORS = {"pos": mujoco.mjtSensor.mjSENS_FRAMEPOS, "vel": mujoco.mjtSensor.mjSENS_FRAMELINVEL}
 
 
@@ -32,14 +28,10 @@ def match_names(patterns: Iterable[str], names: Sequence[str], place: str, kind:
     aliases = joint_aliases(names) if kind == "joint" else {}
     found: set[str] = set()
     for pattern in patterns:
+        meant = aliases if "JOINT" in pattern else {}
+        called = [(name, other) for name in names for other in (name, meant.get(name, name))]
         try:
-            meant = aliases if "JOINT" in pattern else {}
-            matches = [
-                name
-                for name in names
-                for called in (name, meant.get(name, name))
-                if called == pattern or re.fullmatch(pattern, called) is not None
-            ]
+            matches = [name for name, other in called if other == pattern or re.fullmatch(pattern, other)]
         except re.error as error:
             raise ConfigError(f"{place}: '{pattern}' is no regular expression: {error}") from error
         if not matches:
@@ -79,14 +71,11 @@ def set_drives(
         per_joint(drive, key, list(joints), undriven, place)
         for key in ("stiffness", "damping", "max_effort", "friction", "armature")
     )
-    plain = mujoco.MjSpec().add_actuator()
+    engine = mujoco.MjSpec().default  # the file's own defaults for actuators are not meant for drives
     for name in (name for name in joints if name not in undriven):
         kp, kd, limit, joint = stiffness[name], damping[name], effort[name], joints[name]
-        actuator = spec.add_actuator()
-        for key in _ACTUATOR_FIELDS:  # the file's own defaults for actuators are not meant for drives
-            setattr(actuator, key, getattr(plain, key))
-        actuator.name, actuator.target, actuator.trntype = joint, joint, mujoco.mjtTrn.mjTRN_JOINT
-        actuator.gaintype, actuator.biastype = mujoco.mjtGain.mjGAIN_FIXED, mujoco.mjtBias.mjBIAS_AFFINE
+        actuator = spec.add_actuator(engine, name=joint, target=joint, trntype=mujoco.mjtTrn.mjTRN_JOINT)
+        actuator.biastype = mujoco.mjtBias.mjBIAS_AFFINE
         actuator.gainprm[:1], actuator.biasprm[:3] = [kp], [0.0, -kp, -kd]
         if limit is not None:
             # The maker's own limit of the joint (actfrcrange) holds, too.
@@ -110,12 +99,12 @@ def per_joint(
     return result
 
 
-def scale_drive_by_inertia(model: mujoco.MjModel, name: str) -> None:
-    """Multiply the gains of a drive, named like its joint, by the joint's inertia in the reference pose."""
-    inertia = model.dof_M0[model.jnt_dofadr[model.joint(name).id]]
-    actuator = model.actuator(name).id
-    model.actuator_gainprm[actuator] *= inertia
-    model.actuator_biasprm[actuator] *= inertia
+def scale_by_inertia(model: mujoco.MjModel, joints: Container[str]) -> None:
+    """Multiply the gains of the drives of some joints by each joint's inertia in the reference pose."""
+    for actuator, joint in driven_joints(model):
+        if model.joint(joint).name in joints:
+            model.actuator_gainprm[actuator] *= model.dof_M0[model.jnt_dofadr[joint]]
+            model.actuator_biasprm[actuator] *= model.dof_M0[model.jnt_dofadr[joint]]
 
 
 def soften_stiff_drives(model: mujoco.MjModel) -> dict[str, str]:
@@ -144,13 +133,12 @@ def soften_stiff_drives(model: mujoco.MjModel) -> dict[str, str]:
 def _smallest_inertia(model: mujoco.MjModel) -> np.ndarray:
     data = mujoco.MjData(model)
     rng = np.random.default_rng(0)
-    low = np.where(model.jnt_limited, model.jnt_range[:, 0], -np.pi)
-    high = np.where(model.jnt_limited, model.jnt_range[:, 1], np.pi)
     scalar = model.jnt_type >= int(mujoco.mjtJoint.mjJNT_SLIDE)
+    low, high = np.where(model.jnt_limited[:, None], model.jnt_range, [-np.pi, np.pi])[scalar].T
     smallest = np.full(model.nv, np.inf)
     inverse = np.zeros((model.nv, model.nv))
     for _ in range(64):
-        data.qpos[model.jnt_qposadr[scalar]] = rng.uniform(low[scalar], high[scalar])
+        data.qpos[model.jnt_qposadr[scalar]] = rng.uniform(low, high)
         mujoco.mj_fwdPosition(model, data)
         mujoco.mj_solveM(model, data, inverse, np.eye(model.nv))
         smallest = np.minimum(smallest, 1.0 / np.diag(inverse))
@@ -183,18 +171,15 @@ def sense_net_force(sensor: mujoco.MjsSensor) -> None:
 
 def sense_links(
     spec: mujoco.MjSpec, uid: str, patterns: Iterable[str], links: Mapping[str, str], prefix: str, place: str
-) -> tuple[list[str], str]:
-    """Add sensors of force, position and velocity of an articulation's links, all forces first.
+) -> list[str]:
+    """Add sensors ``<uid>/<force, pos or vel>/<link>`` of an articulation's links, all forces first; return the links.
 
     Args:
-        uid: contact sensor's uid, a prefix of the sensors' names.
+        uid: contact sensor's uid.
         patterns: names or regular expressions of links.
         links: the articulation's bodies in the model by link name.
         prefix: prefix of the articulation's names in the model.
         place: patterns' place in the config, for messages.
-
-    Returns:
-        The links, and the first sensor's name.
     """
     geoms = (geom.name for geom in spec.geoms if geom.name.startswith(prefix) and geom.contype)
     shapes = {name.removeprefix(prefix): name for name in geoms}
@@ -218,14 +203,14 @@ def sense_links(
                 sense_net_force(sensor)
             else:
                 sensor.type = _FRAME_SENSORS[kind]
-    return names, f"{uid}/force/{names[0]}"
+    return names
 
 
 def driven_joints(model: mujoco.MjModel) -> list[tuple[int, int]]:
     """Return each actuator of one hinge or slide, with the joint."""
     is_joint = model.actuator_trntype == int(mujoco.mjtTrn.mjTRN_JOINT)
-    pairs = [(int(i), int(model.actuator_trnid[i, 0])) for i in np.flatnonzero(is_joint)]
-    return [(i, joint) for i, joint in pairs if model.jnt_type[joint] >= int(mujoco.mjtJoint.mjJNT_SLIDE)]
+    is_scalar = model.jnt_type >= int(mujoco.mjtJoint.mjJNT_SLIDE)
+    return [(i, j) for i, j in enumerate(model.actuator_trnid[:, 0].tolist()) if is_joint[i] and is_scalar[j]]
 
 
 def couplings(model: mujoco.MjModel) -> list[tuple[int, int, np.ndarray]]:

@@ -19,7 +19,6 @@ from embodichain.lab.sim.cfg import (
     EmissionLightCfg,
     LightCfg,
     MarkerCfg,
-    ObjectBaseCfg,
     RigidObjectCfg,
     RigidObjectGroupCfg,
     RobotCfg,
@@ -27,8 +26,8 @@ from embodichain.lab.sim.cfg import (
 )
 from embodichain.lab.sim.model import drives, model_files, terrain
 from embodichain.lab.sim.model.terrain import TerrainCfg, TerrainHeights
-from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg, PlaneCfg, ShapeCfg, SphereCfg
-from embodichain.utils import ConfigError, logger, nearest, placed, replace, unknown_name
+from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg, PlaneCfg, SphereCfg
+from embodichain.utils import ConfigError, logger, nearest, replace, unknown_name
 
 RENDER_CAMERA = "render"
 """The camera that the ray tracer moves."""
@@ -40,10 +39,8 @@ _PENETRATION = 1e-3
 _PAIRS_SHOWN = 4
 
 # Collision bits: objects touch everything; robots and articulations touch each other, but nothing of their own kind.
-_OBJECT_BITS = {"contype": 1, "conaffinity": 7}
-_ROBOT_BITS = {"contype": 2, "conaffinity": 5}
-_ARTICULATION_BITS = {"contype": 4, "conaffinity": 3}
-_NO_BITS = {"contype": 0, "conaffinity": 0}
+# contype, conaffinity:
+_OBJECT_BITS, _ROBOT_BITS, _ARTICULATION_BITS, _NO_BITS = (1, 7), (2, 5), (4, 3), (0, 0)
 
 # Names that the model has already.
 _RESERVED_UIDS = ("ground", "world")
@@ -74,55 +71,44 @@ def member_cfgs(cfg: RigidObjectGroupCfg, place: str = "") -> dict[str, RigidObj
     }
 
 
-def _check_uid(uid: str, taken: Collection[str]) -> None:
-    """Raise a ConfigError if a new uid is malformed, reserved or already taken."""
-    if not uid or "/" in uid or not uid.isprintable() or uid in _RESERVED_UIDS:
-        reserved = ", ".join(_RESERVED_UIDS)
-        raise ConfigError(
-            f"uid {uid!r} cannot be used: it must not be empty, have a '/' or a control character, or be one of "
-            f"{reserved}"
-        )
-    if uid in taken:
-        raise ConfigError(f"uid '{uid}' is used twice; there are already: {', '.join(sorted(taken))}")
+@dataclass(kw_only=True)
+class SceneContents:
+    """The entities of a scene, by uid, and their names in the model.
+
+    Attributes:
+        joints: joints of each articulation in order: name in its file -> name in the model.
+        links: bodies of each articulation, likewise.
+        parts: joint names of each robot's control parts.
+        contact_sensors: the sensors of the net contact force, by ``<uid>`` or ``<uid>/<link>``.
+        sensed_links: links of each contact sensor of the config.
+        variants: meshes of each rigid body with several; the configured one is the first.
+        terrain: the surface of the ground; None: a plane.
+        changes: what the scene changes of each articulation's files, one per line.
+    """
+
+    joints: dict[str, dict[str, str]] = field(default_factory=dict)
+    links: dict[str, dict[str, str]] = field(default_factory=dict)
+    parts: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    contact_sensors: dict[str, str] = field(default_factory=dict)
+    sensed_links: dict[str, list[str]] = field(default_factory=dict)
+    variants: dict[str, list[model_files.MeshVariant]] = field(default_factory=dict)
+    terrain: TerrainHeights | None = None
+    changes: dict[str, list[str]] = field(default_factory=dict)
 
 
-def _mesh_path(fpath: str) -> Path:
-    """Return a mesh's absolute path; a ConfigError where there is no such file."""
-    path = Path(fpath).expanduser().resolve()
-    if not path.is_file():
-        raise ConfigError(f"no such mesh file: {path}")
-    return path
-
-
-@dataclass
-class CompiledScene:
+@dataclass(kw_only=True)
+class CompiledScene(SceneContents):
     """The compiled model and its contents.
 
     Attributes:
         model: physics model, without visual geoms; its keyframe 0 is the initial state, drive targets included.
         visual_model: model for rendering; the same bodies, joints and states.
-        joints: joints of each articulation in order: name in its file -> name in the model.
-        links: bodies of each articulation, likewise.
-        parts: joint names of each robot's control parts.
-        contact_sensors: the sensors of the net contact force, by ``<uid>`` or ``<uid>/<link>``.
-        sensed_links: links of each contact sensor of the config, and the name of its first sensor in the model.
-        variants: meshes of each rigid body with several; the configured one is the first.
-        terrain: the surface of the ground; None: a plane.
         softened: drives that are less stiff than configured, by name, each with its gains as text.
-        changes: what the scene changes of each articulation's files, one per line, by uid.
     """
 
     model: mujoco.MjModel
     visual_model: mujoco.MjModel
-    joints: dict[str, dict[str, str]] = field(default_factory=dict)
-    links: dict[str, dict[str, str]] = field(default_factory=dict)
-    parts: dict[str, dict[str, list[str]]] = field(default_factory=dict)
-    contact_sensors: dict[str, str] = field(default_factory=dict)
-    sensed_links: dict[str, tuple[list[str], str]] = field(default_factory=dict)
-    variants: dict[str, list[model_files.MeshVariant]] = field(default_factory=dict)
-    terrain: TerrainHeights | None = None
     softened: dict[str, str] = field(default_factory=dict)
-    changes: dict[str, list[str]] = field(default_factory=dict)
 
 
 class SceneBuilder:
@@ -132,39 +118,28 @@ class SceneBuilder:
 
     Attributes:
         entities: configs of the entities so far, in their order, by uid.
-        joints, links, parts, sensed_links, changes: those so far, as in :class:`CompiledScene`.
+        contents: their names.
     """
 
     def __init__(self, cfg: SimulationManagerCfg) -> None:
-        self._spec = mujoco.MjSpec()
-        self._spec.option.timestep = cfg.physics_dt
-        self._spec.option.gravity = np.array(cfg.gravity)
-        # Implicit in the joint velocities, so that stiff drives are stable at the substeps of robot learning.
-        self._spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
-        solver = cfg.solver
-        self._spec.option.cone = _CONES[solver.cone]
-        self._spec.option.iterations, self._spec.option.ls_iterations = solver.iterations, solver.ls_iterations
-        self._spec.option.tolerance = solver.tolerance
-        if not solver.warm_start:
-            self._spec.option.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_WARMSTART)
-        if not solver.islands:
-            self._spec.option.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_ISLAND)
         self.entities: dict[str, EntityCfg] = {}
-        self.joints: dict[str, dict[str, str]] = {}
-        self.links: dict[str, dict[str, str]] = {}
-        self.parts: dict[str, dict[str, list[str]]] = {}
-        self._contact_sensors: dict[str, str] = {}
-        self.sensed_links: dict[str, tuple[list[str], str]] = {}
-        self._variants: dict[str, list[model_files.MeshVariant]] = {}
-        self.changes: dict[str, list[str]] = {}
+        self.contents = SceneContents()
         self._init_qpos: dict[str, float] = {}
         self._home: dict[str, float] = {}
         self._controls: dict[str, np.ndarray] = {}
-        self._damping: list[RigidObjectCfg] = []
-        self._acceleration_drives: list[str] = []
         self._ignored: list[str] = []
         self._warnings: list[str] = []
-        self._terrain: TerrainHeights | None = None
+        self._spec = mujoco.MjSpec()
+        option, solver = self._spec.option, cfg.solver
+        option.timestep, option.gravity = cfg.physics_dt, np.array(cfg.gravity)
+        # Implicit in the joint velocities, so that stiff drives are stable at the substeps of robot learning.
+        option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
+        option.cone, option.tolerance = _CONES[solver.cone], solver.tolerance
+        option.iterations, option.ls_iterations = solver.iterations, solver.ls_iterations
+        if not solver.warm_start:
+            option.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_WARMSTART)
+        if not solver.islands:
+            option.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_ISLAND)
         terrain.add_surroundings(self._spec)
         _set_bits(self._spec.geom("ground"), _OBJECT_BITS)
 
@@ -177,31 +152,38 @@ class SceneBuilder:
         if isinstance(cfg, RigidObjectGroupCfg):
             for name, member in member_cfgs(cfg, place).items():
                 self.add(member, f"{place}.rigid_objects.{name}" if place else "")
-        with placed(f"{place}.uid: " if place else ""):
-            _check_uid(cfg.uid, self.entities)
-        self.entities[cfg.uid] = cfg
+        uid, where = cfg.uid, f"{place}.uid: " if place else ""
+        if not uid or "/" in uid or not uid.isprintable() or uid in _RESERVED_UIDS:
+            raise ConfigError(
+                f"{where}uid {uid!r} cannot be used: it must not be empty, have a '/' or a control character, or be "
+                f"one of {', '.join(_RESERVED_UIDS)}"
+            )
+        if uid in self.entities:
+            known = ", ".join(sorted(self.entities))
+            raise ConfigError(f"{where}uid '{uid}' is used twice; there are already: {known}")
+        self.entities[uid] = cfg
         match cfg:
             case RigidObjectCfg():
-                self._add_rigid_object(cfg, place or f"rigid object '{cfg.uid}'")
+                self._add_rigid_object(cfg, place or f"rigid object '{uid}'")
             case RobotCfg():
-                self._add_articulation(cfg, place or f"robot '{cfg.uid}'")
+                self._add_articulation(cfg, place or f"robot '{uid}'")
             case ArticulationCfg():
-                self._add_articulation(cfg, place or f"articulation '{cfg.uid}'")
-            case MarkerCfg():
-                self._add_marker(cfg)
+                self._add_articulation(cfg, place or f"articulation '{uid}'")
+            case MarkerCfg():  # a visible body without physics
+                geom = self._add_shape(cfg, f"marker '{uid}'", mocap=True)
+                geom.rgba, geom.mass = np.array(cfg.rgba), 0.0
+                _set_bits(geom, _NO_BITS)
             case LightCfg():
                 terrain.add_light(self._spec, cfg)
             case ContactSensorCfg():
-                self._add_contact_sensor(cfg, place or f"sensor '{cfg.uid}'")
+                self._add_contact_sensor(cfg, place or f"sensor '{uid}'")
 
     def _add_rigid_object(self, cfg: RigidObjectCfg, place: str) -> None:
         if isinstance(cfg.shape, PlaneCfg) and cfg.body_type != "static":
             raise ConfigError(f"{place}.body_type: a Plane must have body_type 'static', got '{cfg.body_type}'")
-        body = self._add_body(cfg, mocap=cfg.body_type == "kinematic")
+        geom = self._add_shape(cfg, place, mocap=cfg.body_type == "kinematic")
         if cfg.body_type == "dynamic":
-            body.add_joint(name=cfg.uid, type=mujoco.mjtJoint.mjJNT_FREE)
-            self._damping.append(cfg)
-        geom = self._add_shape(body, cfg.shape, place)
+            geom.parent.add_joint(name=cfg.uid, type=mujoco.mjtJoint.mjJNT_FREE)
         geom.name = cfg.uid
         model_files.set_mass(geom, cfg)
         _finish_geom(geom, cfg)
@@ -227,19 +209,12 @@ class SceneBuilder:
             self._spec.add_mesh(name=name, file=str(path))
             geom = body.add_geom(name=name, type=_GEOM.mjGEOM_MESH, meshname=name, mass=0.0)
             _finish_geom(geom, cfg)
-        self._variants[cfg.uid] = variants
-
-    def _add_marker(self, cfg: MarkerCfg) -> None:
-        """Add a visible body without physics."""
-        geom = self._add_shape(self._add_body(cfg, mocap=True), cfg.shape, f"marker '{cfg.uid}'")
-        geom.rgba = np.array(cfg.rgba)
-        geom.mass = 0.0
-        _set_bits(geom, _NO_BITS)
+        self.contents.variants[cfg.uid] = variants
 
     def _add_articulation(self, cfg: ArticulationCfg, place: str) -> None:
         """Add an articulation, or a robot, with a position drive on every joint that can have one."""
         built = model_files.assemble(cfg, place)
-        spec, names = built.spec, list(built.joints)
+        spec, contents = built.spec, self.contents
         drives.set_drives(spec, built.joints, built.undriven, cfg.drive_pros, place)
         if cfg.collision_links is not None:
             drives.limit_collisions(spec, built.links, cfg.collision_links, f"{place}.collision_links")
@@ -250,77 +225,38 @@ class SceneBuilder:
         built.changes.append("links touch everything but each other, and other robots or articulations of their kind")
         with model_files.collecting_warnings([]):  # of merging two files' defaults and options
             model_files.place_base(self._spec, built, cfg, place)
-        self.changes[cfg.uid] = built.changes
-        self._read_names(cfg, built, place)
-        if cfg.init_qpos is not None:
-            if len(cfg.init_qpos) != len(names):
+        contents.changes[cfg.uid] = built.changes
+        joints = contents.joints[cfg.uid] = {name: f"{cfg.uid}/{full}" for name, full in built.joints.items()}
+        links = contents.links[cfg.uid] = {name: f"{cfg.uid}/{full}" for name, full in built.links.items()}
+        for link in drives.match_names(cfg.sense_contacts, list(links), f"{place}.sense_contacts", "link"):
+            self._sense_contacts(f"{cfg.uid}/{link}", links[link])
+        if isinstance(cfg, RobotCfg):
+            self._add_control_parts(cfg, built, place)
+        if cfg.init_qpos is None:
+            self._home |= {joints[name]: q for name, q in built.home.items()}
+        else:
+            if len(cfg.init_qpos) != len(joints):
                 raise ConfigError(
-                    f"{place}.init_qpos: has {len(cfg.init_qpos)} values for {len(names)} joints: {', '.join(names)}"
+                    f"{place}.init_qpos: has {len(cfg.init_qpos)} values for {len(joints)} joints: {', '.join(joints)}"
                 )
-            built.home = {}
-            for name, q in zip(names, cfg.init_qpos, strict=True):
+            for name, q in zip(joints, cfg.init_qpos, strict=True):
                 low, high = built.ranges.get(name, (q, q))
                 if not low <= q <= high:
                     raise ConfigError(f"{place}.init_qpos: joint '{name}' at {q:g} is outside {low:g} to {high:g}")
-                self._init_qpos[f"{cfg.uid}/{built.joints[name]}"] = q
-        self._warnings += [f"{place}: {warning}" for warning in built.warnings]
-        if built.unseen:
-            meshes = "; ".join(built.unseen)
-            self._warnings.append(
-                f"{place}: not rendered, since they are not {', '.join(model_files.MESH_FORMATS)}: {meshes}"
-            )
-        self._home |= {f"{cfg.uid}/{built.joints[name]}": q for name, q in built.home.items()}
+                self._init_qpos[joints[name]] = q
         self._controls |= {f"{cfg.uid}/{name}": control for name, control in built.controls.items()}
-        if cfg.drive_pros.drive_type == "acceleration":
-            driven = [full for name, full in built.joints.items() if name not in built.undriven]
-            self._acceleration_drives += [f"{cfg.uid}/{full}" for full in driven]
+        self._warnings += [f"{place}: {warning}" for warning in built.warnings]
         if cfg.drive_pros.max_velocity is not None:
             self._ignored.append(f"{cfg.uid}.drive_pros.max_velocity")
 
-    def _add_contact_sensor(self, cfg: ContactSensorCfg, place: str) -> None:
-        """Sense force, position and velocity of an articulation's links, by default those of the first robot."""
-        robots = [entity.uid for entity in self.entities.values() if isinstance(entity, RobotCfg)]
-        entity = cfg.entity or (robots[0] if robots else "robot")
-        if entity not in self.entities:
-            raise ConfigError(f"{place}.entity: {unknown_name('robot or articulation', entity, self.links)}")
-        if entity in self.links:  # else its own error is reported
-            names, links = f"{place}.link_names", self.links[entity]
-            self.sensed_links[cfg.uid] = drives.sense_links(
-                self._spec, cfg.uid, cfg.link_names, links, f"{entity}/", names
-            )
-
-    def names(self) -> dict[str, dict[str, list[str]]]:
-        """Return the names of ``joints`` and ``links``, and the links of contact sensors (``sensed``), by uid."""
-        return {
-            "joints": {uid: list(names) for uid, names in self.joints.items()},
-            "links": {uid: list(names) for uid, names in self.links.items()},
-            "sensed": {uid: links for uid, (links, _) in self.sensed_links.items()},
-        }
-
-    def add_terrain(self, cfg: TerrainCfg) -> None:
-        """Replace the level ground; robots with a free base start on the first cell."""
-        self._terrain = terrain.make_heights(cfg)
-        terrain.lay_terrain(self._spec, self._terrain)
-
-    def set_emission_light(self, cfg: EmissionLightCfg) -> None:
-        """Set the ambient light."""
-        self._spec.visual.headlight.ambient = terrain.ambient_of(cfg)
-
-    def _read_names(self, cfg: ArticulationCfg, built: model_files.Assembly, place: str) -> None:
-        """Store the names of the articulation's joints, links and parts in the model."""
-        self.joints[cfg.uid] = {name: f"{cfg.uid}/{full}" for name, full in built.joints.items()}
-        self.links[cfg.uid] = {name: f"{cfg.uid}/{full}" for name, full in built.links.items()}
-        for link in drives.match_names(cfg.sense_contacts, list(built.links), f"{place}.sense_contacts", "link"):
-            self._sense_contacts(f"{cfg.uid}/{link}", self.links[cfg.uid][link])
-        if not isinstance(cfg, RobotCfg):
-            return
+    def _add_control_parts(self, cfg: RobotCfg, built: model_files.Assembly, place: str) -> None:
         parts = {part: joints for part, joints in built.parts.items() if joints}
         if cfg.control_parts is not None:
             parts = {
                 part: drives.match_driven(patterns, list(built.joints), built.undriven, f"{place}.control_parts.{part}")
                 for part, patterns in cfg.control_parts.items()
             }
-        self.parts[cfg.uid] = parts
+        self.contents.parts[cfg.uid] = parts
         for part, solver in cfg.solver_cfg.items():
             if part not in parts:
                 raise ConfigError(f"{place}.solver_cfg: {unknown_name('control part', part, parts)}")
@@ -328,11 +264,38 @@ class SceneBuilder:
             given = [name for name in unused if getattr(solver, name) is not None]
             self._ignored += [f"{cfg.uid}.solver_cfg.{part}.{name}" for name in given]
 
+    def _add_contact_sensor(self, cfg: ContactSensorCfg, place: str) -> None:
+        """Sense force, position and velocity of an articulation's links, by default those of the first robot."""
+        robots = [entity.uid for entity in self.entities.values() if isinstance(entity, RobotCfg)]
+        entity = cfg.entity or (robots[0] if robots else "robot")
+        if entity not in self.entities:
+            raise ConfigError(f"{place}.entity: {unknown_name('robot or articulation', entity, self.contents.links)}")
+        if entity in self.contents.links:  # else its own error is reported
+            names, links = f"{place}.link_names", self.contents.links[entity]
+            self.contents.sensed_links[cfg.uid] = drives.sense_links(
+                self._spec, cfg.uid, cfg.link_names, links, f"{entity}/", names
+            )
+
+    def names(self) -> dict[str, dict[str, list[str]]]:
+        """Return the names of joints and links, and the links of contact sensors (``sensed``), by uid."""
+        return {
+            "joints": {uid: list(names) for uid, names in self.contents.joints.items()},
+            "links": {uid: list(names) for uid, names in self.contents.links.items()},
+            "sensed": self.contents.sensed_links,
+        }
+
+    def add_terrain(self, cfg: TerrainCfg) -> None:
+        """Replace the level ground; robots with a free base start on the first cell."""
+        self.contents.terrain = terrain.make_heights(cfg)
+        terrain.lay_terrain(self._spec, self.contents.terrain)
+
+    def set_emission_light(self, cfg: EmissionLightCfg) -> None:
+        """Set the ambient light."""
+        self._spec.visual.headlight.ambient = terrain.ambient_of(cfg)
+
     def _sense_contacts(self, name: str, body: str) -> None:
-        self._contact_sensors[name] = f"{body}/contacts"
-        sensor = self._spec.add_sensor(name=self._contact_sensors[name])
-        sensor.objtype, sensor.objname = mujoco.mjtObj.mjOBJ_BODY, body
-        drives.sense_net_force(sensor)
+        full = self.contents.contact_sensors[name] = f"{body}/contacts"
+        drives.sense_net_force(self._spec.add_sensor(name=full, objtype=mujoco.mjtObj.mjOBJ_BODY, objname=body))
 
     def compile(self) -> CompiledScene:
         """Compile the model; keys without a counterpart in MuJoCo are listed in one warning."""
@@ -348,59 +311,46 @@ class SceneBuilder:
                 model = self._spec.compile()
         except ValueError as error:
             raise ConfigError(f"the scene cannot be compiled: {error}") from error
-        for cfg in self._damping:  # force = rate * mass * velocity, likewise for the torque
-            body, dof = int(model.joint(cfg.uid).bodyid[0]), int(model.joint(cfg.uid).dofadr[0])
-            model.dof_damping[dof : dof + 3] = cfg.attrs.linear_damping * model.body_mass[body]
-            model.dof_damping[dof + 3 : dof + 6] = cfg.attrs.angular_damping * model.body_inertia[body]
-        for name in self._acceleration_drives:
-            drives.scale_drive_by_inertia(model, name)
+        for cfg in self.entities.values():
+            if isinstance(cfg, RigidObjectCfg) and cfg.body_type == "dynamic":
+                # force = rate * mass * velocity, likewise for the torque
+                body, dof = int(model.joint(cfg.uid).bodyid[0]), int(model.joint(cfg.uid).dofadr[0])
+                model.dof_damping[dof : dof + 3] = cfg.attrs.linear_damping * model.body_mass[body]
+                model.dof_damping[dof + 3 : dof + 6] = cfg.attrs.angular_damping * model.body_inertia[body]
+            elif isinstance(cfg, ArticulationCfg) and cfg.drive_pros.drive_type == "acceleration":
+                drives.scale_by_inertia(model, self.contents.joints[cfg.uid].values())
         write_keyframe(model, self._init_qpos, self._home, self._controls)
-        if self._terrain is not None:
-            shift_free_bases(model, self.parts, self._terrain.origins[0, 0])
+        if self.contents.terrain is not None:
+            shift_free_bases(model, self.contents.parts, self.contents.terrain.origins[0, 0])
         softened = drives.soften_stiff_drives(model)
         for warning in self._warnings:
             logger.log_warning(warning)
         if self._ignored:
             logger.log_warning(f"without counterpart in MuJoCo, not used: {', '.join(sorted(self._ignored))}")
         warn_of_collisions(model)
-        return CompiledScene(
-            model,
-            visual_model,
-            self.joints,
-            self.links,
-            self.parts,
-            self._contact_sensors,
-            self.sensed_links,
-            self._variants,
-            self._terrain,
-            softened,
-            self.changes,
-        )
+        return CompiledScene(model=model, visual_model=visual_model, softened=softened, **vars(self.contents))
 
-    def _add_body(self, cfg: ObjectBaseCfg, mocap: bool) -> mujoco.MjsBody:
-        body = self._spec.worldbody.add_body(
-            name=cfg.uid, pos=cfg.init_pos, quat=model_files.quat_of_degrees(cfg.init_rot)
-        )
-        body.mocap = mocap
-        return body
-
-    def _add_shape(self, body: mujoco.MjsBody, shape: ShapeCfg, place: str) -> mujoco.MjsGeom:
-        match shape:
-            case CubeCfg():
-                return body.add_geom(type=_GEOM.mjGEOM_BOX, size=[edge / 2 for edge in shape.size])
-            case SphereCfg():
-                return body.add_geom(type=_GEOM.mjGEOM_SPHERE, size=[shape.radius, 0, 0])
-            case CylinderCfg():
-                return body.add_geom(type=_GEOM.mjGEOM_CYLINDER, size=[shape.radius, shape.height / 2, 0])
-            case CapsuleCfg():
-                return body.add_geom(type=_GEOM.mjGEOM_CAPSULE, size=[shape.radius, shape.height / 2, 0])
+    def _add_shape(self, cfg: RigidObjectCfg | MarkerCfg, place: str, mocap: bool) -> mujoco.MjsGeom:
+        """Add a body of one shape; return the shape."""
+        quat = model_files.quat_of_degrees(cfg.init_rot)
+        body = self._spec.worldbody.add_body(name=cfg.uid, pos=cfg.init_pos, quat=quat, mocap=mocap)
+        match cfg.shape:
+            case CubeCfg(size=size):
+                return body.add_geom(type=_GEOM.mjGEOM_BOX, size=[edge / 2 for edge in size])
+            case SphereCfg(radius=radius):
+                return body.add_geom(type=_GEOM.mjGEOM_SPHERE, size=[radius, 0, 0])
+            case CylinderCfg(radius=radius, height=height):
+                return body.add_geom(type=_GEOM.mjGEOM_CYLINDER, size=[radius, height / 2, 0])
+            case CapsuleCfg(radius=radius, height=height):
+                return body.add_geom(type=_GEOM.mjGEOM_CAPSULE, size=[radius, height / 2, 0])
             case PlaneCfg():
                 return body.add_geom(type=_GEOM.mjGEOM_PLANE, size=[0, 0, 1])
-            case MeshCfg():
-                with placed(f"{place}.shape.fpath: "):
-                    path = _mesh_path(shape.fpath)
-                self._spec.add_mesh(name=body.name, file=str(path))
-                return body.add_geom(type=_GEOM.mjGEOM_MESH, meshname=body.name)
+            case MeshCfg(fpath=fpath):
+                path = Path(fpath).expanduser().resolve()
+                if not path.is_file():
+                    raise ConfigError(f"{place}.shape.fpath: no such mesh file: {path}")
+                self._spec.add_mesh(name=cfg.uid, file=str(path))
+                return body.add_geom(type=_GEOM.mjGEOM_MESH, meshname=cfg.uid)
 
 
 def _finish_geom(geom: mujoco.MjsGeom, cfg: RigidObjectCfg) -> None:
@@ -410,8 +360,8 @@ def _finish_geom(geom: mujoco.MjsGeom, cfg: RigidObjectCfg) -> None:
     _set_bits(geom, _OBJECT_BITS if cfg.attrs.enable_collision else _NO_BITS)
 
 
-def _set_bits(geom: mujoco.MjsGeom, bits: Mapping[str, int]) -> None:
-    geom.contype, geom.conaffinity = bits["contype"], bits["conaffinity"]
+def _set_bits(geom: mujoco.MjsGeom, bits: tuple[int, int]) -> None:
+    geom.contype, geom.conaffinity = bits
 
 
 def write_keyframe(
@@ -429,7 +379,6 @@ def write_keyframe(
         controls: control and activations [1 + na] of actuators that are no drives, by name.
     """
     qpos = model.key_qpos[0]
-    qpos[:] = model.qpos0
     limited = (model.jnt_type >= int(mujoco.mjtJoint.mjJNT_SLIDE)) & model.jnt_limited.astype(bool)
     address = model.jnt_qposadr[limited]
     qpos[address] = np.clip(qpos[address], *model.jnt_range[limited].T)
@@ -448,10 +397,6 @@ def write_keyframe(
         actuator, first = model.actuator(name).id, model.actuator_actadr[model.actuator(name).id]
         model.key_ctrl[0][actuator] = start[0]
         model.key_act[0][first : first + len(start) - 1] = start[1:]
-    for body in range(model.nbody):
-        if (mocap := model.body_mocapid[body]) >= 0:
-            model.key_mpos[0][3 * mocap : 3 * mocap + 3] = model.body_pos[body]
-            model.key_mquat[0][4 * mocap : 4 * mocap + 4] = model.body_quat[body]
 
 
 def shift_free_bases(model: mujoco.MjModel, uids: Collection[str], offset: np.ndarray) -> None:
@@ -523,4 +468,4 @@ def compile_scene_file(name: str) -> CompiledScene:
     if not name.startswith(GYMNASIUM):  # which a user cannot change
         for warning in heard:
             logger.log_warning(f"scene '{name}': {warning}")
-    return CompiledScene(model, visual_model)
+    return CompiledScene(model=model, visual_model=visual_model)

@@ -80,7 +80,7 @@ class SceneNames:
         builder, robot = env.sim.builder, env.robot.uid if env.sim.robots else None
         uids = uids_by_kind(builder.entities.values())
         uids |= {"": frozenset(env.sim.entity_uids), "command": frozenset(env.cfg.commands)}
-        return cls(uids, builder.parts, None, robot, **builder.names())
+        return cls(uids, builder.contents.parts, None, robot, **builder.names())
 
 
 def uids_by_kind(entities: Iterable[EntityCfg], added: Iterable[str] = ()) -> dict[str, frozenset[str]]:
