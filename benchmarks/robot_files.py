@@ -376,7 +376,7 @@ def _compare_efforts(result: Comparison, plain: mujoco.MjModel, model: mujoco.Mj
 def plain_model(path: Path) -> mujoco.MjModel:
     """Return what MuJoCo makes of a file; of a URDF with its visuals, fixed links and packages."""
     if path.suffix == ".urdf":
-        return mujoco.MjSpec.from_string(model_files._urdf_text(path, "file", [])).compile()
+        return mujoco.MjSpec.from_string(model_files.urdf_text(path, [])).compile()
     return mujoco.MjModel.from_xml_path(str(path))
 
 

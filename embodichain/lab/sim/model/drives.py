@@ -14,9 +14,17 @@ from embodichain.lab.sim.assets import joint_aliases
 from embodichain.lab.sim.cfg import JointDrivePropertiesCfg
 from embodichain.utils import ConfigError, logger, unknown_name
 
-_NET_FORCE = 3  # the contact sensor's way to reduce several contacts to one
+# Type of a sensor of the sum of the forces of all its object's contacts, as one.
+NET_FORCE = {
+    "type": mujoco.mjtSensor.mjSENS_CONTACT,
+    "intprm": [1 << int(mujoco.mjtConDataField.mjCONDATA_FORCE), 3, 1],  # 3: several contacts are reduced to their sum
+}
 _OBJECT = mujoco.mjtObj
-_FRAME_SENSORS = {"pos": mujoco.mjtSensor.mjSENS_FRAMEPOS, "vel": mujoco.mjtSensor.mjSENS_FRAMELINVEL}
+_SENSORS: dict[str, dict[str, Any]] = {
+    "force": NET_FORCE,
+    "pos": {"type": mujoco.mjtSensor.mjSENS_FRAMEPOS},
+    "vel": {"type": mujoco.mjtSensor.mjSENS_FRAMELINVEL},
+}
 
 
 def match_names(patterns: Iterable[str], names: Sequence[str], place: str, kind: str = "joint") -> list[str]:
@@ -163,12 +171,6 @@ def limit_collisions(spec: mujoco.MjSpec, links: Mapping[str, str], patterns: Se
             geom.contype = geom.conaffinity = 0
 
 
-def sense_net_force(sensor: mujoco.MjsSensor) -> None:
-    """Let a sensor have the sum of the forces of all its object's contacts, as one."""
-    sensor.type = mujoco.mjtSensor.mjSENS_CONTACT
-    sensor.intprm = [1 << int(mujoco.mjtConDataField.mjCONDATA_FORCE), _NET_FORCE, 1]
-
-
 def sense_links(
     spec: mujoco.MjSpec, uid: str, patterns: Iterable[str], links: Mapping[str, str], prefix: str, place: str
 ) -> list[str]:
@@ -194,15 +196,11 @@ def sense_links(
             f"{place}: no collision shape, so that nothing is sensed there: {', '.join(silent)} (a robot's "
             "collision_links name the links that keep theirs)"
         )
-    for kind in ("force", "pos", "vel"):
+    for kind, parameters in _SENSORS.items():
+        body = _OBJECT.mjOBJ_BODY if kind == "force" else _OBJECT.mjOBJ_XBODY
         for name in names:
-            sensor = spec.add_sensor(name=f"{uid}/{kind}/{name}", objname=links.get(name) or shapes[name])
-            body = _OBJECT.mjOBJ_BODY if kind == "force" else _OBJECT.mjOBJ_XBODY
+            sensor = spec.add_sensor(name=f"{uid}/{kind}/{name}", objname=links.get(name) or shapes[name], **parameters)
             sensor.objtype = body if name in links else _OBJECT.mjOBJ_GEOM
-            if kind == "force":
-                sense_net_force(sensor)
-            else:
-                sensor.type = _FRAME_SENSORS[kind]
     return names
 
 

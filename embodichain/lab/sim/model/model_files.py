@@ -10,7 +10,7 @@ side before all their names.
 
 import math
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,12 +22,12 @@ import numpy as np
 import torch
 
 from embodichain.lab.sim.assets import UR_TYPES, asset_spec, bundled_assets
-from embodichain.lab.sim.cfg import ArticulationCfg, RigidObjectCfg, RobotCfg, URDFComponentCfg
+from embodichain.lab.sim.cfg import COMPONENT_TYPES, ArticulationCfg, RigidObjectCfg, RobotCfg, URDFComponentCfg
 from embodichain.lab.sim.kinematics import frame_pose, pos_quat
 from embodichain.lab.sim.math import quat_from_euler
 from embodichain.lab.sim.model import drives
 from embodichain.lab.sim.model.terrain import GROUND
-from embodichain.utils import ConfigError, install_extra, placed, unknown_name
+from embodichain.utils import ConfigError, install_extra, placed, raise_problems, unknown_name
 
 MENAGERIE = "menagerie/"
 """Prefix of the names of the MuJoCo Menagerie's models."""
@@ -40,18 +40,6 @@ SEEN_GROUPS = 3
 """Number of rendered groups: 0, 1 and 2, as in the engine's own rendering."""
 _PAIR_KEYS = ("condim", "friction", "gap", "margin", "solimp", "solref", "solreffriction")
 _MEDIUM = ("density", "viscosity", "wind")
-# Place of each part, in the order in which parts are built (the joints' order).
-_PARENTS: dict[str, tuple[str, ...]] = {
-    "chassis": (),
-    "torso": ("chassis",),
-    "head": ("torso", "chassis"),
-    "arm": ("torso", "chassis"),
-    "left_arm": ("torso", "chassis"),
-    "right_arm": ("torso", "chassis"),
-    "hand": ("arm",),
-    "left_hand": ("left_arm",),
-    "right_hand": ("right_arm",),
-}
 
 
 @dataclass
@@ -67,8 +55,7 @@ class ModelContents:
         controls: names of the actuators in ``spec``, each with its control and activations at the start, [1 + na].
         ground_pairs: contacts of geoms with the file's floor: a geom's name in the spec, and the contact's parameters.
         changes: what is not as in the file, one per line.
-        unseen: visual meshes left out, since their format cannot be rendered.
-        warnings: MuJoCo's warnings about the file.
+        warnings: warnings about the file, MuJoCo's and of meshes left out.
         start: [7] position and quaternion wxyz of the first root, of the first keyframe where it moves freely.
     """
 
@@ -76,21 +63,27 @@ class ModelContents:
     roots: list[str] = field(default_factory=list)
     undriven: set[str] = field(default_factory=set)
     home: dict[str, float] = field(default_factory=dict)
-    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+    ranges: dict[str, list[float]] = field(default_factory=dict)
     controls: dict[str, np.ndarray] = field(default_factory=dict)
     ground_pairs: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
-    unseen: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     start: np.ndarray = field(default_factory=lambda: np.array([0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]))
 
 
 @dataclass
 class ModelFile(ModelContents):
-    """The model of one file, with the names of its hinges and slides, in order, and of its bodies."""
+    """The model of one file.
+
+    Attributes:
+        joints: names of its hinges and slides, in order.
+        links: names of its bodies.
+        unseen: visual meshes left out, since their format cannot be rendered.
+    """
 
     joints: list[str] = field(default_factory=list)
     links: list[str] = field(default_factory=list)
+    unseen: list[str] = field(default_factory=list)
 
 
 def load_model(name: str, place: str) -> ModelFile:
@@ -101,34 +94,31 @@ def load_model(name: str, place: str) -> ModelFile:
             ``menagerie``, which downloads it at its first use.
     """
     model = ModelFile(mujoco.MjSpec())
-    try:
-        with collecting_warnings(model.warnings):
-            spec = model.spec = _read(name, place, model.unseen)
-    except FileNotFoundError as error:
-        raise ConfigError(f"{place}: {error}") from error
-    except ConfigError:
-        raise
-    except (LookupError, RecursionError, ValueError, ElementTree.ParseError) as error:  # LookupError: an encoding
-        raise ConfigError(f"{place}: cannot read '{name}': {' '.join(str(error).split())}") from error
-    for number, joint in enumerate(spec.joints):
-        joint.name = joint.name or f"joint{number}"
-        if int(joint.type) in _SCALAR_JOINTS:
-            model.joints.append(joint.name)
-        elif joint.type == mujoco.mjtJoint.mjJNT_BALL:
-            raise ConfigError(
-                f"{place}: '{name}': joint '{joint.name}' is a ball joint; only hinges and slides are known"
-            )
-    for number, body in enumerate(spec.bodies):
-        body.name = body.name or f"body{number}"
-        model.links.append(body.name)
-    try:
-        with collecting_warnings(model.warnings):
+    with placed(f"{place}: "), collecting_warnings(model.warnings):
+        try:
+            spec = model.spec = _read(name, model.unseen)
+        except (ConfigError, FileNotFoundError) as error:
+            raise ConfigError(str(error)) from error
+        except (LookupError, RecursionError, ValueError, ElementTree.ParseError) as error:  # LookupError: an encoding
+            raise ConfigError(f"cannot read '{name}': {' '.join(str(error).split())}") from error
+        for number, joint in enumerate(spec.joints):
+            joint.name = joint.name or f"joint{number}"
+            if joint.type == mujoco.mjtJoint.mjJNT_BALL:
+                raise ConfigError(f"'{name}': joint '{joint.name}' is a ball joint; only hinges and slides are known")
+        for number, body in enumerate(spec.bodies):
+            body.name = body.name or f"body{number}"
+        try:
             plain = spec.compile()
-    except ValueError as error:
-        raise ConfigError(f"{place}: {_reason(spec, name, error)}") from error
-    _check_finite(plain, f"{place}: '{name}'")
-    _read_state(model, plain)
-    _take_actuators(model, plain)
+        except ValueError as error:
+            raise ConfigError(_reason(spec, name, error)) from error
+        _check_finite(plain, name)
+    model.joints = [joint.name for joint in spec.joints if joint.type in _SCALAR_JOINTS]
+    model.links = [body.name for body in spec.bodies]
+    start = mujoco.MjData(plain)
+    if plain.nkey:
+        mujoco.mj_resetDataKeyframe(plain, start, 0)
+    _read_state(model, plain, start)
+    _take_actuators(model, plain, start)
     _fix_inertia(spec, plain)
     _take_surroundings(model)
     _hide_collision_shapes(model)
@@ -151,71 +141,63 @@ def _reason(spec: mujoco.MjSpec, name: str, error: ValueError) -> str:
     return text
 
 
-def _read(name: str, place: str, unseen: list[str]) -> mujoco.MjSpec:
+def _read(name: str, unseen: list[str]) -> mujoco.MjSpec:
     if name.startswith(MENAGERIE):
-        return _from_menagerie(name.removeprefix(MENAGERIE), place)
+        return _from_menagerie(name)
     path = Path(name).expanduser()
     if not path.is_file():
         return asset_spec(name)
     if path.suffix.lower() == ".xacro":
-        raise ConfigError(
-            f"{place}: '{name}': expand it first: xacro {path.name} > {path.stem.removesuffix('.urdf')}.urdf"
-        )
+        raise ConfigError(f"'{name}': expand it first: xacro {path.name} > {path.stem.removesuffix('.urdf')}.urdf")
     if path.suffix.lower() == ".urdf":
-        return mujoco.MjSpec.from_string(_urdf_text(path, place, unseen))
+        return mujoco.MjSpec.from_string(urdf_text(path, unseen))
     return mujoco.MjSpec.from_file(str(path))
 
 
-def _from_menagerie(name: str, place: str) -> mujoco.MjSpec:
+def _from_menagerie(name: str) -> mujoco.MjSpec:
     try:
         import mujoco_menagerie  # noqa: PLC0415
     except ImportError as error:
-        raise ConfigError(
-            f"{place}: '{MENAGERIE}{name}' needs mujoco-menagerie: {install_extra('menagerie')}"
-        ) from error
-    model, _, entry = name.partition("/")
+        raise ConfigError(f"'{name}' needs mujoco-menagerie: {install_extra('menagerie')}") from error
+    model, _, entry = name.removeprefix(MENAGERIE).partition("/")
     try:
         robot = mujoco_menagerie.get(model)
         return robot.spec(entry or robot.default_model)
     except mujoco_menagerie.MenagerieError as error:
-        raise ConfigError(f"{place}: '{MENAGERIE}{name}': {error}") from error
+        raise ConfigError(f"'{name}': {error}") from error
 
 
-def _urdf_text(path: Path, place: str, unseen: list[str]) -> str:
+def urdf_text(path: Path, unseen: list[str]) -> str:
     """Return a URDF with absolute mesh paths, and with the visuals and fixed links that MuJoCo leaves out by default.
 
     Visual meshes that cannot be rendered are added to ``unseen``.
     """
     root = ElementTree.fromstring(path.read_bytes())
     if root.tag != "robot":
-        raise ConfigError(f"{place}: cannot read '{path}': a URDF's root is <robot>, got <{root.tag}>")
+        raise ConfigError(f"cannot read '{path}': a URDF's root is <robot>, got <{root.tag}>")
     missing: list[str] = []
-    for link in root.iter("link"):
-        for kind in ("visual", "collision"):
-            for element in link.findall(kind):
-                mesh = element.find("geometry/mesh")
-                if mesh is None:
-                    continue
-                where = f"{kind} of link '{link.get('name')}'"
-                name = mesh.get("filename", "")
-                file = _find_mesh(name, path.parent)
-                if file is None:
-                    missing.append(f"mesh '{name}' ({where}) is not there")
-                elif file.suffix.lower() in MESH_FORMATS:
-                    mesh.set("filename", str(file))
-                elif kind == "visual":
-                    link.remove(element)
-                    unseen.append(f"'{name}' ({where})")
-                else:
-                    missing.append(f"mesh '{name}' ({where}) must be one of {', '.join(MESH_FORMATS)}")
-    if missing:
-        raise ConfigError("\n".join(f"{place}: {path}: {problem}" for problem in missing))
-    extension = root.find("mujoco")
-    extension = ElementTree.SubElement(root, "mujoco") if extension is None else extension
-    compiler = extension.find("compiler")
-    compiler = ElementTree.SubElement(extension, "compiler") if compiler is None else compiler
-    for key in ("discardvisual", "fusestatic", "strippath"):
-        compiler.set(key, "false")
+    parts = [(link, part) for link in root.iter("link") for part in link if part.tag in ("visual", "collision")]
+    for link, part in parts:
+        if (mesh := part.find("geometry/mesh")) is None:
+            continue
+        name = mesh.get("filename", "")
+        named = f"'{name}' ({part.tag} of link '{link.get('name')}')"
+        file = _find_mesh(name, path.parent)
+        if file is None:
+            missing.append(f"{path}: mesh {named} is not there")
+        elif file.suffix.lower() in MESH_FORMATS:
+            mesh.set("filename", str(file))
+        elif part.tag == "visual":
+            link.remove(part)
+            unseen.append(named)
+        else:
+            missing.append(f"{path}: mesh {named} must be one of {', '.join(MESH_FORMATS)}")
+    raise_problems(missing)
+    element = root
+    for tag in ("mujoco", "compiler"):
+        child = element.find(tag)
+        element = ElementTree.SubElement(element, tag) if child is None else child
+    element.attrib |= dict.fromkeys(("discardvisual", "fusestatic", "strippath"), "false")
     return ElementTree.tostring(root, encoding="unicode")
 
 
@@ -236,13 +218,11 @@ def _find_mesh(name: str, folder: Path) -> Path | None:
     return None
 
 
-def _check_finite(model: mujoco.MjModel, place: str) -> None:
+def _check_finite(model: mujoco.MjModel, file: str) -> None:
     """Raise a ConfigError that names the first number of a model that is not finite; MuJoCo accepts such numbers."""
     for field_name in sorted(dir(model), key=lambda name: name.endswith("0")):  # derived fields last
         values = getattr(model, field_name)
-        if not (isinstance(values, np.ndarray) and np.issubdtype(values.dtype, np.floating)):
-            continue
-        if np.isfinite(values).all():
+        if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or np.isfinite(values).all():
             continue
         rows = values.reshape(len(values), -1)
         row = int(np.flatnonzero(~np.isfinite(rows).all(axis=1))[0])
@@ -250,36 +230,33 @@ def _check_finite(model: mujoco.MjModel, place: str) -> None:
         kinds = {"body": model.body, "jnt": model.joint, "geom": model.geom, "site": model.site, "cam": model.camera}
         owner = f" of '{kinds[kind](row).name}'" if kind in kinds else f" {row}"
         shown = ", ".join(f"{number:g}" for number in rows[row])
-        raise ConfigError(f"{place}: {kind} {what}{owner} must be finite, got {shown}")
+        raise ConfigError(f"'{file}': {kind} {what}{owner} must be finite, got {shown}")
 
 
-def _read_state(model: ModelFile, plain: mujoco.MjModel) -> None:
-    """Read limits, roots and the first keyframe, and remove the keyframes and sensors."""
+def _read_state(model: ModelFile, plain: mujoco.MjModel, start: mujoco.MjData) -> None:
+    """Read limits, roots and the start, and remove the keyframes and sensors."""
     spec, is_scalar = model.spec, np.isin(plain.jnt_type, _SCALAR_JOINTS)
     trees = plain.body_rootid[plain.jnt_bodyid]
     is_free = plain.jnt_type == int(mujoco.mjtJoint.mjJNT_FREE)
-    roots = list(dict.fromkeys(trees[is_scalar])) or list(dict.fromkeys(trees[is_free]))
-    roots = roots or [body for body in range(1, plain.nbody) if plain.body_parentid[body] == 0]
+    candidates = trees[is_scalar], trees[is_free], np.flatnonzero(plain.body_parentid == 0)[1:]
+    roots = next((np.unique(bodies) for bodies in candidates if len(bodies)), np.array([], int))
     model.roots = [plain.body(body).name for body in roots]
-    state = plain.key_qpos[0] if plain.nkey else plain.qpos0
     for joint in range(plain.njnt):
         name, first = plain.joint(joint).name, plain.jnt_qposadr[joint]
-        if is_scalar[joint]:
-            if plain.nkey:
-                model.home[name] = float(state[first])
-            if plain.jnt_limited[joint]:
-                low, high = plain.jnt_range[joint]
-                model.ranges[name] = (float(low), float(high))
-        elif is_free[joint] and trees[joint] not in roots:
-            _place(spec.body(plain.body(trees[joint]).name), state[first : first + 7])
-    free = [joint for joint in np.flatnonzero(is_free) if trees[joint] in roots]
-    if free:
-        model.start = state[plain.jnt_qposadr[free[0]] :][:7].copy()
-    elif roots:
+        if is_scalar[joint] and plain.nkey:
+            model.home[name] = float(start.qpos[first])
+        if is_scalar[joint] and plain.jnt_limited[joint]:
+            model.ranges[name] = plain.jnt_range[joint].tolist()
+        if is_free[joint] and trees[joint] not in roots:
+            _place(spec.body(plain.body(trees[joint]).name), start.qpos[first : first + 7])
+    free = np.flatnonzero(is_free & np.isin(trees, roots))
+    if len(free):
+        model.start = start.qpos[plain.jnt_qposadr[free[0]] :][:7].copy()
+    elif len(roots):
         model.start = np.concatenate((plain.body_pos[roots[0]], plain.body_quat[roots[0]]))
     if len(keys := list(spec.keys)) > 1:
         model.changes.append(f"keyframes after the first are not used: {', '.join(key.name for key in keys[1:])}")
-    if plain.nkey and plain.key_qvel[0].any():
+    if start.qvel.any():
         model.changes.append("velocities of the keyframe are not used")
     if sensors := list(spec.sensors):
         model.changes.append(f"sensors of the file are not used: {len(sensors)}")
@@ -293,7 +270,7 @@ def _place(body: mujoco.MjsBody, pose: np.ndarray) -> None:
     body.alt.type = mujoco.mjtOrientation.mjORIENTATION_QUAT
 
 
-def _take_actuators(model: ModelFile, plain: mujoco.MjModel) -> None:
+def _take_actuators(model: ModelFile, plain: mujoco.MjModel, start: mujoco.MjData) -> None:
     """Remove the actuators of single joints, whose limits become the joints' own; others stay."""
     spec = model.spec
     ranges: dict[int, np.ndarray] = {}
@@ -314,7 +291,8 @@ def _take_actuators(model: ModelFile, plain: mujoco.MjModel) -> None:
         actuator.name = actuator.name or f"actuator{i}"
         if actuator.name in model.joints:  # the name of a drive
             actuator.name += "_actuator"
-        model.controls[actuator.name] = _start_of(plain, i)
+        first, count = plain.actuator_actadr[i], plain.actuator_actnum[i]
+        model.controls[actuator.name] = np.append(start.ctrl[i], start.act[first : first + count])
     driven = {plain.joint(joint).name for joint in ranges}
     followers = {plain.joint(joint).name for joint in slopes}
     model.undriven = set(model.joints) - driven if plain.nu else followers
@@ -326,14 +304,6 @@ def _take_actuators(model: ModelFile, plain: mujoco.MjModel) -> None:
         if low < high and np.isfinite((low, high)).all():
             element = spec.joint(plain.joint(joint).name)
             element.actfrclimited, element.actfrcrange = mujoco.mjtLimited.mjLIMITED_TRUE, [low, high]
-
-
-def _start_of(plain: mujoco.MjModel, actuator: int) -> np.ndarray:
-    """Return an actuator's control and activations in the first keyframe, [1 + na]; zeros without one."""
-    first, count = plain.actuator_actadr[actuator], plain.actuator_actnum[actuator]
-    if not plain.nkey:
-        return np.zeros(1 + count)
-    return np.append(plain.key_ctrl[0, actuator], plain.key_act[0, first : first + count])
 
 
 def _moment_arms(plain: mujoco.MjModel, actuator: int) -> dict[int, float]:
@@ -352,18 +322,16 @@ def _moment_arms(plain: mujoco.MjModel, actuator: int) -> dict[int, float]:
 
 def _force_range(plain: mujoco.MjModel, actuator: int) -> np.ndarray:
     """Return the lowest and the highest force of an actuator, [2]; infinite where nothing limits it."""
-    force = np.array([-np.inf, np.inf])
-    if plain.actuator_forcelimited[actuator]:
-        force = plain.actuator_forcerange[actuator].copy()
-    is_motor = plain.actuator_gaintype[actuator] == int(mujoco.mjtGain.mjGAIN_FIXED)
-    bias = int(plain.actuator_biastype[actuator])
-    is_motor &= bias == int(mujoco.mjtBias.mjBIAS_NONE) or (
+    force = plain.actuator_forcerange[actuator] if plain.actuator_forcelimited[actuator] else [-np.inf, np.inf]
+    bias = plain.actuator_biastype[actuator]
+    is_constant = bias == int(mujoco.mjtBias.mjBIAS_NONE) or (
         bias == int(mujoco.mjtBias.mjBIAS_AFFINE) and not plain.actuator_biasprm[actuator, :3].any()
     )
+    is_motor = is_constant and plain.actuator_gaintype[actuator] == int(mujoco.mjtGain.mjGAIN_FIXED)
     if is_motor and plain.actuator_ctrllimited[actuator]:  # its force is its gain times its control
         control = np.sort(plain.actuator_gainprm[actuator, 0] * plain.actuator_ctrlrange[actuator])
-        force = np.clip(control, *force)
-    return force
+        return np.clip(control, *force)
+    return np.array(force)
 
 
 def _fix_inertia(spec: mujoco.MjSpec, plain: mujoco.MjModel) -> None:
@@ -432,7 +400,6 @@ class Assembly(ModelContents):
         links: short name -> name in the spec, of the bodies.
         parts: the driven joints of each part, by short name.
         ends: the site or body of each part where the next part is mounted.
-        options: the first part's options, as its file has them.
         base_transform: pose of the first part in the articulation's frame, 4x4.
     """
 
@@ -440,7 +407,6 @@ class Assembly(ModelContents):
     links: dict[str, str] = field(default_factory=dict)
     parts: dict[str, list[str]] = field(default_factory=dict)
     ends: dict[str, str] = field(default_factory=dict)
-    options: dict[str, Any] = field(default_factory=dict)
     base_transform: np.ndarray = field(default_factory=lambda: np.eye(4))
 
 
@@ -450,32 +416,31 @@ def assemble(cfg: ArticulationCfg, place: str) -> Assembly:
     result = Assembly(mujoco.MjSpec())
     for kind, (component, path) in components.items():
         model = load_model(component.urdf_path, path)
-        side = f"{kind.partition('_')[0]}_" if "_" in kind else ""
-        pose = np.array(component.transform)
+        side, pose = kind[: kind.find("_") + 1], np.array(component.transform)
         prefix = f"{kind}/{side}" if result.parts else side
+        carriers = (kind.replace("hand", "arm"),) if "hand" in kind else ("torso", "chassis")
+        place_of = next((result.ends[part] for part in carriers if part in result.parts), "world")
         if result.parts:
             model.spec.option = result.spec.option  # a scene has one; the parts' own are no reason for a warning
             _fix_roots(model.spec, model.roots)
-            parent = next((parent for parent in _PARENTS[kind] if parent in components), None)
-            if parent is None:
-                _attach(result.spec, model.spec, prefix, "world", np.linalg.inv(result.base_transform) @ pose)
-            else:
-                _attach(result.spec, model.spec, prefix, result.ends[parent], pose)
+            if place_of == "world":
+                pose = np.linalg.inv(result.base_transform) @ pose
         else:
-            result.base_transform, result.start = pose, model.start
+            result.base_transform, pose, result.start = pose, np.eye(4), model.start
             result.roots = [prefix + root for root in model.roots]
-            result.options = _options(model.spec)
-            if side:
-                result.spec.option = model.spec.option
-                _attach(result.spec, model.spec, prefix, "world", np.eye(4))
-            else:
-                result.spec = model.spec
+            result.spec.option = model.spec.option
+        if prefix:
+            _attach(result.spec, model.spec, prefix, place_of, pose)
+        else:
+            result.spec = model.spec
         _add_names(result, model, kind, side, prefix)
         result.controls |= {prefix + name: value for name, value in model.controls.items()}
         result.ground_pairs += [(prefix + geom, values) for geom, values in model.ground_pairs]
         result.changes += model.changes
-        result.unseen += model.unseen
         result.warnings += model.warnings
+        if model.unseen:
+            formats, meshes = ", ".join(MESH_FORMATS), "; ".join(model.unseen)
+            result.warnings.append(f"not rendered, since they are not {formats}: {meshes}")
     return result
 
 
@@ -485,42 +450,30 @@ def _components(cfg: ArticulationCfg, place: str) -> dict[str, tuple[URDFCompone
     if isinstance(cfg, RobotCfg):
         if cfg.robot_type is not None:
             path = f"{place}.robot_type"
-            with placed(f"{path}: "):
-                found["arm"] = URDFComponentCfg("arm", _asset_of_robot_type(cfg.robot_type, cfg.ur_type)), path
+            types = {"URRobot": cfg.ur_type, "FrankaPanda": "panda", "CartPole": "cart_pole"}
+            types |= {name: name for name in bundled_assets()}
+            asset = {name.lower(): asset for name, asset in types.items()}.get(cfg.robot_type.lower())
+            if asset is None:
+                raise ConfigError(f"{path}: {unknown_name('robot_type', cfg.robot_type, types)}")
+            if asset not in bundled_assets():
+                raise ConfigError(f"{path}: {unknown_name('ur_type', asset, UR_TYPES)}")
+            found["arm"] = URDFComponentCfg("arm", asset), path
         for i, part in enumerate(cfg.urdf_cfg.components if cfg.urdf_cfg is not None else ()):
             found[part.component_type] = part, f"{place}.urdf_cfg.components[{i}].urdf_path"
     if cfg.fpath is not None:
         found["arm"] = URDFComponentCfg("arm", cfg.fpath), f"{place}.fpath"
-    with placed(f"{place}: "):
-        _check_components(found)
-    return {kind: found[kind] for kind in _PARENTS if kind in found}
-
-
-def _asset_of_robot_type(robot_type: str, ur_type: str) -> str:
-    """Return the bundled asset of a ``robot_type``, which ignores case; ConfigError where there is none."""
-    types = {"URRobot": ur_type, "FrankaPanda": "panda", "CartPole": "cart_pole"}
-    types |= {name: name for name in bundled_assets()}
-    asset = {name.lower(): asset for name, asset in types.items()}.get(robot_type.lower())
-    if asset is None:
-        raise ConfigError(unknown_name("robot_type", robot_type, types))
-    if asset not in bundled_assets():
-        raise ConfigError(unknown_name("ur_type", asset, UR_TYPES))
-    return asset
-
-
-def _check_components(kinds: Collection[str]) -> None:
-    """Raise a ConfigError if a robot has no parts, or a hand without its arm."""
-    for kind in kinds:
-        if kind.endswith("hand") and kind.replace("hand", "arm") not in kinds:
-            arm = kind.replace("hand", "arm")
-            raise ConfigError(f"a '{kind}' needs an arm: fpath, robot_type, or '{arm}' in urdf_cfg.components")
-    if not kinds:
-        raise ConfigError("needs an arm: fpath, robot_type, or an 'arm' in urdf_cfg.components")
+    for kind in found:
+        arm = kind.replace("hand", "arm")
+        if arm not in found:
+            raise ConfigError(f"{place}: a '{kind}' needs an arm: fpath, robot_type, or '{arm}' in urdf_cfg.components")
+    if not found:
+        raise ConfigError(f"{place}: needs an arm: fpath, robot_type, or an 'arm' in urdf_cfg.components")
+    return {kind: found[kind] for kind in COMPONENT_TYPES if kind in found}
 
 
 def _attach(spec: mujoco.MjSpec, part: mujoco.MjSpec, prefix: str, where: str, pose: np.ndarray) -> None:
     """Attach a part to a body or site of the spec, at a pose in its frame."""
-    body = spec.worldbody if where == "world" else spec.body(where)
+    body = spec.body(where)
     if body is None:
         site = spec.site(where)
         body, pose = site.parent, frame_pose(site.pos, site.quat) @ pose
@@ -541,21 +494,16 @@ def _end_of(link: mujoco.MjsBody) -> str:
 
 def _add_names(result: Assembly, model: ModelFile, kind: str, side: str, prefix: str) -> None:
     links = [name for name in model.links if name != "world"]
-    joints = _shorten(result.joints, model.joints, side, prefix)
-    result.links |= dict(_shorten(result.links, links, side, prefix).values())
-    result.joints |= dict(joints.values())
-    result.undriven |= {joints[name][0] for name in model.undriven}
-    result.home |= {joints[name][0]: q for name, q in model.home.items()}
-    result.ranges |= {joints[name][0]: ends for name, ends in model.ranges.items()}
+    short = {name: (prefix if side + name in result.joints else side) + name for name in model.joints}
+    result.links |= {(prefix if side + name in result.links else side) + name: prefix + name for name in links}
+    result.joints |= {short[name]: prefix + name for name in model.joints}
+    result.undriven |= {short[name] for name in model.undriven}
+    result.home |= {short[name]: q for name, q in model.home.items()}
+    result.ranges |= {short[name]: ends for name, ends in model.ranges.items()}
     driven = [name for name in model.joints if name not in model.undriven]
-    result.parts[kind] = [joints[name][0] for name in driven]
+    result.parts[kind] = [short[name] for name in driven]
     last = result.spec.joint(prefix + driven[-1]).parent if driven else result.spec.body(prefix + links[-1])
     result.ends[kind] = _end_of(last)
-
-
-def _shorten(taken: Mapping[str, str], names: list[str], side: str, prefix: str) -> dict[str, tuple[str, str]]:
-    """Return for each of a part's names the short one and that in the spec."""
-    return {name: (side + name if side + name not in taken else prefix + name, prefix + name) for name in names}
 
 
 def place_base(scene: mujoco.MjSpec, built: Assembly, cfg: ArticulationCfg, place: str) -> None:
@@ -628,44 +576,27 @@ def _options(spec: mujoco.MjSpec) -> dict[str, Any]:
 
 def _take_options(scene: mujoco.MjSpec, built: Assembly) -> None:
     """Give the scene the medium of the articulation's file; list the other options that differ from the scene's."""
+    theirs = _options(built.spec)
     for name in _MEDIUM:
-        if np.any(built.options[name]):
-            setattr(scene.option, name, built.options[name])
+        if np.any(theirs[name]):
+            setattr(scene.option, name, theirs[name])
     own = _options(scene)
-    other = [f"{name} {value}" for name, value in built.options.items() if value != own[name] and name not in _MEDIUM]
+    other = [f"{name} {value}" for name, value in theirs.items() if value != own[name] and name not in _MEDIUM]
     if other:
         built.changes.append(f"options of the file that the scene's replace: {', '.join(other)}")
     built.spec.option, built.spec.visual = scene.option, scene.visual  # a scene has one of each
 
 
-@dataclass(frozen=True)
-class MeshVariant:
-    """The mass properties of a mesh as a body's.
-
-    Attributes:
-        mass: kg.
-        inertia: [3] about the principal axes, kg m^2.
-        pos: [3] centre of mass in the body's frame, m.
-        quat: [4] orientation of the principal axes, wxyz.
-    """
-
-    mass: float
-    inertia: np.ndarray
-    pos: np.ndarray
-    quat: np.ndarray
-
-
-def measure_mesh(cfg: RigidObjectCfg, path: Path) -> MeshVariant:
-    """Return the mass properties of a mesh as this body's; ConfigError where it cannot be read."""
+def compile_mesh(cfg: RigidObjectCfg, path: Path) -> mujoco.MjModel:
+    """Return the model of a mesh as this body alone, with its mass; ConfigError where it cannot be read."""
     spec = mujoco.MjSpec()
     spec.add_mesh(name="mesh", file=str(path.expanduser().resolve()))
     body = spec.worldbody.add_body()
     set_mass(body.add_geom(type=mujoco.mjtGeom.mjGEOM_MESH, meshname="mesh"), cfg)
     try:
-        model = spec.compile()
+        return spec.compile()
     except ValueError as error:
         raise ConfigError(f"rigid object '{cfg.uid}': cannot use the mesh '{path}': {error}") from error
-    return MeshVariant(float(model.body_mass[1]), model.body_inertia[1], model.body_ipos[1], model.body_iquat[1])
 
 
 def set_mass(geom: mujoco.MjsGeom, cfg: RigidObjectCfg) -> None:

@@ -51,11 +51,7 @@ EntityCfg = ArticulationCfg | RigidObjectCfg | RigidObjectGroupCfg | MarkerCfg |
 
 
 def member_cfgs(cfg: RigidObjectGroupCfg, place: str = "") -> dict[str, RigidObjectCfg]:
-    """Return the configs of a group's members by name; their uids are ``<uid>_<name>``.
-
-    Raises:
-        ConfigError: the folder has no mesh files.
-    """
+    """Return the configs of a group's members by name; their uids are ``<uid>_<name>``."""
     members = cfg.rigid_objects
     if cfg.folder_path is not None:
         folder = Path(cfg.folder_path).expanduser()
@@ -81,7 +77,7 @@ class SceneContents:
         parts: joint names of each robot's control parts.
         contact_sensors: the sensors of the net contact force, by ``<uid>`` or ``<uid>/<link>``.
         sensed_links: links of each contact sensor of the config.
-        variants: meshes of each rigid body with several; the configured one is the first.
+        variants: models of the meshes of each rigid body with several, each alone; the configured one is the first.
         terrain: the surface of the ground; None: a plane.
         changes: what the scene changes of each articulation's files, one per line.
     """
@@ -91,7 +87,7 @@ class SceneContents:
     parts: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     contact_sensors: dict[str, str] = field(default_factory=dict)
     sensed_links: dict[str, list[str]] = field(default_factory=dict)
-    variants: dict[str, list[model_files.MeshVariant]] = field(default_factory=dict)
+    variants: dict[str, list[mujoco.MjModel]] = field(default_factory=dict)
     terrain: TerrainHeights | None = None
     changes: dict[str, list[str]] = field(default_factory=dict)
 
@@ -203,7 +199,7 @@ class SceneBuilder:
         """Give a rigid body further meshes to choose from in each environment."""
         self.vary_inertia(cfg.uid)
         body = self._spec.body(cfg.uid)
-        variants = [model_files.measure_mesh(cfg, path) for path in [Path(cast(MeshCfg, cfg.shape).fpath), *paths]]
+        variants = [model_files.compile_mesh(cfg, path) for path in [Path(cast(MeshCfg, cfg.shape).fpath), *paths]]
         for i, path in enumerate(paths, start=1):
             name = f"{cfg.uid}/variant{i}"
             self._spec.add_mesh(name=name, file=str(path))
@@ -295,7 +291,7 @@ class SceneBuilder:
 
     def _sense_contacts(self, name: str, body: str) -> None:
         full = self.contents.contact_sensors[name] = f"{body}/contacts"
-        drives.sense_net_force(self._spec.add_sensor(name=full, objtype=mujoco.mjtObj.mjOBJ_BODY, objname=body))
+        self._spec.add_sensor(name=full, objtype=mujoco.mjtObj.mjOBJ_BODY, objname=body, **drives.NET_FORCE)
 
     def compile(self) -> CompiledScene:
         """Compile the model; keys without a counterpart in MuJoCo are listed in one warning."""

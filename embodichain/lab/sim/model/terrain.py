@@ -167,12 +167,9 @@ class TerrainCfg:
 
 def kinds_of_columns(cfg: TerrainCfg) -> list[int]:
     """Return the index in ``cfg.kinds`` of each column: the kind with the column's middle in its share."""
-    shares = [kind.share for kind in cfg.kinds]
-    whole, columns = sum(shares), []
-    for column in range(cfg.num_columns):
-        middle = (column + 0.5) / cfg.num_columns * whole
-        ends = [sum(shares[: i + 1]) for i in range(len(shares))]
-        columns.append(next(i for i, end in enumerate(ends) if middle < end))
+    ends = np.cumsum([kind.share for kind in cfg.kinds])
+    middles = (np.arange(cfg.num_columns) + 0.5) / cfg.num_columns * ends[-1]
+    columns: list[int] = np.searchsorted(ends, middles, side="right").tolist()
     return columns
 
 
@@ -223,13 +220,9 @@ def lay_terrain(spec: mujoco.MjSpec, surface: TerrainHeights) -> None:
     ground.type, ground.hfieldname, ground.pos = mujoco.mjtGeom.mjGEOM_HFIELD, GROUND, [0.0, 0.0, lowest]
     if cfg.border:  # boxes with their upper edges at 0: two along all of x, two between them
         half = cfg.border / 2
-        sides = [
-            ((0.0, y + half), (x + cfg.border, half)),
-            ((0.0, -y - half), (x + cfg.border, half)),
-            ((x + half, 0.0), (half, y)),
-            ((-x - half, 0.0), (half, y)),
-        ]
-        for i, (pos, size) in enumerate(sides):
+        for i, (along_x, along_y) in enumerate(((0, 1), (0, -1), (1, 0), (-1, 0))):
+            pos = along_x * (x + half), along_y * (y + half)
+            size = (half, y) if along_x else (x + cfg.border, half)
             spec.worldbody.add_geom(
                 name=f"{GROUND}/border{i}",
                 type=mujoco.mjtGeom.mjGEOM_BOX,

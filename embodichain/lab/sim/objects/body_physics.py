@@ -13,7 +13,6 @@ from torch import Tensor
 from embodichain.lab.sim.backend import Backend, ModelPart
 from embodichain.lab.sim.cfg import RigidObjectCfg
 from embodichain.lab.sim.model.drives import match_names
-from embodichain.lab.sim.model.model_files import MeshVariant
 from embodichain.utils.device import constant
 
 _HIDDEN = mujoco.mjNGROUP - 1  # the group of geoms that is not drawn
@@ -31,7 +30,7 @@ class BodyPhysics:
 
     state_names = ("_mass", "_center", "_squares", "_scale", "_units", "_offset")
 
-    def __init__(self, cfg: RigidObjectCfg, backend: Backend, variants: Sequence[MeshVariant] = ()) -> None:
+    def __init__(self, cfg: RigidObjectCfg, backend: Backend, variants: Sequence[mujoco.MjModel] = ()) -> None:
         self._cfg = cfg
         self._backend = backend
         model, device = backend.model, backend.device
@@ -77,11 +76,11 @@ class BodyPhysics:
         self.num_variants: int = len(variants)
         """Number of mesh variants, the configured one included; 0: no variants."""
         if variants:
-            masses = tensor([v.mass for v in variants])
+            masses = tensor([v.body_mass[1] for v in variants])
             self._variant_masses = masses
-            self._variant_squares = _squares(tensor(np.stack([v.inertia for v in variants])), masses[:, None])
-            self._variant_centers = tensor(np.stack([v.pos for v in variants]))
-            self._variant_axes = tensor(np.stack([v.quat for v in variants]))
+            self._variant_squares = _squares(tensor(np.stack([v.body_inertia[1] for v in variants])), masses[:, None])
+            self._variant_centers = tensor(np.stack([v.body_ipos[1] for v in variants]))
+            self._variant_axes = tensor(np.stack([v.body_iquat[1] for v in variants]))
             first = int(model.body_geomadr[self._body])
             self._geoms = list(range(first, first + int(model.body_geomnum[self._body])))
             self._bits = tensor([model.geom_contype[self._geom], model.geom_conaffinity[self._geom]])

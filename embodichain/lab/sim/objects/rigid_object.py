@@ -2,20 +2,20 @@
 
 from collections.abc import Sequence
 
+import mujoco
 import torch
 from torch import Tensor
 
 from embodichain.lab.sim.backend import Backend, StateCache, cached_per_state
 from embodichain.lab.sim.cfg import RigidObjectCfg, RigidObjectGroupCfg
 from embodichain.lab.sim.math import matrix_from_quat, pose_from_row, row_from_pose
-from embodichain.lab.sim.model.model_files import MeshVariant
 from embodichain.lab.sim.objects.body_physics import BodyPhysics
 
 
 class RigidObject:
     """A dynamic, kinematic or static body of every environment."""
 
-    def __init__(self, cfg: RigidObjectCfg, backend: Backend, variants: Sequence[MeshVariant] = ()) -> None:
+    def __init__(self, cfg: RigidObjectCfg, backend: Backend, variants: Sequence[mujoco.MjModel] = ()) -> None:
         self.cfg = cfg
         self.uid = cfg.uid
         self._backend = backend
