@@ -348,24 +348,20 @@ def _fix_inertia(spec: mujoco.MjSpec, plain: mujoco.MjModel) -> None:
 
 def _take_surroundings(model: ModelFile) -> None:
     """Remove what each scene adds itself: lights, and the planes of the file's world."""
-    spec = model.spec
-    if lights := list(spec.lights):
-        model.changes.append(f"lights of the file are not used: {len(lights)}")
-    for light in lights:
-        spec.delete(light)
+    spec, lights = model.spec, list(model.spec.lights)
     planes = [geom for geom in spec.worldbody.geoms if geom.type == mujoco.mjtGeom.mjGEOM_PLANE]
     names = {geom.name for geom in planes if geom.name}
-    for pair in list(spec.pairs):
-        if pair.geomname1 in names or pair.geomname2 in names:
-            other = pair.geomname2 if pair.geomname1 in names else pair.geomname1
-            model.ground_pairs.append((other, {key: np.array(getattr(pair, key)).tolist() for key in _PAIR_KEYS}))
-            spec.delete(pair)
+    pairs = [pair for pair in spec.pairs if pair.geomname1 in names or pair.geomname2 in names]
+    for pair in pairs:
+        other = pair.geomname2 if pair.geomname1 in names else pair.geomname1
+        model.ground_pairs.append((other, {key: np.array(getattr(pair, key)).tolist() for key in _PAIR_KEYS}))
+    if lights:
+        model.changes.append(f"lights of the file are not used: {len(lights)}")
     if planes:
-        model.changes.append(
-            f"the scene's ground replaces the file's: {', '.join(g.name or 'a plane' for g in planes)}"
-        )
-    for geom in planes:
-        spec.delete(geom)
+        shown = ", ".join(geom.name or "a plane" for geom in planes)
+        model.changes.append(f"the scene's ground replaces the file's: {shown}")
+    for element in (*lights, *pairs, *planes):
+        spec.delete(element)
 
 
 def _hide_collision_shapes(model: ModelFile) -> None:
@@ -517,8 +513,7 @@ def place_base(scene: mujoco.MjSpec, built: Assembly, cfg: ArticulationCfg, plac
         if held := _fix_roots(built.spec, built.roots):
             built.changes.append(f"fix_base holds what moves freely in the file: {', '.join(held)}")
         outer = scene.worldbody.add_frame(pos=pos, quat=turn)
-        frame = scene.worldbody.add_frame(**pos_quat(built.base_transform))
-        frame.set_frame(outer)
+        frame = scene.worldbody.add_frame(outer, **pos_quat(built.base_transform))
     else:
         frame = scene.worldbody.add_frame()
         _free_root(built, pos if pos.any() else built.start[:3], turn, place)

@@ -45,7 +45,6 @@ _OBJECT_BITS, _ROBOT_BITS, _ARTICULATION_BITS, _NO_BITS = (1, 7), (2, 5), (4, 3)
 # Names that the model has already.
 _RESERVED_UIDS = ("ground", "world")
 _GEOM = mujoco.mjtGeom
-_CONES = {"pyramidal": mujoco.mjtCone.mjCONE_PYRAMIDAL, "elliptic": mujoco.mjtCone.mjCONE_ELLIPTIC}
 
 EntityCfg = ArticulationCfg | RigidObjectCfg | RigidObjectGroupCfg | MarkerCfg | LightCfg | CameraCfg | ContactSensorCfg
 
@@ -130,21 +129,18 @@ class SceneBuilder:
         option.timestep, option.gravity = cfg.physics_dt, np.array(cfg.gravity)
         # Implicit in the joint velocities, so that stiff drives are stable at the substeps of robot learning.
         option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
-        option.cone, option.tolerance = _CONES[solver.cone], solver.tolerance
+        option.cone, option.tolerance = getattr(mujoco.mjtCone, f"mjCONE_{solver.cone.upper()}"), solver.tolerance
         option.iterations, option.ls_iterations = solver.iterations, solver.ls_iterations
         if not solver.warm_start:
             option.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_WARMSTART)
         if not solver.islands:
             option.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_ISLAND)
         terrain.add_surroundings(self._spec)
-        _set_bits(self._spec.geom("ground"), _OBJECT_BITS)
+        ground = self._spec.geom("ground")
+        ground.contype, ground.conaffinity = _OBJECT_BITS
 
     def add(self, cfg: EntityCfg, place: str = "") -> None:
-        """Add an entity; the first light replaces the default sun.
-
-        Raises:
-            ConfigError: the uid is taken or malformed, or a file, joint or link of the config does not exist.
-        """
+        """Add an entity; the first light replaces the default sun."""
         if isinstance(cfg, RigidObjectGroupCfg):
             for name, member in member_cfgs(cfg, place).items():
                 self.add(member, f"{place}.rigid_objects.{name}" if place else "")
@@ -168,7 +164,7 @@ class SceneBuilder:
             case MarkerCfg():  # a visible body without physics
                 geom = self._add_shape(cfg, f"marker '{uid}'", mocap=True)
                 geom.rgba, geom.mass = np.array(cfg.rgba), 0.0
-                _set_bits(geom, _NO_BITS)
+                geom.contype, geom.conaffinity = _NO_BITS
             case LightCfg():
                 terrain.add_light(self._spec, cfg)
             case ContactSensorCfg():
@@ -199,13 +195,13 @@ class SceneBuilder:
         """Give a rigid body further meshes to choose from in each environment."""
         self.vary_inertia(cfg.uid)
         body = self._spec.body(cfg.uid)
-        variants = [model_files.compile_mesh(cfg, path) for path in [Path(cast(MeshCfg, cfg.shape).fpath), *paths]]
+        files = [Path(cast(MeshCfg, cfg.shape).fpath), *paths]
+        self.contents.variants[cfg.uid] = [model_files.compile_mesh(cfg, path) for path in files]
         for i, path in enumerate(paths, start=1):
             name = f"{cfg.uid}/variant{i}"
             self._spec.add_mesh(name=name, file=str(path))
             geom = body.add_geom(name=name, type=_GEOM.mjGEOM_MESH, meshname=name, mass=0.0)
             _finish_geom(geom, cfg)
-        self.contents.variants[cfg.uid] = variants
 
     def _add_articulation(self, cfg: ArticulationCfg, place: str) -> None:
         """Add an articulation, or a robot, with a position drive on every joint that can have one."""
@@ -217,7 +213,7 @@ class SceneBuilder:
         own = _ROBOT_BITS if isinstance(cfg, RobotCfg) else _ARTICULATION_BITS
         for geom in spec.geoms:
             if geom.contype or geom.conaffinity:
-                _set_bits(geom, _OBJECT_BITS if geom.parent == spec.worldbody else own)
+                geom.contype, geom.conaffinity = _OBJECT_BITS if geom.parent == spec.worldbody else own
         built.changes.append("links touch everything but each other, and other robots or articulations of their kind")
         with model_files.collecting_warnings([]):  # of merging two files' defaults and options
             model_files.place_base(self._spec, built, cfg, place)
@@ -353,11 +349,7 @@ def _finish_geom(geom: mujoco.MjsGeom, cfg: RigidObjectCfg) -> None:
     geom.rgba = np.array(cfg.rgba)
     geom.friction = np.array([cfg.attrs.dynamic_friction, 0.005, 0.0001])
     geom.margin = cfg.attrs.rest_offset
-    _set_bits(geom, _OBJECT_BITS if cfg.attrs.enable_collision else _NO_BITS)
-
-
-def _set_bits(geom: mujoco.MjsGeom, bits: tuple[int, int]) -> None:
-    geom.contype, geom.conaffinity = bits
+    geom.contype, geom.conaffinity = _OBJECT_BITS if cfg.attrs.enable_collision else _NO_BITS
 
 
 def write_keyframe(
@@ -382,11 +374,10 @@ def write_keyframe(
     for name, q in {**(home or {}), **init_qpos}.items():
         qpos[model.jnt_qposadr[model.joint(name).id]] = q
     for follower, leader, coefficients in drives.mimics(model):
-        if follower in own:
-            continue
-        one, two = model.jnt_qposadr[follower], model.jnt_qposadr[leader]
-        moved = qpos[two] - model.qpos0[two]
-        qpos[one] = model.qpos0[one] + np.polynomial.polynomial.polyval(moved, coefficients)
+        if follower not in own:
+            one, two = model.jnt_qposadr[follower], model.jnt_qposadr[leader]
+            moved = qpos[two] - model.qpos0[two]
+            qpos[one] = model.qpos0[one] + np.polynomial.polynomial.polyval(moved, coefficients)
     for actuator, joint in drives.driven_joints(model):
         model.key_ctrl[0][actuator] = qpos[model.jnt_qposadr[joint]]
     for name, start in (controls or {}).items():
@@ -408,20 +399,16 @@ def warn_of_collisions(model: mujoco.MjModel) -> None:
     data = mujoco.MjData(model)
     mujoco.mj_resetDataKeyframe(model, data, 0)
     mujoco.mj_fwdPosition(model, data)
+    names = [model.body(b).name if b else model.geom(g).name or "world" for g, b in enumerate(model.geom_bodyid)]
     depths: dict[tuple[str, str], float] = {}
     for contact in data.contact:
-        pair = (_owner(model, contact.geom[0]), _owner(model, contact.geom[1]))
+        pair = names[contact.geom[0]], names[contact.geom[1]]
         depths[pair] = max(depths.get(pair, 0.0), -float(contact.dist))
     deep = sorted(((depth, pair) for pair, depth in depths.items() if depth > _PENETRATION), reverse=True)
     if deep:
         shown = [f"'{one}' and '{two}' by {1000 * depth:.1f} mm" for depth, (one, two) in deep[:_PAIRS_SHOWN]]
         more = f", and {len(deep) - _PAIRS_SHOWN} more pairs" if len(deep) > _PAIRS_SHOWN else ""
         logger.log_warning(f"initial poses are in collision: {', '.join(shown)}{more}")
-
-
-def _owner(model: mujoco.MjModel, geom: int) -> str:
-    body = model.geom_bodyid[geom]
-    return str(model.body(body).name) if body else model.geom(geom).name or "world"
 
 
 def scene_path(name: str) -> Path:

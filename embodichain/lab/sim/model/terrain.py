@@ -169,8 +169,7 @@ def kinds_of_columns(cfg: TerrainCfg) -> list[int]:
     """Return the index in ``cfg.kinds`` of each column: the kind with the column's middle in its share."""
     ends = np.cumsum([kind.share for kind in cfg.kinds])
     middles = (np.arange(cfg.num_columns) + 0.5) / cfg.num_columns * ends[-1]
-    columns: list[int] = np.searchsorted(ends, middles, side="right").tolist()
-    return columns
+    return [int(kind) for kind in np.searchsorted(ends, middles, side="right")]
 
 
 @dataclass(frozen=True)
@@ -277,9 +276,8 @@ def _at(values: tuple[float, float], level: int, cfg: TerrainCfg) -> float:
 
 def add_surroundings(spec: mujoco.MjSpec) -> None:
     """Add the sky, the geom ``ground``, the light ``sun`` and ambient light, and set the quality of rendering."""
-    spec.visual.headlight.ambient = [0.35, 0.35, 0.35]
-    spec.visual.headlight.diffuse = [0.35, 0.35, 0.35]
-    spec.visual.headlight.specular = [0.1, 0.1, 0.1]
+    headlight = spec.visual.headlight
+    headlight.ambient, headlight.diffuse, headlight.specular = [_AMBIENT] * 3, [0.35] * 3, [0.1] * 3
     # The largest image that can be rendered off screen.
     spec.visual.global_.offwidth, spec.visual.global_.offheight = 1920, 1080
     # With these an image takes 40 ms on a software renderer, with the engine's defaults 60 ms. The wide extent
@@ -292,13 +290,9 @@ def add_surroundings(spec: mujoco.MjSpec) -> None:
     floor = spec.add_texture(name="ground", type=mujoco.mjtTexture.mjTEXTURE_2D, width=512, height=512)
     floor.builtin, floor.rgb1, floor.rgb2 = builtin.mjBUILTIN_CHECKER, [0.83, 0.84, 0.85], [0.76, 0.78, 0.80]
     material = spec.add_material(name="ground", texrepeat=[2, 2], texuniform=True, specular=0.1, shininess=0.1)
-    textures = list(material.textures)
-    textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = "ground"
-    material.textures = textures
+    material.textures[int(mujoco.mjtTextureRole.mjTEXROLE_RGB)] = "ground"
     light = spec.worldbody.add_light(name="sun", pos=[-0.5, 0.5, 3.0], dir=[-0.1, -0.2, -1.0])
-    light.type = mujoco.mjtLightType.mjLIGHT_DIRECTIONAL
-    light.diffuse = [0.5, 0.5, 0.47]
-    light.castshadow = True
+    light.type, light.diffuse = mujoco.mjtLightType.mjLIGHT_DIRECTIONAL, [0.5, 0.5, 0.47]
     # Of two touching geoms the larger friction counts: the ground leaves it to the object.
     ground = spec.worldbody.add_geom(name="ground", type=mujoco.mjtGeom.mjGEOM_PLANE, size=[0, 0, 1], material="ground")
     ground.friction = [0.0, 0.005, 0.0001]
@@ -308,8 +302,7 @@ def add_light(spec: mujoco.MjSpec, cfg: LightCfg) -> None:
     """Add a light; the first one replaces the sun."""
     if spec.light("sun") is not None:
         spec.delete(spec.light("sun"))
-    light = spec.worldbody.add_light(name=cfg.uid, pos=cfg.init_pos, dir=cfg.direction)
-    light.type = _TYPES[cfg.light_type]
+    light = spec.worldbody.add_light(name=cfg.uid, type=_TYPES[cfg.light_type], pos=cfg.init_pos, dir=cfg.direction)
     light.diffuse = [part * cfg.intensity / FULL_INTENSITY for part in cfg.color]
     light.castshadow = cfg.enable_shadow
     light.cutoff = cfg.spot_angle_outer
