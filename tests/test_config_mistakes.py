@@ -48,11 +48,6 @@ def an_entry(env: Config) -> str:
     return "command" if "commands" in env["env"] else "robot/qpos"
 
 
-def first(block: Config) -> tuple[str, Config]:
-    """Return name and content of the first entry."""
-    return next(iter(block.items()))
-
-
 CAMERA = {"func": "record_camera_data", "mode": "interval", "params": {"eye": [0, 0, 1], "target": [0, 0, 1]}}
 NEGATIVE_BOX = {"uid": "box", "shape": {"shape_type": "Cube", "size": [1, 1, -1]}}
 CHANGE = {"func": "normalize_robot_joint_data", "name": "robot/qpos"}
@@ -61,7 +56,9 @@ MODE = {"func": "randomize_robot_qpos", "mode": "resets", "params": {"qpos_range
 NO_ROBOT = {"func": "joint_velocity_penalty", "params": {"robot_uid": "Robbie"}}
 NO_PART = {"func": "get_robot_eef_pose", "params": {"part_name": "amr"}}
 
-# The block, the path in it, the value planted there, where below the path the message finds it, and a word in it.
+MISSING = object()
+# The block, the path in it (* is the first name), the value planted there (or MISSING), where below the path the
+# message finds it, and a word in it.
 VALUES: list[tuple[str, str, Any, str, str]] = [
     ("train", "trainer.num_evns", 2, "", "Did you mean 'num_envs'?"),
     ("train", "trainr", {}, "", "Did you mean 'trainer'?"),
@@ -73,6 +70,7 @@ VALUES: list[tuple[str, str, Any, str, str]] = [
     ("train", "trainer.eval_freq", "often", "", "100 it"),
     ("train", "trainer.device", "gpu", "", "'cuda:<number>'"),
     ("train", "trainer.gym_config", "gim_config.json", "", "no such file"),
+    ("train", "trainer.gym_config", MISSING, "", "required, but missing"),
     (
         "train",
         "trainer.events",
@@ -92,6 +90,9 @@ VALUES: list[tuple[str, str, Any, str, str]] = [
     ("env", "env.sim_steps_per_control", 0, "", "greater than or equal to 1, got 0"),
     ("env", "env.control_parts", ["leg"], "", "arm"),
     ("env", "env.actions", {}, "", "at least one"),
+    ("env", "env.actions.*.func", "success_reward", "", "must be an ActionTerm class"),
+    ("env", "env.actions.*.params", {"scael": 0.1}, ".scael", "Did you mean 'scale'?"),
+    ("env", "env.actions.*.params", {"scale": "0.1"}, ".scale", "valid number, got '0.1'"),
     ("env", "robot.init_pos", [0.0, 0.5], "", "too few values, got [0.0, 0.5]"),
     (
         "env",
@@ -119,12 +120,16 @@ VALUES: list[tuple[str, str, Any, str, str]] = [
 ]
 
 
-def set_at(block: Config, path: str, value: Any) -> None:
-    """Set a value at a path of keys."""
+def set_at(block: Config, path: str, value: Any) -> str:
+    """Set a value at a path of keys; return the path with names for stars."""
     *parents, key = path.split(".")
-    for parent in parents:
-        block = block[parent]
+    for i, parent in enumerate(parents):
+        parents[i] = next(iter(block)) if parent == "*" else parent
+        block = block[parents[i]]
     block[key] = value
+    if value is MISSING:
+        del block[key]
+    return ".".join((*parents, key))
 
 
 def plant_value(row: tuple[str, str, Any, str, str]) -> Mistake:
@@ -132,16 +137,9 @@ def plant_value(row: tuple[str, str, Any, str, str]) -> Mistake:
     which, path, value, below, word = row
 
     def plant(train: Config, env: Config) -> tuple[str, str]:
-        set_at(train if which == "train" else env, path, value)
-        return path + below, word
+        return set_at(train if which == "train" else env, path, value) + below, word
 
     return plant
-
-
-@mistake
-def no_environment_config(train: Config, env: Config) -> tuple[str, str]:
-    del train["trainer"]["gym_config"]
-    return "trainer.gym_config", "required, but missing"
 
 
 @mistake
@@ -198,30 +196,9 @@ def name_that_is_used_twice(train: Config, env: Config) -> tuple[str, str]:
 
 
 @mistake
-def reward_functor_for_an_action(train: Config, env: Config) -> tuple[str, str]:
-    name, term = first(env["env"]["actions"])
-    term["func"] = "success_reward"
-    return f"env.actions.{name}.func", "must be an ActionTerm class"
-
-
-@mistake
 def functor_that_changes_nothing_for_a_change(train: Config, env: Config) -> tuple[str, str]:
     env["env"]["observations"]["more"] = {"func": "target_position", "mode": "modify", "name": an_entry(env)}
     return "env.observations.more.func", "does not take env, data"
-
-
-@mistake
-def unknown_parameter(train: Config, env: Config) -> tuple[str, str]:
-    name, term = first(env["env"]["actions"])
-    term["params"] = {"scael": 0.1}
-    return f"env.actions.{name}.params.scael", "Did you mean 'scale'?"
-
-
-@mistake
-def text_for_a_parameter_that_is_a_number(train: Config, env: Config) -> tuple[str, str]:
-    name, term = first(env["env"]["actions"])
-    term["params"] = {"scale": "0.1"}
-    return f"env.actions.{name}.params.scale", "valid number, got '0.1'"
 
 
 @mistake

@@ -20,7 +20,7 @@ from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import CART_POLE_ENV, tiny_config
 from tests.lab.legs import FEET, GO2, SENSORS, legs_data
-from tests.lab.originals import CART_POLE, PUSH_CUBE
+from tests.lab.originals import PUSH_CUBE
 from tests.lab.scene_files import rail_file
 from tests.lab.scenes import BOX, CART
 
@@ -72,14 +72,6 @@ def test_names_are_those_of_the_config_and_of_the_task() -> None:
 def test_base_entries_are_those_that_are_observed() -> None:
     env = EmbodiedEnv(config_to_cfg(ENV))
     assert tuple(env._base_obs()) == env.base_entries
-
-
-def test_wrong_robot_of_a_term_is_one_error() -> None:
-    term = {"func": "joint_velocity_penalty", "params": {"robot_uid": "Car", "part_name": "arm"}}
-    env = CART_POLE["env"] | {"rewards": {"calm": term}}
-    assert parse_env(CART_POLE | {"env": env}, env_class=EmbodiedEnv).problems == [
-        "env.rewards.calm.params.robot_uid: no robot 'Car' in the scene. Did you mean 'Cart'? There are: Cart"
-    ]
 
 
 def test_what_a_task_adds_in_code_is_checked_when_it_is_built() -> None:
