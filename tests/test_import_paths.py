@@ -2,9 +2,6 @@
 
 import importlib
 import inspect
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -74,9 +71,6 @@ def test_documented_names_are_where_users_import_them_from(module: str) -> None:
 def test_newer_paths_are_the_same_modules(module: str) -> None:
     newer = importlib.import_module(f"embodichain.learning.rl{module}")
     assert newer is importlib.import_module(f"embodichain.agents.rl{module}")
-
-
-def test_newer_path_of_the_policies_is_that_of_the_models() -> None:
     policies = importlib.import_module("embodichain.learning.rl.policies")
     assert policies is importlib.import_module("embodichain.agents.rl.models")
 
@@ -94,20 +88,6 @@ def test_newer_command_trains(
     monkeypatch.chdir(tmp_path)
     assert cli.main(["train-rl", "--config", "absent.json"]) == 2
     assert capsys.readouterr().err == f"error: absent.json: no such file (working directory {tmp_path})\n"
-
-
-@pytest.mark.e2e
-def test_newer_module_trains(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "embodichain.learning.rl.train", "--config", "absent.json"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[1])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"error: absent.json: no such file (working directory {tmp_path})\n"
 
 
 @pytest.mark.ext

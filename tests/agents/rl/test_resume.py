@@ -158,7 +158,8 @@ def test_stopped_and_resumed_run_equals_one_that_was_not(
     run = run_until(config, monkeypatch)
     assert len(rows(run)) == 2
     if is_new_process:
-        subprocess.run([sys.executable, "-m", "embodichain.agents.rl.train", "--resume", "latest"], check=True)
+        # under the module's newer name, too
+        subprocess.run([sys.executable, "-m", "embodichain.learning.rl.train", "--resume", "latest"], check=True)
     else:
         torch.manual_seed(7)  # what the process draws in the meantime is of no account
         np.random.seed(7)  # noqa: NPY002
