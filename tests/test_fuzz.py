@@ -131,13 +131,6 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.e2e
-def test_configs_are_accepted_as_they_are() -> None:
-    for train, env in PAIRS:
-        Path("train.json").write_text(json.dumps(train | {"trainer": train["trainer"] | {"gym_config": env}}))
-        load_run_config("train.json")
-
-
-@pytest.mark.e2e
 @fuzz
 @given(data=st.data())
 def test_mutated_configs_are_accepted_or_refused_in_words(data: st.DataObject) -> None:

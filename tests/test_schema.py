@@ -49,13 +49,6 @@ def test_without_a_file_the_schema_is_printed(capsys: pytest.CaptureFixture[str]
     assert json.loads(capsys.readouterr().out)["title"] == "Training config"
 
 
-@pytest.mark.parametrize("arguments", [["schemas"], ["schema", "--kind", "robot"]])
-def test_wrong_usage_is_exit_code_2(arguments: list[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(arguments)
-    assert caught.value.code == 2
-
-
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_shipped_config_names_its_schema_and_fits_it(path: Path) -> None:
     data = load_json(path)

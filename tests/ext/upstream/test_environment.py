@@ -7,7 +7,6 @@ import pytest
 
 from embodichain.ext.upstream.environment import convert_environment, refuse_other_products
 from embodichain.lab.gym.config.env_config import config_to_cfg
-from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.utils import ConfigError
 from tests.lab.layouts import ENVS, Json, env_0_3_0, env_0_3_1
 
@@ -159,23 +158,6 @@ def test_joints_of_an_action_are_a_control_part(joints: list[str], part: str, pa
     assert problems == []
     assert found["robot"]["control_parts"] == parts
     assert found["env"]["actions"]["move"]["params"] == {"part_name": part}
-
-
-def test_new_action_of_cart_pole_moves_both_joints() -> None:
-    config = env_0_3_0(ENVS["CartPoleRL"])
-    joints = ["slider_to_cart", "cart_to_pole"]
-    config["env"]["actions"]["delta_qpos"] = {
-        "func": "RelativeJointPositionAction",
-        "params": {"joint_names": joints, "preserve_order": True, "scale": 0.1},
-    }
-    cfg = config_to_cfg(config)
-    assert cfg.robot is not None
-    assert cfg.robot.control_parts is not None
-    assert cfg.robot.control_parts["delta_qpos"] == joints
-    assert cfg.actions["delta_qpos"].params == {"part_name": "delta_qpos", "scale": 0.1}
-    env = build_env("CartPoleRL", base_env_cfg=cfg)
-    assert env.action_space.shape == (1, 2)
-    env.close()
 
 
 @pytest.mark.parametrize(
