@@ -1,6 +1,5 @@
 """What ``view`` and ``play`` show of environments whose scene is a file."""
 
-import os
 from contextlib import closing
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from embodichain.commands.robot_files import format_robot, names_robot
 from embodichain.commands.view import SceneCamera, action_numbers, format_spaces, opened_robot, opened_scene
 from tests.agents.rl.fakes import tiny_config, write_config
 from tests.lab.scene_files import rail_env
+from tests.lab.scenes import needs_gl
 
 HOPPER = """<mujoco><worldbody><light/><body name="stair" pos="2 0 0"><geom size="0.1"/></body>
   <body name="base" pos="0 0 0.5"><freejoint/><geom type="box" size="0.1 0.1 0.1" mass="3"/><site name="fan"/>
@@ -20,7 +20,6 @@ HOPPER = """<mujoco><worldbody><light/><body name="stair" pos="2 0 0"><geom size
   </body></worldbody>
   <actuator><motor joint="hip" gear="50" ctrlrange="-0.2 0.2"/><motor name="fan" site="fan" ctrlrange="0 5"/></actuator>
   <keyframe><key qpos="0 0 0.5 1 0 0 0 0.3" ctrl="0 2"/></keyframe></mujoco>"""
-needs_gl = pytest.mark.skipif(os.environ.get("MUJOCO_GL") == "disable", reason="needs OpenGL without a screen")
 
 
 @needs_gl

@@ -1,7 +1,6 @@
 """Legend: N envs, F frames of an episode, T steps, O flattened observation size."""
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,17 +17,15 @@ from embodichain.ext.lerobot.demonstrations import read_demonstrations
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.observations import flat_input
-from tests.lab.scenes import actions_for, cart_cfg
+from tests.ext.lerobot.test_recorder import CAMERA, START
+from tests.lab.scenes import actions_for, cart_cfg, needs_gl
 
 pytestmark = pytest.mark.e2e
 
 parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow")
-needs_gl = pytest.mark.skipif(os.environ.get("MUJOCO_GL") == "disable", reason="needs OpenGL without a screen")
 
-CAMERA = {"uid": "cam", "width": 32, "height": 16, "extrinsics": {"eye": [3, 0, 1], "target": [0, 0, 1]}}
 KEYS = ("sensor/cam/color",)
 OBS, ACTION = "observation.environment_state", "action"
-START = {"start": {"func": "randomize_robot_qpos", "mode": "reset", "params": {"qpos_range": [[-1, -0.1], [1, 0.1]]}}}
 
 
 @pytest.fixture(autouse=True)

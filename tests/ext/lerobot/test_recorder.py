@@ -1,7 +1,6 @@
 """Shapes: N environments, T frames of an episode."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,8 @@ import torch
 
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
 from embodichain.utils import ConfigError
-from tests.lab.scenes import actions_for, cart_cfg
+from tests.lab.scenes import actions_for, cart_cfg, needs_gl
 
-needs_gl = pytest.mark.skipif(os.environ.get("MUJOCO_GL") == "disable", reason="needs OpenGL without a screen")
 parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow")
 
 CAMERA = {"uid": "cam", "width": 32, "height": 16, "extrinsics": {"eye": [3, 0, 1], "target": [0, 0, 1]}}

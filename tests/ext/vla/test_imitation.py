@@ -28,7 +28,8 @@ from embodichain.utils import ConfigError
 from embodichain.utils.state import read_safetensors, write_safetensors
 from embodichain.utils.utility import load_json
 from tests.ext.vla.lerobot.conftest import FIXTURE, change_json
-from tests.ext.vla.test_vla_training import SHIPPED, TINY, needs_gl, write_config
+from tests.ext.vla.test_vla_training import SHIPPED, TINY, write_config
+from tests.lab.scenes import needs_gl
 
 SMOLVLA = "embodichain.agents.rl.models.SmolVLA"
 FEATURES = {
@@ -155,12 +156,6 @@ def test_dataset_gives_states_actions_and_the_task_as_tokens(tmp_path: Path) -> 
 # --- by the commands ---
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def write_cloning(vla: dict[str, Any], iterations: int = 2, **algorithm: Any) -> str:
     """Write the config of a cloning from 2 episodes."""
     data = load_json(SHIPPED / "train_config_bc.json")
@@ -183,7 +178,8 @@ def write_training(vla: dict[str, Any]) -> str:
 
 
 @needs_gl
-def test_training_continues_from_a_cloned_vla(folder: Path) -> None:
+@pytest.mark.usefixtures("own_folder")
+def test_training_continues_from_a_cloned_vla() -> None:
     vla = {"model_class": "embodichain.agents.rl.models.TinyVLA", "model_config": TINY}
     cloned = train_from_config(write_cloning(vla))
     assert cloned["episodes"] == 2
@@ -194,10 +190,11 @@ def test_training_continues_from_a_cloned_vla(folder: Path) -> None:
 
 
 @needs_gl
-def test_published_policy_is_cloned_trained_and_exported_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("own_folder")
+def test_published_policy_is_cloned_trained_and_exported_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("transformers", reason="needs the extra vla")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    source = Path(shutil.copytree(FIXTURE, folder / "source"))
+    source = Path(shutil.copytree(FIXTURE, tmp_path / "source"))
     for file in source.glob("policy_*.safetensors"):  # as lerobot/smolvla_base: without statistics of this robot
         write_safetensors(file, {"so100.buffer.action.mean": torch.zeros(6)})
 

@@ -1,7 +1,6 @@
 """Training of a vision-language-action policy from its config, with a tiny model."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import torch
 
 from embodichain.agents.rl.train import train_from_config
 from embodichain.utils.utility import load_json
+from tests.lab.scenes import needs_gl
 
 SHIPPED = Path(__file__).resolve().parents[3] / "configs/agents/rl/push_colored_cube"
 TINY = {"channels": [4, 4, 4], "width": 8, "depth": 1, "heads": 2, "chunk_length": 4}
@@ -19,8 +19,6 @@ _SMOLVLA: dict[str, Any] = {
     **{"vision": {**_LAYERS, "image_size": 32, "patch_size": 8}, "scale_factor": 2, "denoising_steps": 3},
     **{"gradient_checkpointing": True, "cache_vision": True, "language": _LANGUAGE, "chunk_length": 4},
 }
-
-needs_gl = pytest.mark.skipif(os.environ.get("MUJOCO_GL") == "disable", reason="needs OpenGL without a screen")
 
 
 def write_config(folder: Path, **trainer: Any) -> Path:

@@ -1,6 +1,5 @@
 """Several control steps at a time. Shapes: N environments, H actions of a chunk, A action size."""
 
-import os
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,8 @@ from torch import Tensor
 from embodichain.lab.sim.sensors import Camera
 from tests.lab.gym.envs.test_base_env import NEVER, Scripted, leaves, scripted
 from tests.lab.originals import PUSH_CUBE
-from tests.lab.scenes import actions_for, cart_cfg, env_of, state
+from tests.lab.scenes import actions_for, cart_cfg, env_of, needs_gl, state
 
-needs_gl = pytest.mark.skipif(os.environ.get("MUJOCO_GL") == "disable", reason="needs OpenGL without a screen")
 CAMERA = {"uid": "cam", "width": 32, "height": 16, "extrinsics": {"eye": [3, 0, 1], "target": [0, 0, 1]}}
 NEAR = {**CAMERA, "width": 64, "height": 64, "intrinsics": [60, 60, 32, 32]}
 FLAGS = ("success", "fail", "elapsed_steps")

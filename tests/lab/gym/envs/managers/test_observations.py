@@ -1,7 +1,6 @@
 """Every observation term by hand. Shapes: N = 2 environments."""
 
 import math
-import os
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from embodichain.lab.sim.sensors import Camera
 from embodichain.utils import ConfigError
 from embodichain.utils.observations import flatten_dict_observation
 from tests.lab.originals import PUSH_CUBE
-from tests.lab.scenes import BOX, CART, cart_cfg, env_of
+from tests.lab.scenes import BOX, CART, cart_cfg, env_of, needs_gl
 
 CUBE = SceneEntityCfg("cube")
 HALF = math.sqrt(0.5)
@@ -223,8 +222,6 @@ def test_observation_that_writes_into_the_state_is_an_error(env: EmbodiedEnv) ->
     with pytest.raises(ConfigError, match=r"^env\.observations\.slow: .*slow writes into 'robot/qpos'"):
         manager.compute({"robot/qpos": shared})
 
-
-needs_gl = pytest.mark.skipif(os.environ.get("MUJOCO_GL") == "disable", reason="needs OpenGL without a screen")
 
 # Looks along -x at the cart: right in the image is +y, down is -z.
 CAMERA: dict[str, Any] = {

@@ -20,14 +20,13 @@ from embodichain.lab.gym.envs.managers.record import record_camera_data, record_
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.utils import ConfigError, replace
 from embodichain.utils.utility import load_json
-from tests.lab.scenes import cart_cfg
+from tests.lab.scenes import cart_cfg, needs_gl
 from tests.videos import read_video
 
 pytestmark = pytest.mark.e2e
 
 PUSH_CUBE = Path(__file__).resolve().parents[5] / "configs/agents/rl/push_cube/gym_config.json"
 
-needs_gl = pytest.mark.skipif(os.environ.get("MUJOCO_GL") == "disable", reason="needs OpenGL without a screen")
 
 WIDTH, HEIGHT = 160, 120
 EYE, TARGET, INTRINSICS = (-1.4, 0.1, 0.9), (-0.6, 0.0, 0.0), (150.0, 140.0, 84.0, 64.0)

@@ -1,7 +1,6 @@
 """Shapes: N = 2 environments, whose cubes and tools are set by hand."""
 
 import math
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +12,13 @@ from embodichain.lab.gym.envs.tasks.rl import ManipulateCubesEnv, PushColoredCub
 from embodichain.lab.gym.utils.instructions import decode_instruction
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
-from tests.lab.scenes import env_of, solved_by_the_expert
+from tests.lab.scenes import env_of, needs_gl, solved_by_the_expert
 
 CONFIG = Path(__file__).resolve().parents[6] / "configs/agents/rl/manipulate_cubes/gym_config.json"
 DOWN = torch.tensor([[1.0, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, -1.0]])
 REACH, PUSH, LIFT = range(3)
 # A finger's way to the cube: (stroke 0.08 - edge 0.05) / 2 = 0.015; half a millimetre further it presses.
 PRESSING = 0.0155
-
-needs_gl = pytest.mark.skipif(os.environ.get("MUJOCO_GL") == "disable", reason="needs OpenGL without a screen")
 
 
 def make(num_envs: int, sensor: Any = (), **changed: Any) -> ManipulateCubesEnv:
