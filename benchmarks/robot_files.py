@@ -69,6 +69,7 @@ _SIZES = {"dof": "nv", "actuator": "nu"}
 _FREE = int(mujoco.mjtJoint.mjJNT_FREE)
 _SCALAR = (int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_SLIDE))
 _SITE = int(mujoco.mjtWrap.mjWRAP_SITE)  # the last kind of wraps that are no shapes
+_LEVEL = 1e-6  # the largest x and y of a level plane's quaternion
 _HUGE = 1e10  # the largest number that MuJoCo takes for a control
 _UNLIMITED = 1e6  # N or N m: what no robot's joint reaches
 
@@ -87,12 +88,18 @@ def rows_of(model: mujoco.MjModel, prefix: str, physics: bool) -> dict[str, list
     if prefix:
         rows["actuator"] = [row for row in rows["actuator"] if not _is_drive(model, row)]
     needed = needed_shapes(model)
-    is_floor = (model.geom_bodyid == 0) & (model.geom_type == int(mujoco.mjtGeom.mjGEOM_PLANE))
-    rows["geom"] = [row for row in range(model.ngeom) if not is_floor[row] and (needed[row] or not physics)]
+    floor = floor_of(model)
+    rows["geom"] = [row for row in range(model.ngeom) if row not in floor and (needed[row] or not physics)]
     order = {row: place for place, row in enumerate(rows["geom"])}
     ends = list(zip(model.pair_geom1.tolist(), model.pair_geom2.tolist(), strict=True))
     rows["pair"] = sorted(range(model.npair), key=lambda row: sorted(order.get(geom, -1) for geom in ends[row]))
     return rows
+
+
+def floor_of(model: mujoco.MjModel) -> list[int]:
+    """Return the level planes of the world."""
+    is_plane = (model.geom_bodyid == 0) & (model.geom_type == int(mujoco.mjtGeom.mjGEOM_PLANE))
+    return [int(row) for row in np.flatnonzero(is_plane) if abs(model.geom_quat[row, 1:3]).max() < _LEVEL]
 
 
 def needed_shapes(model: mujoco.MjModel) -> np.ndarray:
@@ -244,15 +251,14 @@ def compare(plain: mujoco.MjModel, scene: CompiledScene) -> Comparison:
         bodies = f"{plain.nbody} bodies, {plain.nq} positions"
         result.silent.append(f"{bodies} -> {scene.model.nbody}, {scene.model.nq}")
         return result
-    plain = _with_rotors(plain)
+    plain = _on_the_ground(_with_rotors(plain))
     _compare_elements(result, plain, scene.visual_model, physics=False)
     _compare_elements(result, plain, scene.model, physics=True)
     _compare_start(result, plain, scene.model)
     _compare_efforts(result, plain, scene.model)
     if unseen := _seen_bodies(plain) - _seen_bodies(scene.visual_model) - {0}:
         result.silent.append(f"bodies that are not rendered: {', '.join(plain.body(body).name for body in unseen)}")
-    planes = [row for row in np.flatnonzero(plain.geom_bodyid == 0) if plain.geom_type[row] == 0]
-    left = {"light": plain.nlight, "sensor": plain.nsensor, "floor": len(planes), "key": plain.nkey - 1}
+    left = {"light": plain.nlight, "sensor": plain.nsensor, "floor": len(floor_of(plain)), "key": plain.nkey - 1}
     for kind, count in left.items():
         if count > 0:
             result.note(kind, f"{kind}: {count} removed")
@@ -271,6 +277,21 @@ def _with_rotors(plain: mujoco.MjModel) -> mujoco.MjModel:
         dof, gear = plain.jnt_dofadr[plain.actuator_trnid[i, 0]], plain.actuator_gear[i, 0]
         model.dof_armature[dof] += gear**2 * plain.actuator_armature[i]
         model.dof_damping[dof] += gear**2 * plain.actuator_damping[i]
+    return model
+
+
+def _on_the_ground(plain: mujoco.MjModel) -> mujoco.MjModel:
+    """Return a copy that is moved up or down until its first level plane is at a height of zero."""
+    model, floor = copy.copy(plain), floor_of(plain)
+    height = plain.geom_pos[floor[0], 2] if floor else 0.0
+    for places, owners in ((model.geom_pos, model.geom_bodyid), (model.site_pos, model.site_bodyid)):
+        places[owners == 0, 2] -= height
+    model.cam_pos[model.cam_bodyid == 0, 2] -= height
+    model.body_pos[1:][model.body_parentid[1:] == 0, 2] -= height
+    heights = model.jnt_qposadr[model.jnt_type == _FREE] + 2
+    model.qpos0[heights] -= height
+    model.key_qpos[:, heights] -= height
+    model.key_mpos[:, 2::3] -= height
     return model
 
 

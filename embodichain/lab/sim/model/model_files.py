@@ -40,6 +40,8 @@ SEEN_GROUPS = 3
 """Number of rendered groups: 0, 1 and 2, as in the engine's own rendering."""
 _PAIR_KEYS = ("condim", "friction", "gap", "margin", "solimp", "solref", "solreffriction")
 _MEDIUM = ("density", "viscosity", "wind")
+_OPTION_WORDS = {"integrator": mujoco.mjtIntegrator, "cone": mujoco.mjtCone, "solver": mujoco.mjtSolver}
+_OPTION_FLAGS = {"disableflags": mujoco.mjtDisableBit, "enableflags": mujoco.mjtEnableBit}
 
 
 @dataclass
@@ -49,7 +51,8 @@ class ModelContents:
     Attributes:
         spec: bodies, joints, geoms, equalities, and actuators of other things than one joint.
         roots: names in the spec of the bodies in the world that the robot consists of; other things are loose.
-        undriven: joints without a drive: no actuator of the file moves them; without actuators: they mimic another.
+        undriven: joints without a drive: no actuator of the file moves them; without actuators: they mimic another,
+            or move a vertex of a flex.
         home: initial positions of joints where the file has a keyframe, rad or m.
         ranges: lower and upper limits of the limited joints, rad or m.
         controls: names of the actuators in ``spec``, each with its control and activations at the start, [1 + na].
@@ -57,6 +60,7 @@ class ModelContents:
         changes: what is not as in the file, one per line.
         warnings: warnings about the file, MuJoCo's and of meshes left out.
         start: [7] position and quaternion wxyz of the first root, of the first keyframe where it moves freely.
+        floor: height of the file's own ground, m.
     """
 
     spec: mujoco.MjSpec
@@ -69,6 +73,7 @@ class ModelContents:
     changes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     start: np.ndarray = field(default_factory=lambda: np.array([0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]))
+    floor: float = 0.0
 
 
 @dataclass
@@ -120,10 +125,10 @@ def load_model(name: str, place: str) -> ModelFile:
     _read_state(model, plain, start)
     _take_actuators(model, plain, start)
     _fix_inertia(spec, plain)
-    _take_surroundings(model)
+    _take_surroundings(model, plain)
     _hide_collision_shapes(model)
     # Room that a file reserves, for keyframes, contacts and users' numbers: a scene has its own.
-    spec.nkey, spec.njmax, spec.nconmax = 0, -1, -1
+    spec.nkey, spec.njmax, spec.nconmax, spec.memory = 0, -1, -1, -1
     for kind in ("body", "jnt", "geom", "site", "cam", "tendon", "actuator", "sensor"):
         setattr(spec, f"nuser_{kind}", -1)
     return model
@@ -294,8 +299,9 @@ def _take_actuators(model: ModelFile, plain: mujoco.MjModel, start: mujoco.MjDat
         first, count = plain.actuator_actadr[i], plain.actuator_actnum[i]
         model.controls[actuator.name] = np.append(start.ctrl[i], start.act[first : first + count])
     driven = {plain.joint(joint).name for joint in ranges}
-    followers = {plain.joint(joint).name for joint in slopes}
-    model.undriven = set(model.joints) - driven if plain.nu else followers
+    passive = [*slopes, *np.flatnonzero(np.isin(plain.jnt_bodyid, plain.flex_vertbodyid))]
+    undriven = {plain.joint(joint).name for joint in passive}
+    model.undriven = set(model.joints) - driven if plain.nu else undriven
     if driven:
         model.changes.append(f"actuators of joints are replaced by drives of the config: {', '.join(sorted(driven))}")
     for joint, (low, high) in ranges.items():
@@ -346,10 +352,11 @@ def _fix_inertia(spec: mujoco.MjSpec, plain: mujoco.MjModel) -> None:
     spec.compiler.settotalmass = -1.0
 
 
-def _take_surroundings(model: ModelFile) -> None:
-    """Remove what each scene adds itself: lights, and the planes of the file's world."""
+def _take_surroundings(model: ModelFile, plain: mujoco.MjModel) -> None:
+    """Remove what each scene adds itself: lights, and the level planes of the file's world; walls and slopes stay."""
     spec, lights = model.spec, list(model.spec.lights)
     planes = [geom for geom in spec.worldbody.geoms if geom.type == mujoco.mjtGeom.mjGEOM_PLANE]
+    planes = [geom for geom in planes if np.allclose(plain.geom_quat[geom.id, 1:3], 0.0, atol=1e-6)]
     names = {geom.name for geom in planes if geom.name}
     pairs = [pair for pair in spec.pairs if pair.geomname1 in names or pair.geomname2 in names]
     for pair in pairs:
@@ -358,8 +365,10 @@ def _take_surroundings(model: ModelFile) -> None:
     if lights:
         model.changes.append(f"lights of the file are not used: {len(lights)}")
     if planes:
+        model.floor = float(plain.geom_pos[planes[0].id, 2])
         shown = ", ".join(geom.name or "a plane" for geom in planes)
-        model.changes.append(f"the scene's ground replaces the file's: {shown}")
+        height = f", at a height of {model.floor:.4g} m" if model.floor else ""
+        model.changes.append(f"the scene's ground replaces the file's: {shown}{height}")
     for element in (*lights, *pairs, *planes):
         spec.delete(element)
 
@@ -422,7 +431,7 @@ def assemble(cfg: ArticulationCfg, place: str) -> Assembly:
             if place_of == "world":
                 pose = np.linalg.inv(result.base_transform) @ pose
         else:
-            result.base_transform, pose, result.start = pose, np.eye(4), model.start
+            result.base_transform, pose, result.start, result.floor = pose, np.eye(4), model.start, model.floor
             result.roots = [prefix + root for root in model.roots]
             result.spec.option = model.spec.option
         if prefix:
@@ -507,15 +516,17 @@ def place_base(scene: mujoco.MjSpec, built: Assembly, cfg: ArticulationCfg, plac
 
     A fixed base takes the whole file along. A free base starts at ``init_pos``; where that is the origin, at its
     position in the file. ``init_rot`` turns it from its orientation in the file; other things stay at their places.
+    With ``init_pos`` at the origin, the file's own ground lies in the scene's.
     """
     pos, turn = np.array(cfg.init_pos), quat_of_degrees(cfg.init_rot)
+    lift = np.array([0.0, 0.0, 0.0 if pos.any() else -built.floor])
     if cfg.fix_base:
         if held := _fix_roots(built.spec, built.roots):
             built.changes.append(f"fix_base holds what moves freely in the file: {', '.join(held)}")
-        outer = scene.worldbody.add_frame(pos=pos, quat=turn)
+        outer = scene.worldbody.add_frame(pos=pos + lift, quat=turn)
         frame = scene.worldbody.add_frame(outer, **pos_quat(built.base_transform))
     else:
-        frame = scene.worldbody.add_frame()
+        frame = scene.worldbody.add_frame(pos=lift)
         _free_root(built, pos if pos.any() else built.start[:3], turn, place)
     _take_options(scene, built)
     scene.attach(built.spec, prefix=f"{cfg.uid}/", frame=frame)
@@ -563,10 +574,19 @@ def free_joints(spec: mujoco.MjSpec, bodies: Sequence[str]) -> list[mujoco.MjsJo
 
 
 def _options(spec: mujoco.MjSpec) -> dict[str, Any]:
-    """Return the options of physics by name."""
+    """Return the options of physics by name, in MuJoCo's words where it has some."""
     names = [name for name in dir(spec.option) if not name.startswith("_")]
     found = {name: np.array(value).tolist() for name in names if not callable(value := getattr(spec.option, name))}
-    return found | {"integrator": mujoco.mjtIntegrator(found["integrator"]).name.removeprefix("mjINT_")}
+    for name, kind in _OPTION_WORDS.items():
+        found[name] = kind(found[name]).name.rpartition("_")[2].lower()
+    for name, bits in _OPTION_FLAGS.items():
+        on = [
+            bit.name.rpartition("_")[2].lower()
+            for bit in bits.__members__.values()
+            if "_" in bit.name and bit & found[name]
+        ]
+        found[name] = " and ".join(on) or "none"
+    return found
 
 
 def _take_options(scene: mujoco.MjSpec, built: Assembly) -> None:

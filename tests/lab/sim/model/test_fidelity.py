@@ -76,6 +76,10 @@ CASES = {
         f'<contact><pair geom1="floor" geom2="foot"/></contact>{SERVO}',
         '<default><geom contype="0" conaffinity="0"/></default>',
     ),
+    "low_floor": world(
+        '<geom type="plane" size="1 1 1" pos="0 0 -.5"/><geom type="plane" size="1 1 1" pos="-1 0 0" zaxis="1 0 0"/>'
+        f'<body name="box" pos=".5 0 0"><freejoint/>{LINK}</body><site name="goal"/>{ARM}'
+    ),
     "podium": world(f'<geom type="box" size="1 1 .25"/><body name="base" pos="0 0 .85">{BASE}{LEG}</body>'),
     "sleep": world(ARM, before='<option><flag sleep="enable"/></option>'),
     "medium": world(

@@ -221,6 +221,12 @@ def test_models_of_gymnasium_are_robots_with_their_own_masses(path: Path) -> Non
             np.testing.assert_allclose(own.ipos, theirs.body(body).ipos, atol=1e-12)
 
 
+def test_vertices_of_a_cloth_are_not_driven(tmp_path: Path) -> None:
+    cloth = '<flexcomp name="f" type="grid" dim="2" count="3 3 1" spacing=".1 .1 .1" mass="1"><pin id="0"/></flexcomp>'
+    model = mjcf(tmp_path, f"<worldbody>{cloth}{ARM}</worldbody>")
+    assert (len(model.joints), set(model.joints) - model.undriven) == (3 * 8 + 1, {"j"})
+
+
 def test_floor_and_lights_of_a_file_are_left_to_the_scene(tmp_path: Path) -> None:
     inside = """<worldbody><light name="sun"/><geom name="floor" type="plane" size="1 1 1"/>
         <geom name="post" size="0.1"/>
@@ -392,14 +398,15 @@ def test_fixed_base_keeps_its_offset_in_the_file(tmp_path: Path) -> None:
     assert model.body("a/lump").pos.tolist() == [0, 0, 3]
 
 
-def test_room_that_a_file_reserves_is_no_matter_of_the_scene(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", ['nkey="2" njmax="50" nuser_geom="1"', 'memory="1M"'])
+def test_room_that_a_file_reserves_is_no_matter_of_the_scene(
+    size: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "lump.xml"
-    path.write_text(
-        '<mujoco><size nkey="2" njmax="50" nuser_geom="1"/><worldbody><body name="lump"><geom size="0.1"/></body>'
-        "</worldbody></mujoco>"
-    )
-    model = scene(ArticulationCfg(uid="a", fpath=str(path), fix_base=False))  # a warning would be an error here
-    assert model.nkey == 1  # the scene's own
+    lump = '<body name="lump"><geom size="0.1"/></body>'
+    path.write_text(f"<mujoco><size {size}/><worldbody>{lump}</worldbody></mujoco>")
+    model = scene(ArticulationCfg(uid="a", fpath=str(path), fix_base=False, init_pos=(0, 0, 1)))
+    assert (model.nkey, capsys.readouterr().err) == (1, "")  # the scene's own key
 
 
 def test_free_base_of_two_roots_is_an_error_that_names_them(tmp_path: Path) -> None:
@@ -597,17 +604,18 @@ def test_actuator_of_another_thing_than_a_joint_is_kept(tmp_path: Path) -> None:
 
 
 def test_changes_of_a_file_are_listed(tmp_path: Path) -> None:
-    inside = f"""<option gravity="0 0 -1.6"/><worldbody><light/><geom name="floor" type="plane" size="1 1 1"/>
+    inside = f"""<option impratio="2"><flag limit="disable"/></option>
+        <worldbody><light/><geom name="floor" type="plane" pos="0 0 -.5" size="1 1 1"/>
         <body name="base"><freejoint/>{LINK}{ARM}</body></worldbody>
         <actuator><motor joint="j"/></actuator><sensor><jointpos joint="j"/></sensor>"""
     assert scene_of(tmp_path, inside).changes["r"] == [
         "sensors of the file are not used: 1",
         "actuators of joints are replaced by drives of the config: j",
         "lights of the file are not used: 1",
-        "the scene's ground replaces the file's: floor",
+        "the scene's ground replaces the file's: floor, at a height of -0.5 m",
         "links touch everything but each other, and other robots or articulations of their kind",
         "fix_base holds what moves freely in the file: base",
-        "options of the file that the scene's replace: gravity [0.0, 0.0, -1.6], integrator EULER",
+        "options of the file that the scene's replace: disableflags limit, impratio 2.0, integrator euler",
     ]
 
 
