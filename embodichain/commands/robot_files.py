@@ -18,6 +18,7 @@ from embodichain.utils import ConfigError
 
 _SUFFIXES = (".xml", ".mjcf", ".urdf", ".xacro")
 _SLIDE = 2  # MuJoCo's mjtJoint
+_NO_GRAVITY = 128  # MuJoCo's mjtDisableBit
 _FULL_EFFORT = 0.6  # rad from a hinge's target where its effort limit is reached
 _FREQUENCIES = 25.0, 60.0  # rad/s of drives; a substep of 5 ms integrates the highest
 
@@ -32,6 +33,7 @@ def robot_task(file: str, joint_action: Mapping[str, Any] | None = None) -> dict
     """Return the content of an environment config with a robot alone, without ``id``, rewards and events.
 
     The base is free where the file's moves freely. Drives of joints and the file's other actuators are acted on.
+    Gravity is the file's.
 
     Args:
         file: name as for ``robot.fpath``.
@@ -59,7 +61,9 @@ def robot_task(file: str, joint_action: Mapping[str, Any] | None = None) -> dict
         base = ("base_lin_vel", "base_ang_vel", "projected_gravity")
         observations |= {name: {"func": name, "mode": "add", "name": f"robot/{name}"} for name in base}
     robot = {"uid": "robot", "fpath": file, "fix_base": not is_free, "drive_pros": _gains(model.spec.compile(), driven)}
-    env = {"sim_cfg": {"physics_dt": 0.005}, "sim_steps_per_control": 4}
+    option = model.spec.option
+    gravity = [0.0, 0.0, 0.0] if option.disableflags & _NO_GRAVITY else option.gravity.tolist()
+    env = {"sim_cfg": {"physics_dt": 0.005, "gravity": gravity}, "sim_steps_per_control": 4}
     return {"env": env | {"observations": observations, "actions": actions}, "robot": robot}
 
 

@@ -14,7 +14,7 @@ from tests.agents.rl.fakes import tiny_config, write_config
 from tests.lab.scene_files import rail_env
 from tests.lab.scenes import needs_gl
 
-HOPPER = """<mujoco><worldbody><light/><body name="stair" pos="2 0 0"><geom size="0.1"/></body>
+HOPPER = """<mujoco><option gravity="0 0 -2"/><worldbody><light/><body name="stair" pos="2 0 0"><geom size="1"/></body>
   <body name="base" pos="0 0 0.5"><freejoint/><geom type="box" size="0.1 0.1 0.1" mass="3"/><site name="fan"/>
     <body name="leg"><joint name="hip" axis="0 1 0" range="-90 90"/><geom size="0.05" pos="0 0 -0.2" mass="0.5"/></body>
   </body></worldbody>
@@ -70,6 +70,7 @@ def test_robots_file_is_shown_as_a_table(tmp_path: Path) -> None:
         lines = [" ".join(line.split()) for line in format_robot(env).splitlines()]
         drive = env.robot.cfg.drive_pros
         starts = {number.moves: number.start for number in action_numbers(env)}
+        assert env.sim.model.opt.gravity.tolist() == [0, 0, -2]
     assert lines[0] == "2 links, 3.5 kg, free base, 1 joints, 1 driven"
     # The effort is at most gear * control = 50 * 0.2 Nm.
     assert "hip -1.571 to 1.571 rad yes -10 to 10 Nm 0.3 rad" in lines

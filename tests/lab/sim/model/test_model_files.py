@@ -227,16 +227,6 @@ def test_vertices_of_a_cloth_are_not_driven(tmp_path: Path) -> None:
     assert (len(model.joints), set(model.joints) - model.undriven) == (3 * 8 + 1, {"j"})
 
 
-def test_floor_and_lights_of_a_file_are_left_to_the_scene(tmp_path: Path) -> None:
-    inside = """<worldbody><light name="sun"/><geom name="floor" type="plane" size="1 1 1"/>
-        <geom name="post" size="0.1"/>
-        <body name="a"><light name="lamp"/><joint name="j"/><geom name="g" size="0.1"/></body></worldbody>
-        <contact><pair geom1="floor" geom2="g"/><pair geom1="post" geom2="g"/></contact>"""
-    model = mjcf(tmp_path, inside).spec.compile()
-    assert [model.geom(i).name for i in range(model.ngeom)] == ["post", "g"]
-    assert (model.nlight, model.npair) == (0, 1)
-
-
 def test_warning_of_mujoco_is_one_line_when_the_scene_is_built(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
