@@ -17,6 +17,7 @@ from embodichain.agents.rl.models import policy_input
 from embodichain.agents.rl.train import main
 from embodichain.ext.export.formats import load_runner
 from embodichain.ext.export.run import export_run, without_sensor_models
+from embodichain.lab.gym import registry
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.locomotion_observations import last_action
 from embodichain.lab.gym.envs.managers.measurements import Recipe, deployed_as, recipe_of
@@ -219,6 +220,7 @@ def test_arm_of_a_file_moves_as_in_plain_mujoco_with_its_limits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))  # and take the task away again
     register_env("FileArmRL", max_episode_steps=10_000, override=True)(EmbodiedEnv)
     Path("arm.xml").write_text(MOTORS, encoding="utf-8")
     joints = {"func": "JointPositionTerm", "params": {"scale": 2.0, "delay": [DELAY, DELAY]}}

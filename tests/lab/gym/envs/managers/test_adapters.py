@@ -7,6 +7,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
+from embodichain.lab.gym import registry
 from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers import (
@@ -262,7 +263,8 @@ class _Balance(EmbodiedEnv):
         return self.robot.get_qpos(name="hand").reshape(-1).abs() > torch.pi * 0.5
 
 
-def test_task_of_the_other_library_is_built_by_its_name_and_runs() -> None:
+def test_task_of_the_other_library_is_built_by_its_name_and_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))  # and take the task away again
     register_env("TheirBalanceRL", max_episode_steps=3, override=True)(_Balance)
     actions = {"move": {"func": "DeltaQposTerm", "params": {"scale": 0.1}}}
     data = {"id": "TheirBalanceRL", "num_envs": 2, "robot": CART, "env": {"actions": actions}}
