@@ -80,6 +80,11 @@ def read_tensorboard(folder: Path) -> dict[str, list[tuple[int, float]]]:
     return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
 
 
+def read_metrics(run: Path) -> list[dict[str, Any]]:
+    """Return the rows of a run's metrics."""
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
 def give_cart_pole_an_expert(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the cart-pole's expert move the cart to where the pole leans."""
     monkeypatch.setattr(

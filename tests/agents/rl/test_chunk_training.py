@@ -1,6 +1,5 @@
 """Trainings whose policy chooses chunks of actions, from the config. Legend: N = 2 envs, 4 steps in chunks of H = 2."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ from embodichain.agents.rl.checkpoint.files import load_checkpoint
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.train import train_from_config
 from embodichain.utils import ConfigError
-from tests.agents.rl.fakes import assert_same, tiny_config, write_config
+from tests.agents.rl.fakes import assert_same, read_metrics, tiny_config, write_config
 from tests.agents.rl.test_nan_guard_training import env_with
 from tests.agents.rl.whole_trainings import GRPO_CONFIG, SAME, after
 
@@ -28,17 +27,13 @@ CHUNKS: dict[str, dict[str, Any]] = {
 }
 
 
-def rows(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-
-
 @pytest.mark.parametrize("name", list(CHUNKS))
 def test_run_trains_evaluates_and_is_resumed(tmp_path: Path, name: str) -> None:
     run = Path(train_from_config(write_config(tmp_path, tiny_config(**CHUNKS[name])))["run_folder"])
     train_from_config(None, resume=str(run), overrides=["trainer.iterations=3"])
     size = 8 if name == "ppo" else 16
-    assert [row["step"] for row in rows(run)] == [size, 2 * size, 3 * size]
-    assert all(row["eval/avg_length"] > 1 for row in rows(run))
+    assert [row["step"] for row in read_metrics(run)] == [size, 2 * size, 3 * size]
+    assert all(row["eval/avg_length"] > 1 for row in read_metrics(run))
     actor = load_checkpoint(run / f"checkpoints/tiny_step_{3 * size}.pt")["policy"]["log_std"]
     assert actor.shape == (2,)  # one action component, two actions
 
@@ -48,7 +43,7 @@ def test_steps_that_were_not_executed_are_not_counted(tmp_path: Path) -> None:
     path = write_config(tmp_path, tiny_config(**CHUNKS["ppo"], **changes))
     run = Path(train_from_config(path)["run_folder"])
     # episodes of 3 steps in chunks of 2: of two chunks, 3 of 4 steps are made, in each of 2 environments
-    assert [row["step"] for row in rows(run)] == [6, 12]
+    assert [row["step"] for row in read_metrics(run)] == [6, 12]
 
 
 def test_chunks_of_one_train_as_single_actions_do_bit_for_bit(tmp_path: Path) -> None:

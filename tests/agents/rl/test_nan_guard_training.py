@@ -3,7 +3,6 @@
 Each iteration has 4 steps of 2 environments, 8 in all, and 2 gradient steps.
 """
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from embodichain.agents.rl.checkpoint.files import load_checkpoint
 from embodichain.agents.rl.train import main as train
 from embodichain.utils.utility import load_json
-from tests.agents.rl.fakes import CART_POLE_ENV, assert_same, tiny_config, tiny_sac_config, write_config
+from tests.agents.rl.fakes import CART_POLE_ENV, assert_same, read_metrics, tiny_config, tiny_sac_config, write_config
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("own_folder")]
 
@@ -52,7 +51,7 @@ def run_folder() -> Path:
 
 
 def rows() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run_folder() / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    return read_metrics(run_folder())
 
 
 @pytest.mark.ext

@@ -24,7 +24,15 @@ from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
-from tests.agents.rl.fakes import CART_POLE_ENV, PUSH_CUBE_ENV, assert_same, read_tensorboard, tiny_config, write_config
+from tests.agents.rl.fakes import (
+    CART_POLE_ENV,
+    PUSH_CUBE_ENV,
+    assert_same,
+    read_metrics,
+    read_tensorboard,
+    tiny_config,
+    write_config,
+)
 from tests.lab.legs import GO2_OBSERVED
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("own_folder")]
@@ -93,7 +101,7 @@ def only_run(folder: Path = Path()) -> Path:
 
 
 def rows(run: Path) -> list[dict[str, float]]:
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    lines = read_metrics(run)
     return [{name: value for name, value in line.items() if not name.startswith(TIMES)} for line in lines]
 
 
@@ -198,7 +206,7 @@ def test_resume_from_an_older_checkpoint_replaces_later_logs(monkeypatch: pytest
     assert main(["--resume", str(run / "checkpoints" / "tiny_step_8.pt")]) == 0
     assert_same_runs(run, Path("before"))
     assert sorted(step for step, _ in read_tensorboard(run / "logs")["charts/SPS"]) == [8, 16, 24]
-    wall_times = [json.loads(line)["wall_time"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    wall_times = [row["wall_time"] for row in read_metrics(run)]
     assert wall_times == sorted(wall_times)
 
 

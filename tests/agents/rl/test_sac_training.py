@@ -1,7 +1,6 @@
 """SAC from its config to the results: 2 environments of CartPole, 4 steps and 4 gradient steps an iteration."""
 
 import copy
-import json
 import math
 import shutil
 from pathlib import Path
@@ -15,7 +14,7 @@ from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.train import main as train
 from embodichain.cli import main as cli
 from embodichain.utils import ConfigError
-from tests.agents.rl.fakes import NETWORK, assert_same, tiny_config, tiny_sac_config, write_config
+from tests.agents.rl.fakes import NETWORK, assert_same, read_metrics, tiny_config, tiny_sac_config, write_config
 
 pytestmark = pytest.mark.e2e
 
@@ -55,12 +54,8 @@ def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     return tmp_path
 
 
-def rows(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-
-
 def test_metrics_of_every_iteration_are_finite(trained: Path) -> None:
-    found = rows(trained / "sac")
+    found = read_metrics(trained / "sac")
     assert len(found) == 2
     for row in found:
         metrics = {name.removeprefix("train/"): row[name] for name in row if name.startswith("train/")}
@@ -151,8 +146,8 @@ def test_nothing_is_learned_before_the_default_learning_starts(own_folder: Path)
     config = tiny_sac_config(algorithm__cfg=None, trainer__enable_eval=False)
     assert train(["--config", write_config(own_folder, config)]) == 0
     (run,) = Path("outputs").iterdir()
-    assert [row["train/replay_steps"] for row in rows(run)] == [8, 16]
-    assert not any("train/critic_loss" in row for row in rows(run))
+    assert [row["train/replay_steps"] for row in read_metrics(run)] == [8, 16]
+    assert not any("train/critic_loss" in row for row in read_metrics(run))
 
 
 def test_same_seed_gives_the_same_bits(trained: Path, own_folder: Path) -> None:
@@ -169,7 +164,7 @@ def test_rollouts_may_be_collected_asynchronously(own_folder: Path) -> None:
     config = tiny_sac_config(trainer__asynchronous=asynchronous, trainer__iterations=6, trainer__enable_eval=False)
     assert train(["--config", write_config(own_folder, config)]) == 0
     (run,) = Path("outputs").iterdir()
-    assert all(math.isfinite(row["train/critic_loss"]) for row in rows(run))
+    assert all(math.isfinite(row["train/critic_loss"]) for row in read_metrics(run))
 
 
 def problem(config: dict[str, Any], folder: Path) -> str:

@@ -28,7 +28,7 @@ from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.tools.policy import open_run
 from embodichain.utils import doors, write_json
 from embodichain.utils.utility import load_json
-from tests.agents.rl.fakes import CART_POLE_ENV, read_tensorboard, tiny_config, write_config
+from tests.agents.rl.fakes import CART_POLE_ENV, read_metrics, read_tensorboard, tiny_config, write_config
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("own_folder")]
 
@@ -45,10 +45,6 @@ def run_train(**changes: Any) -> None:
 def run_folder() -> Path:
     (folder,) = Path("outputs").iterdir()
     return folder
-
-
-def metrics(folder: Path) -> list[dict[str, float]]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 def test_config_of_the_oldest_layout_trains_and_resumes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,7 +118,7 @@ def test_run_ends_well_and_leaves_what_it_promises(capsys: pytest.CaptureFixture
     assert config == content["config"]
     assert config["trainer"]["seed"] == 3
 
-    rows = metrics(folder)
+    rows = read_metrics(folder)
     assert [row["step"] for row in rows] == [8, 16]
     assert rows[0]["wall_time"] <= rows[1]["wall_time"]
     named = {"train/policy_loss", "rewards/calm", "rewards/upright", "metrics/pole_angle", "charts/SPS"}
@@ -214,7 +210,7 @@ def test_interrupted_training_saves_and_closes_everything(
     assert run_main() == 130
     (checkpoint,) = (run_folder() / "checkpoints").glob("*.pt")
     assert (checkpoint.name, load_checkpoint(checkpoint)["global_step"]) == ("tiny_step_8.pt", 8)
-    assert [row["step"] for row in metrics(run_folder())] == [8]
+    assert [row["step"] for row in read_metrics(run_folder())] == [8]
     assert spy.closed == ["log", "env", "env"]
     saved = f"checkpoint saved: {checkpoint}; 'embodichain resume {run_folder()}' continues from there"
     assert capsys.readouterr().err == f"[INFO] {saved}\ninterrupted\n"
@@ -406,7 +402,7 @@ def test_unwritten_last_checkpoint_is_an_error_and_resumable(
     )
     assert main(["--resume", "latest"]) == 0
     assert (folder / "tiny_step_32.pt").is_file()
-    assert [row["step"] for row in metrics(run_folder())] == [8, 16, 24, 32]
+    assert [row["step"] for row in read_metrics(run_folder())] == [8, 16, 24, 32]
 
 
 def test_final_files_that_cannot_be_written_are_warnings(
@@ -440,7 +436,7 @@ def test_training_goes_on_where_nothing_can_be_printed(name: str, monkeypatch: p
         monkeypatch.setattr(sys, name, full)
         assert run_main() == 0
         full.flush()  # as the interpreter does at its end
-    assert [row["step"] for row in metrics(run_folder())] == [8, 16]
+    assert [row["step"] for row in read_metrics(run_folder())] == [8, 16]
     assert (run_folder() / "summary.json").exists()
 
 

@@ -10,7 +10,7 @@ from embodichain.agents.rl.checkpoint.files import load_checkpoint
 from embodichain.agents.rl.collector import SyncCollector
 from embodichain.agents.rl.models import build_policy
 from embodichain.agents.rl.train import main
-from tests.agents.rl.fakes import assert_same, tiny_config, write_config
+from tests.agents.rl.fakes import assert_same, read_metrics, tiny_config, write_config
 from tests.lab.warp_scenes import CART, env_on, needs_warp
 from tests.no_sync import no_host_sync, work_as_on_a_device
 
@@ -27,7 +27,7 @@ def test_run_of_the_train_command_ends_well_and_is_resumed(
     (folder,) = Path("outputs").iterdir()
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     assert summary["env_steps"] == 16  # 2 iterations x 4 steps x 2 environments
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    lines = read_metrics(folder)
     assert [line["charts/diverged_episodes"] for line in lines] == [0.0, 0.0]
     assert main(["--resume", str(folder), "trainer.iterations=3"]) == 0
     capsys.readouterr()

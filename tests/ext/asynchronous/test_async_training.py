@@ -1,7 +1,6 @@
 """The invariants of asynchronous collection in the training loop. Legend: N = 2 envs, T = 4 steps: 8 an iteration."""
 
 import itertools
-import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from tests.agents.rl.fakes import (
     ScriptedEnv,
     assert_same,
     linear_policy,
+    read_metrics,
     tiny_config,
     tiny_trainer,
     write_config,
@@ -210,7 +210,7 @@ def test_asynchronous_run_evaluates_and_is_resumed(tmp_path: Path, jitter: Jitte
     config = tiny_config(trainer__iterations=3, trainer__asynchronous=asynchronous)
     run = Path(train_from_config(write_config(tmp_path, config))["run_folder"])
     train_from_config(None, resume=str(run), overrides=["trainer.iterations=5"])
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    lines = read_metrics(run)
     assert [line["step"] for line in lines] == [8, 16, 24, 32, 40]
     assert all(0 <= line["async/lag_max"] <= 2 for line in lines)
     content = load_checkpoint(run / "checkpoints/tiny_step_40.pt")

@@ -21,7 +21,7 @@ from embodichain.cli import main as command
 from embodichain.ext.gymnasium.gymnasium_env import GymnasiumEnv, GymnasiumEnvCfg
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
-from tests.agents.rl.fakes import NETWORK, tiny_config, write_config
+from tests.agents.rl.fakes import NETWORK, read_metrics, tiny_config, write_config
 from tests.ext.gymnasium.scripted import SayingEnv, registered, scripted
 
 pytestmark = pytest.mark.usefixtures("own_folder")
@@ -111,7 +111,7 @@ def test_a_training_ends_with_the_return_as_its_headline(capsys: pytest.CaptureF
     assert summary["episodes"] == 3
     assert summary["env_steps"] == 32
     assert f"return          {summary['avg_reward']:.4g}, mean of 3 episodes" in capsys.readouterr().out
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows = read_metrics(run)
     assert "eval/avg_reward" in rows[-1]
     assert "charts/episode_reward_avg_100" in rows[-1]
     assert not [name for row in rows for name in row if "success" in name]

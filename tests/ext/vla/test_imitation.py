@@ -27,6 +27,7 @@ from embodichain.lab.gym.utils.instructions import decode_instruction
 from embodichain.utils import ConfigError
 from embodichain.utils.state import read_safetensors, write_safetensors
 from embodichain.utils.utility import load_json
+from tests.agents.rl.fakes import read_metrics
 from tests.ext.vla.lerobot.conftest import FIXTURE, change_json
 from tests.ext.vla.test_vla_training import SHIPPED, TINY, write_config
 from tests.lab.scenes import needs_gl
@@ -205,7 +206,7 @@ def test_published_policy_is_cloned_trained_and_exported_again(tmp_path: Path, m
     change_json(source / "config.json", for_six_joints)
     vla = {"model_path": str(source), "model_class": SMOLVLA, "model_config": {}, "features": FEATURES}
     run = train_from_config(write_cloning(vla, iterations=10, updates_per_iteration=3, learning_rate=0.01))
-    rows = [json.loads(line) for line in Path(run["run_folder"], "metrics.jsonl").read_text().splitlines()]
+    rows = read_metrics(Path(run["run_folder"]))
     assert rows[-1]["train/imitation_loss"] < 0.9 * rows[0]["train/imitation_loss"]
 
     summary = train_from_config(write_training(vla))

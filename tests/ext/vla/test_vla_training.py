@@ -9,6 +9,7 @@ import torch
 
 from embodichain.agents.rl.train import train_from_config
 from embodichain.utils.utility import load_json
+from tests.agents.rl.fakes import read_metrics
 from tests.lab.scenes import needs_gl
 
 SHIPPED = Path(__file__).resolve().parents[3] / "configs/agents/rl/push_colored_cube"
@@ -41,7 +42,7 @@ def test_policy_is_trained_in_turn_and_asynchronously(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     summary = train_from_config(str(write_config(tmp_path, model_type=model_type)))
-    lines = [json.loads(line) for line in Path(summary["run_folder"], "metrics.jsonl").read_text().splitlines()]
+    lines = read_metrics(Path(summary["run_folder"]))
     assert len(lines) == 2
     # 3 decisions of up to 4 steps in 2 environments, twice
     assert 12 <= summary["env_steps"] <= 48
@@ -61,8 +62,7 @@ def test_smolvla_is_trained_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     data["algorithm"]["cfg"] |= {"n_epochs": 1, "batch_size": 6, "lr_schedule": "constant"}
     path.write_text(json.dumps(data))
     summary = train_from_config(str(path))
-    (line,) = Path(summary["run_folder"], "metrics.jsonl").read_text().splitlines()
-    figures = json.loads(line)
+    (figures,) = read_metrics(Path(summary["run_folder"]))
     assert abs(figures["train/approx_kl"]) < 1e-6
     assert figures["train/clip_fraction"] == 0
 

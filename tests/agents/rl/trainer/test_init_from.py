@@ -1,6 +1,5 @@
 """Trainings of CartPole that begin with the policy of another: 2 environments, 4 steps an iteration."""
 
-import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +17,7 @@ from embodichain.agents.rl.models.registry import parse_policy_block
 from embodichain.agents.rl.models.soft_actor_critic import SoftActorCriticCfg
 from embodichain.agents.rl.train import main
 from embodichain.utils import ConfigError
-from tests.agents.rl.fakes import assert_same, tiny_config, write_config
+from tests.agents.rl.fakes import assert_same, read_metrics, tiny_config, write_config
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("own_folder")]
 
@@ -73,7 +72,7 @@ def test_grpo_begins_with_a_runs_actor_and_is_held_to_it(teacher: Path) -> None:
         assert torch.equal(content["algorithm"]["reference"][name], taught[name])
     # Its own 17 observations of the first steps and 2 rollouts of 4, in each of 2 environments, come on top.
     assert content["policy"]["normalizer.count"] == taught["normalizer.count"] + 2 * (17 + 2 * 4)
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows = read_metrics(run)
     assert [row["train/reference_kl"] for row in rows] == pytest.approx([0.0, 0.0], abs=1e-12)
 
 

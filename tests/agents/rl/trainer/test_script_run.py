@@ -1,6 +1,5 @@
 """A ``Trainer`` that a script has made by hand. Shapes: N = 2 environments, T = 4 steps: an iteration has 8 steps."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ from tests.agents.rl.fakes import (
     ScriptedEnv,
     assert_same,
     linear_policy,
+    read_metrics,
 )
 
 pytestmark = pytest.mark.e2e
@@ -94,10 +94,6 @@ def make_trainer(env: Any, folder: Path, algorithm: BaseAlgorithm | None = None,
     return Trainer(policy=algorithm.policy, env=env, algorithm=algorithm, **arguments | changes)
 
 
-def rows(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-
-
 # --- what a script hands over ---
 
 
@@ -108,14 +104,14 @@ def test_writer_gets_every_scalar_at_its_step(env: EmbodiedEnv, tmp_path: Path) 
     assert wanted <= set(writer.scalars)
     assert {step for scalars in writer.scalars.values() for step, _ in scalars} == {8, 16}
     assert {tag: values[-1][1] for tag, values in writer.scalars.items()} == {
-        tag: value for tag, value in rows(tmp_path)[-1].items() if tag not in ("step", "wall_time")
+        tag: value for tag, value in read_metrics(tmp_path)[-1].items() if tag not in ("step", "wall_time")
     }
 
 
 def test_second_training_in_a_folder_begins_its_metrics_anew(env: EmbodiedEnv, tmp_path: Path) -> None:
     for _ in range(2):
         make_trainer(env, tmp_path).train(16)
-    assert [row["step"] for row in rows(tmp_path)] == [8, 16]
+    assert [row["step"] for row in read_metrics(tmp_path)] == [8, 16]
 
 
 def test_two_scripts_do_not_train_in_one_folder(env: EmbodiedEnv, tmp_path: Path) -> None:
@@ -294,5 +290,5 @@ def test_own_process_group_shares_updates_and_rank_0_evaluates(tmp_path: Path) -
     assert (first[2], second[2]) == ([0, 1], [2, 3])
     assert first[3]
     assert second[3]
-    assert [row["step"] for row in rows(tmp_path) if "eval/avg_reward" in row] == [16, 32]
+    assert [row["step"] for row in read_metrics(tmp_path) if "eval/avg_reward" in row] == [16, 32]
     assert load_checkpoint(tmp_path / "checkpoints" / "tiny_step_32.pt")["world_size"] == 2

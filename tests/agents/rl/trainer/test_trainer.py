@@ -21,7 +21,15 @@ from embodichain.agents.rl.trainer.evaluation import Evaluation
 from embodichain.agents.rl.trainer.trainer import WARM_UP_STEPS, Trainer
 from embodichain.agents.rl.trainer.viewer import Viewer
 from embodichain.utils.state import freeze
-from tests.agents.rl.fakes import IdleAlgorithm, ListSink, ScriptedEnv, linear_policy, read_tensorboard, tiny_trainer
+from tests.agents.rl.fakes import (
+    IdleAlgorithm,
+    ListSink,
+    ScriptedEnv,
+    linear_policy,
+    read_metrics,
+    read_tensorboard,
+    tiny_trainer,
+)
 
 pytestmark = pytest.mark.e2e
 
@@ -185,7 +193,7 @@ def test_names_of_what_is_logged(tmp_path: Path) -> None:
     }
     events = read_tensorboard(tmp_path / "logs")
     assert specified <= set(events)
-    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows = read_metrics(tmp_path)
     assert [row["step"] for row in rows] == [8, 16]
     for row, (_, scalars) in zip(rows, run.sink.rows, strict=True):
         assert specified <= set(row)
