@@ -164,12 +164,3 @@ def test_folder_where_a_file_is_to_be_written_is_refused(
     for folder in (tmp_path, f"{tmp_path}/new/"):
         assert run(*command.split(), "--out", str(folder)) == 2
         assert f"argument --out: must be a file, but '{folder}' is a folder" in capsys.readouterr().err
-
-
-def test_pipe_in_place_of_a_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    paths = [tmp_path / name for name in ("pipe.json", "pipe.yaml")]
-    for path in paths:
-        os.mkfifo(path)
-    for argv in (["validate", paths[0]], ["validate", paths[1]]):
-        assert run(*map(str, argv)) == 2
-        assert "is no regular file" in capsys.readouterr().err

@@ -84,7 +84,9 @@ def test_errors_of_every_part_are_reported_together(monkeypatch: pytest.MonkeyPa
             ["policy: policy 'actor_critic' needs an 'actor' and a 'critic' network; the block has no "],
         ),
         ({"algorithm__name": "poo"}, ["algorithm.name: unknown algorithm 'poo'. Did you mean 'ppo'? Known: "]),
+        ({"algorithm__name": None}, ["algorithm.name: required, but missing"]),
         ({"trainer": None}, ["trainer: required, but missing"]),
+        ({"trainer__events": {"evaluation": {}}}, ["trainer.events.evaluation: unknown key. Known: train, eval"]),
         (
             {"trainer__gym_config": 5},
             ["trainer.gym_config: Input should be a valid string, or Input should be an object, got 5"],

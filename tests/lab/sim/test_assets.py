@@ -1,4 +1,4 @@
-"""The bundled robot models: published numbers, frames, and drives that hold still."""
+"""The bundled robot models: published numbers, and frames."""
 
 import mujoco
 import numpy as np
@@ -8,11 +8,7 @@ from embodichain.lab.sim.assets import asset_name, asset_spec, bundled_assets
 from embodichain.lab.sim.cfg import JointDrivePropertiesCfg, RobotCfg, SimulationManagerCfg
 from embodichain.lab.sim.model.scene import SceneBuilder
 
-HOME = np.array([0.0, -1.57, 1.57, -1.57, -1.57, 0.0, 0.04, 0.04])
-# Drives recommended for control steps of 0.04 s at dt = 0.01: arm joints, then fingers.
-KP = (10000.0, 16000.0, 7000.0, 600.0, 600.0, 600.0, 4000.0, 4000.0)
-KD = (500.0, 800.0, 350.0, 30.0, 30.0, 30.0, 60.0, 60.0)
-EFFORT = (330.0, 330.0, 150.0, 56.0, 56.0, 56.0, 140.0, 140.0)
+EFFORT = (330.0, 330.0, 150.0, 56.0, 56.0, 56.0)
 
 # a2, a3, d1, d4, d5, d6 as published; rows of the tables are (d, a, alpha), theta comes from q.
 UR = {
@@ -63,31 +59,6 @@ def product(name: str, q: np.ndarray) -> np.ndarray:
     return panda_product(q) if name == "panda" else ur_product(name, q)
 
 
-def arm_with_gripper() -> mujoco.MjSpec:
-    """The arm with the gripper on tool0, robot geoms set not to touch each other."""
-    spec = asset_spec("ur10")
-    spec.attach(asset_spec("dh_pgi_140_80"), prefix="hand_", site="tool0")
-    for geom in spec.geoms:
-        if geom.contype:
-            geom.contype, geom.conaffinity = 2, 1
-    return spec
-
-
-def driven(kp: tuple[float, ...] = KP, kd: tuple[float, ...] = KD) -> tuple[mujoco.MjModel, mujoco.MjData]:
-    """The arm with position drives, at HOME and told to stay there."""
-    spec = arm_with_gripper()
-    spec.option.timestep = 0.01
-    spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
-    for joint, p, d, effort in zip(list(spec.joints), kp, kd, EFFORT, strict=True):
-        actuator = spec.add_actuator(name=joint.name, target=joint.name, trntype=mujoco.mjtTrn.mjTRN_JOINT)
-        actuator.set_to_position(kp=p, kv=d)
-        actuator.forcelimited, actuator.forcerange = True, [-effort, effort]
-    model = spec.compile()
-    data = mujoco.MjData(model)
-    data.qpos[:] = data.ctrl[:] = HOME
-    return model, data
-
-
 def cart_pole() -> tuple[mujoco.MjModel, mujoco.MjData]:
     """The cart-pole at rest, upright."""
     model = asset_spec("cart_pole").compile()
@@ -128,7 +99,7 @@ def test_arm_has_the_published_masses_limits_and_no_actuators() -> None:
     np.testing.assert_allclose(model.body_mass[1:], [4.0, 7.778, 12.93, 3.87, 1.96, 1.96, 0.202])
     limit = np.array([2, 2, 1, 2, 2, 2]) * np.pi
     np.testing.assert_allclose(model.jnt_range, np.stack([-limit, limit], axis=1))
-    np.testing.assert_allclose(model.jnt_actfrcrange[:, 1], EFFORT[:6])
+    np.testing.assert_allclose(model.jnt_actfrcrange[:, 1], EFFORT)
     np.testing.assert_allclose(model.body_gravcomp[2:], 1.0)
     assert model.nu == 0
 
@@ -155,15 +126,6 @@ def test_visuals_touch_nothing_and_collisions_are_few(name: str) -> None:
     assert not model.geom_conaffinity[visual].any()
     assert set(model.geom_group) == {2, 3}
     assert (~visual).sum() <= 2 * model.nbody
-
-
-def test_recommended_drives_settle_after_a_large_error() -> None:
-    model, data = driven()
-    data.qpos[:6] += 0.3
-    for _ in range(200):
-        mujoco.mj_step(model, data)
-    assert np.abs(data.qpos - HOME).max() < 1e-3
-    assert np.abs(data.qvel).max() < 1e-2
 
 
 def test_cart_pole_falls_at_the_linearised_rate() -> None:

@@ -290,14 +290,6 @@ def test_buffer_bootstraps_where_an_episode_was_cut() -> None:
     }
 
 
-def test_buffer_has_the_images() -> None:
-    batch = two_episodes(images=True).to_buffer(torch.device("cpu")).sample(50, 1, 0.9)
-    for part in (batch, batch["next"]):
-        camera = part["entries", "camera"]
-        assert camera.dtype == torch.uint8
-        assert torch.equal(camera[:, 0, 0, 0], part["obs"].squeeze(1).byte())
-
-
 def test_demonstrations_are_the_same_after_a_trip_as_plain_data() -> None:
     before = two_episodes(images=True)
     after = Demonstrations.from_data(before.to_data())

@@ -164,15 +164,6 @@ def test_log_probabilities_of_chunks_stay_apart(name: str, squash: bool) -> None
         assert ((td["action"] > -2) & (td["action"] < 4)).all()
 
 
-def test_log_prob_and_entropy_equal_torchs_normal() -> None:
-    policy = make()
-    td = policy.get_action(states())
-    out = policy.evaluate_actions(td)
-    normal = Normal(out["mean"], out["log_std"].exp())
-    torch.testing.assert_close(out["sample_log_prob"], normal.log_prob(td["action"]))
-    torch.testing.assert_close(out["entropy"], normal.entropy())
-
-
 @pytest.mark.parametrize("squash", [False, True])
 def test_sum_over_a_chunk_is_one_long_actions_log_prob(squash: bool) -> None:
     chunks, one = make(H, squash=squash), make(1, squash=squash)

@@ -72,22 +72,6 @@ def test_users_own_functor_is_found_by_its_dotted_path_or_in_the_given_modules()
     assert config_to_cfg(data, manager_modules=[__name__]).events["own"].func is own_term
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        f"{__name__}.own_term",  # imported, but by nobody's leave
-        "os.system",
-        "builtins.exec",
-        "embodichain.utils.video.VideoWriter",
-    ],
-)
-def test_functor_in_a_module_that_nobody_allowed_is_refused_and_the_error_says_how_to_allow_it(name: str) -> None:
-    module = name.rpartition(".")[0]
-    (line,) = errors({"events": {"own": {"func": name}}})
-    assert line.startswith(f"env.events.own.func: '{name}' is in a module that is not allowed.")
-    assert f"pass --allow-import {module}, or set EMBODICHAIN_ALLOW_IMPORT={module}" in line
-
-
 @pytest.mark.parametrize("name", ["Path", f"{DEFAULT_MANAGER_MODULES[-2]}.Renderer", "Functor", "np"])
 def test_what_our_modules_of_terms_import_themselves_is_no_term(name: str) -> None:
     (line,) = errors({"events": {"own": {"func": name}}})

@@ -89,18 +89,21 @@ def test_resets_by_mask_are_those_by_number(pair: tuple[EmbodiedEnv, EmbodiedEnv
     assert pair[0].random.episode.tolist() == [2, 3, 3, 3]  # ends at 5, 10; 4, 9, 14; 3, 8, 13 twice
 
 
-def test_step_of_the_environment_never_waits_for_the_device(
-    pair: tuple[EmbodiedEnv, EmbodiedEnv], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    env = pair[0]
+def assert_never_waits(env: EmbodiedEnv, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     work_as_on_a_device(monkeypatch)
     env.reset(seed=1)
-    actions = actions_for(env, 6)
+    actions = actions_for(env, steps)
     for action in actions:  # what is sent to the device once, is there then
         env.step(action)
     with no_host_sync(monkeypatch):
-        for action in actions:  # episodes of 5 steps: some end
+        for action in actions:
             env.step(action)
+
+
+def test_step_of_the_environment_never_waits_for_the_device(
+    pair: tuple[EmbodiedEnv, EmbodiedEnv], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert_never_waits(pair[0], 6, monkeypatch)  # episodes of 5 steps: some end
 
 
 def test_divergence_ends_the_episode_and_is_told_once_a_rollout(
@@ -272,12 +275,4 @@ def test_both_engines_agree_over_some_steps(on_warp: LocomotionEnv) -> None:
 
 
 def test_step_never_waits_for_the_device(on_warp: LocomotionEnv, monkeypatch: pytest.MonkeyPatch) -> None:
-    env = on_warp
-    work_as_on_a_device(monkeypatch)
-    env.reset(seed=1)
-    actions = actions_for(env, 7)
-    for action in actions:  # what is sent to the device once, is there then
-        env.step(action)
-    with no_host_sync(monkeypatch):
-        for action in actions:  # episodes of 6 steps: some end, and commands are drawn anew
-            env.step(action)
+    assert_never_waits(on_warp, 7, monkeypatch)  # episodes of 6 steps: some end, and commands are drawn anew

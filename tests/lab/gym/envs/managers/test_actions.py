@@ -120,20 +120,6 @@ def test_terms_are_told_which_episodes_end() -> None:
     assert push.was_reset == [[1]]
 
 
-@pytest.mark.parametrize(
-    ("actions", "message"),
-    [
-        ({}, r"env\.actions: at least one action term is needed"),
-        ({"a": {"func": len}}, r"env\.actions\.a\.func: must be an ActionTerm class"),
-        ({"a": DELTA | {"params": {"scael": 1}}}, r"a\.params\.scael: unknown parameter\. Did you mean 'scale'\?"),
-        ({"a": {"func": Push}}, r"env\.actions\.a\.params\.joint: required, but missing"),
-    ],
-)  # fmt: skip
-def test_mistake_in_a_term_says_where(actions: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        env_with(actions)
-
-
 def test_denormalised_action_reaches_from_limit_to_limit() -> None:
     env = env_with({"place": {"func": "QposDenormalizedTerm"}})
     term = env.action_manager.terms["place"]

@@ -226,19 +226,6 @@ def test_class_that_forgets_its_base_is_refused() -> None:
         env_with({"func": WithoutBase})
 
 
-@pytest.mark.parametrize(
-    ("reward", "message"),
-    [
-        ({"func": height}, r"env\.rewards\.term\.params\.thing: required, but missing"),
-        ({"func": height, "params": {"thing": {"uid": "bxo"}}}, r"params\.thing\.uid: no 'bxo' in the scene\. Did"),
-        ({"func": Count, "params": {"stride": 1}}, r"params\.stride: unknown parameter\..* Known: step"),
-    ],
-)
-def test_mistake_in_parameters_says_where(reward: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        env_with(reward)
-
-
 def test_closing_the_environment_closes_its_events() -> None:
     env = env_with({"func": Count}, events={"tidy": {"func": Tidy}})
     env.reset()

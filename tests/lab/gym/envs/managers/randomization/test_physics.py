@@ -323,22 +323,3 @@ def test_fixed_base_is_an_error(func: str) -> None:
     message = f"^{func}: the base of robot 'go2' is fixed; needed is robot.fix_base false"
     with pytest.raises(ConfigError, match=message):
         legs_env(1, {"events": event(func)}, robot=robot)
-
-
-@pytest.mark.parametrize(
-    ("term", "message"),
-    [
-        (
-            event("randomize_motor_strength", entity_cfg={"uid": "go2", "joint_names": "knee"}, strength_range=[1, 1]),
-            "env.events.randomize_motor_strength.params.entity_cfg.joint_names: unknown joint 'knee'. Known: FL_calf_",
-        ),
-        (
-            event("push_robot", velocity_range=[[1, 0, 0], [0, 0, 0]]),
-            "env.events.push_robot.params.velocity_range: must be .lowest, highest. of equal length",
-        ),
-    ],
-)
-def test_wrong_parameter_is_one_line(term: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=f"^{message}") as error:
-        legs_env(1, {"events": term})
-    assert "\n" not in str(error.value)
