@@ -348,4 +348,4 @@ def test_delay_is_drawn_for_each_episode_and_environment() -> None:
 
 
 def test_checkpoint_with_delayed_actions_continues() -> None:
-    assert_goes_on(lambda: delayed_env(6, delay=[0, 3]))
+    assert_goes_on(lambda: delayed_env(6, delay=[0, 3]), steps=5)  # in the second episode of 4 steps
