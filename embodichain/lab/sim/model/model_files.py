@@ -243,7 +243,8 @@ def _read_state(model: ModelFile, plain: mujoco.MjModel, start: mujoco.MjData) -
     spec, is_scalar = model.spec, np.isin(plain.jnt_type, _SCALAR_JOINTS)
     trees = plain.body_rootid[plain.jnt_bodyid]
     is_free = plain.jnt_type == int(mujoco.mjtJoint.mjJNT_FREE)
-    candidates = trees[is_scalar], trees[is_free], np.flatnonzero(plain.body_parentid == 0)[1:]
+    moved = sorted({joint for i in range(plain.nu) for joint in _moment_arms(plain, i)})
+    candidates = trees[moved], trees[is_scalar], trees[is_free], np.flatnonzero(plain.body_parentid == 0)[1:]
     roots = next((np.unique(bodies) for bodies in candidates if len(bodies)), np.array([], int))
     model.roots = [plain.body(body).name for body in roots]
     for joint in range(plain.njnt):
@@ -349,7 +350,7 @@ def _fix_inertia(spec: mujoco.MjSpec, plain: mujoco.MjModel) -> None:
         body.ialt.type = mujoco.mjtOrientation.mjORIENTATION_QUAT
         body.fullinertia, body.explicitinertial = np.full(6, np.nan), True
     spec.compiler.inertiafromgeom = mujoco.mjtInertiaFromGeom.mjINERTIAFROMGEOM_FALSE
-    spec.compiler.settotalmass = -1.0
+    spec.compiler.settotalmass, spec.compiler.boundmass, spec.compiler.boundinertia = -1.0, 0.0, 0.0
 
 
 def _take_surroundings(model: ModelFile, plain: mujoco.MjModel) -> None:

@@ -24,7 +24,7 @@ from embodichain.lab.sim.math import (
     quat_mul,
     row_from_pose,
 )
-from embodichain.lab.sim.model.drives import mimics, per_joint
+from embodichain.lab.sim.model.drives import driven_joints, mimics, per_joint
 from embodichain.lab.sim.objects.body_physics import LinkPhysics
 from embodichain.utils import unknown_name
 from embodichain.utils.device import constant
@@ -318,10 +318,12 @@ class BasePose:
         self.bodies: list[int] = [b for b in range(1, model.nbody) if model.body(b).name.startswith(f"{cfg.uid}/")]
         """All bodies of the articulation in the model."""
         self._roots = [b for b in self.bodies if model.body_parentid[b] == 0]
-        # Of several trees that move freely the largest is the robot; others are loose things in its file.
+        # Of several trees that move freely the largest with drives is the robot; others are loose things in its file.
         joints = [joint for root in self._roots if (joint := int(model.body_jntadr[root])) >= 0]
         free = [] if cfg.fix_base else [joint for joint in joints if model.jnt_type[joint] == _FREE]
-        free.sort(key=lambda joint: np.count_nonzero(model.body_rootid == model.jnt_bodyid[joint]))
+        driven = {model.body_rootid[model.jnt_bodyid[joint]] for _, joint in driven_joints(model)}
+        size = np.bincount(model.body_rootid)
+        free.sort(key=lambda joint: (model.jnt_bodyid[joint] in driven, size[model.jnt_bodyid[joint]]))
         self._is_free = bool(free)
         self.root: int = int(model.jnt_bodyid[free[-1]]) if free else self._roots[0]
         """The base's body in the model; of a fixed base with several trees, the first."""

@@ -85,7 +85,7 @@ CASES = {
     "medium": world(
         f'<body name="base" pos="0 0 1">{BASE}{LEG}</body>', before='<option density="1000" viscosity=".0009"/>'
     ),
-    "total_mass": world(ARM, before='<compiler settotalmass="10"/>'),
+    "total_mass": world(ARM, before='<compiler settotalmass=".01" boundmass=".1" boundinertia=".01"/>'),
     "key": world(ARM, SERVO + '<keyframe><key name="home" qpos=".7"/><key name="other" qpos=".1"/></keyframe>'),
     "muscle_on_tendon": world(
         PULLED,

@@ -80,9 +80,9 @@ def test_drive_pushes_and_pulls_as_far_as_the_files_actuator(tmp_path: Path) -> 
 def test_base_is_the_robots_though_a_loose_thing_comes_first(tmp_path: Path) -> None:
     path = tmp_path / "robot.xml"
     path.write_text(
-        '<mujoco><worldbody><body name="peg" pos="1 0 1"><freejoint/><geom size=".1"/></body><body name="base">'
-        '<freejoint/><geom size=".1"/><body name="leg"><joint name="j"/><geom size=".1" pos="0 0 .3"/></body></body>'
-        "</worldbody></mujoco>"
+        '<mujoco><worldbody><body name="box" pos="1 0 1"><freejoint/><geom size=".1"/><body><joint/><geom size=".1"/>'
+        '<body><geom size=".1"/></body></body></body><body name="base"><freejoint/><geom size=".1"/><body>'
+        '<joint name="j"/><geom size=".1"/></body></body></worldbody><actuator><motor joint="j"/></actuator></mujoco>'
     )
     sim = simulate(RobotCfg("r", fpath=str(path), fix_base=False))
     assert sim.model.body(sim.get_robot("r").base.root).name == "r/base"
