@@ -436,7 +436,11 @@ def assemble(cfg: ArticulationCfg, place: str) -> Assembly:
             result.roots = [prefix + root for root in model.roots]
             result.spec.option = model.spec.option
         if prefix:
-            _attach(result.spec, model.spec, prefix, place_of, pose)
+            body = result.spec.body(place_of)
+            if body is None:
+                site = result.spec.site(place_of)
+                body, pose = site.parent, frame_pose(site.pos, site.quat) @ pose
+            result.spec.attach(model.spec, prefix=prefix, frame=body.add_frame(**pos_quat(pose)))
         else:
             result.spec = model.spec
         _add_names(result, model, kind, side, prefix)
@@ -477,15 +481,6 @@ def _components(cfg: ArticulationCfg, place: str) -> dict[str, tuple[URDFCompone
     return {kind: found[kind] for kind in COMPONENT_TYPES if kind in found}
 
 
-def _attach(spec: mujoco.MjSpec, part: mujoco.MjSpec, prefix: str, where: str, pose: np.ndarray) -> None:
-    """Attach a part to a body or site of the spec, at a pose in its frame."""
-    body = spec.body(where)
-    if body is None:
-        site = spec.site(where)
-        body, pose = site.parent, frame_pose(site.pos, site.quat) @ pose
-    spec.attach(part, prefix=prefix, frame=body.add_frame(**pos_quat(pose)))
-
-
 def _end_of(link: mujoco.MjsBody) -> str:
     """Return the flange on a link or on a body fixed to it: a site or a body; else the link."""
     bodies = [link]
@@ -513,7 +508,7 @@ def _add_names(result: Assembly, model: ModelFile, kind: str, side: str, prefix:
 
 
 def place_base(scene: mujoco.MjSpec, built: Assembly, cfg: ArticulationCfg, place: str) -> None:
-    """Put an articulation into the scene, fixed or free.
+    """Put an articulation into the scene, fixed or free, with the medium of its file; list the options that are lost.
 
     A fixed base takes the whole file along. A free base starts at ``init_pos``; where that is the origin, at its
     position in the file. ``init_rot`` turns it from its orientation in the file; other things stay at their places.
@@ -529,7 +524,15 @@ def place_base(scene: mujoco.MjSpec, built: Assembly, cfg: ArticulationCfg, plac
     else:
         frame = scene.worldbody.add_frame(pos=lift)
         _free_root(built, pos if pos.any() else built.start[:3], turn, place)
-    _take_options(scene, built)
+    theirs = _options(built.spec)
+    for name in _MEDIUM:
+        if np.any(theirs[name]):
+            setattr(scene.option, name, theirs[name])
+    own = _options(scene)
+    other = [f"{name} {value}" for name, value in theirs.items() if value != own[name] and name not in _MEDIUM]
+    if other:
+        built.changes.append(f"options of the file that the scene's replace: {', '.join(other)}")
+    built.spec.option, built.spec.visual = scene.option, scene.visual  # a scene has one of each
     scene.attach(built.spec, prefix=f"{cfg.uid}/", frame=frame)
     for geom, values in built.ground_pairs:
         scene.add_pair(geomname1=GROUND, geomname2=f"{cfg.uid}/{geom}", **values)
@@ -581,26 +584,10 @@ def _options(spec: mujoco.MjSpec) -> dict[str, Any]:
     for name, kind in _OPTION_WORDS.items():
         found[name] = kind(found[name]).name.rpartition("_")[2].lower()
     for name, bits in _OPTION_FLAGS.items():
-        on = [
-            bit.name.rpartition("_")[2].lower()
-            for bit in bits.__members__.values()
-            if "_" in bit.name and bit & found[name]
-        ]
+        words = bits.__members__.items()
+        on = [word.rpartition("_")[2].lower() for word, bit in words if "_" in word and bit & found[name]]
         found[name] = " and ".join(on) or "none"
     return found
-
-
-def _take_options(scene: mujoco.MjSpec, built: Assembly) -> None:
-    """Give the scene the medium of the articulation's file; list the other options that differ from the scene's."""
-    theirs = _options(built.spec)
-    for name in _MEDIUM:
-        if np.any(theirs[name]):
-            setattr(scene.option, name, theirs[name])
-    own = _options(scene)
-    other = [f"{name} {value}" for name, value in theirs.items() if value != own[name] and name not in _MEDIUM]
-    if other:
-        built.changes.append(f"options of the file that the scene's replace: {', '.join(other)}")
-    built.spec.option, built.spec.visual = scene.option, scene.visual  # a scene has one of each
 
 
 def compile_mesh(cfg: RigidObjectCfg, path: Path) -> mujoco.MjModel:
@@ -616,8 +603,7 @@ def compile_mesh(cfg: RigidObjectCfg, path: Path) -> mujoco.MjModel:
 
 
 def set_mass(geom: mujoco.MjsGeom, cfg: RigidObjectCfg) -> None:
-    """Set a geom's mass, or its density where the config has no mass."""
+    """Set a geom's density, and its mass where the config has one, which counts then."""
+    geom.density = cfg.attrs.density
     if cfg.attrs.mass > 0:
         geom.mass = cfg.attrs.mass
-    else:
-        geom.density = cfg.attrs.density

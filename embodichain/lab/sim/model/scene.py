@@ -4,7 +4,7 @@ Everything of an entity is named ``<uid>/...`` in the model, so that two entitie
 """
 
 import importlib.util
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import cast
@@ -313,7 +313,10 @@ class SceneBuilder:
                 drives.scale_by_inertia(model, self.contents.joints[cfg.uid].values())
         write_keyframe(model, self._init_qpos, self._home, self._controls)
         if self.contents.terrain is not None:
-            shift_free_bases(model, self.contents.parts, self.contents.terrain.origins[0, 0])
+            for joint in np.flatnonzero(model.jnt_type == int(mujoco.mjtJoint.mjJNT_FREE)):
+                if model.body(model.jnt_bodyid[joint]).name.partition("/")[0] in self.contents.parts:
+                    first = model.jnt_qposadr[joint]
+                    model.key_qpos[0][first : first + 3] += self.contents.terrain.origins[0, 0]
         softened = drives.soften_stiff_drives(model)
         for warning in self._warnings:
             logger.log_warning(warning)
@@ -384,14 +387,6 @@ def write_keyframe(
         actuator, first = model.actuator(name).id, model.actuator_actadr[model.actuator(name).id]
         model.key_ctrl[0][actuator] = start[0]
         model.key_act[0][first : first + len(start) - 1] = start[1:]
-
-
-def shift_free_bases(model: mujoco.MjModel, uids: Collection[str], offset: np.ndarray) -> None:
-    """Move the free bases of articulations by ``offset`` [3], m, in keyframe 0."""
-    for joint in np.flatnonzero(model.jnt_type == int(mujoco.mjtJoint.mjJNT_FREE)):
-        if model.body(model.jnt_bodyid[joint]).name.partition("/")[0] in uids:
-            first = model.jnt_qposadr[joint]
-            model.key_qpos[0][first : first + 3] += offset
 
 
 def warn_of_collisions(model: mujoco.MjModel) -> None:

@@ -284,11 +284,10 @@ def add_surroundings(spec: mujoco.MjSpec) -> None:
     # keeps the edge of the shadow map out of sight.
     spec.visual.quality.shadowsize, spec.visual.quality.offsamples = 2048, 0
     spec.stat.extent, spec.stat.center = 6.0, [-0.3, 0.0, 0.3]
-    builtin = mujoco.mjtBuiltin
     sky = spec.add_texture(name="sky", type=mujoco.mjtTexture.mjTEXTURE_SKYBOX, width=256, height=1536)
-    sky.builtin, sky.rgb1, sky.rgb2 = builtin.mjBUILTIN_GRADIENT, [0.86, 0.91, 0.96], [0.45, 0.55, 0.68]
+    sky.builtin, sky.rgb1, sky.rgb2 = mujoco.mjtBuiltin.mjBUILTIN_GRADIENT, [0.86, 0.91, 0.96], [0.45, 0.55, 0.68]
     floor = spec.add_texture(name="ground", type=mujoco.mjtTexture.mjTEXTURE_2D, width=512, height=512)
-    floor.builtin, floor.rgb1, floor.rgb2 = builtin.mjBUILTIN_CHECKER, [0.83, 0.84, 0.85], [0.76, 0.78, 0.80]
+    floor.builtin, floor.rgb1, floor.rgb2 = mujoco.mjtBuiltin.mjBUILTIN_CHECKER, [0.83, 0.84, 0.85], [0.76, 0.78, 0.80]
     material = spec.add_material(name="ground", texrepeat=[2, 2], texuniform=True, specular=0.1, shininess=0.1)
     material.textures[int(mujoco.mjtTextureRole.mjTEXROLE_RGB)] = "ground"
     light = spec.worldbody.add_light(name="sun", pos=[-0.5, 0.5, 3.0], dir=[-0.1, -0.2, -1.0])
