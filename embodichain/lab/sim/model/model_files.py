@@ -406,6 +406,7 @@ class Assembly(ModelContents):
         links: short name -> name in the spec, of the bodies.
         parts: the driven joints of each part, by short name.
         ends: the site or body of each part where the next part is mounted.
+        trees: all parts' ``roots``, names in the spec.
         base_transform: pose of the first part in the articulation's frame, 4x4.
     """
 
@@ -413,6 +414,7 @@ class Assembly(ModelContents):
     links: dict[str, str] = field(default_factory=dict)
     parts: dict[str, list[str]] = field(default_factory=dict)
     ends: dict[str, str] = field(default_factory=dict)
+    trees: list[str] = field(default_factory=list)
     base_transform: np.ndarray = field(default_factory=lambda: np.eye(4))
 
 
@@ -444,6 +446,7 @@ def assemble(cfg: ArticulationCfg, place: str) -> Assembly:
         else:
             result.spec = model.spec
         _add_names(result, model, kind, side, prefix)
+        result.trees += [prefix + root for root in model.roots]
         result.controls |= {prefix + name: value for name, value in model.controls.items()}
         result.ground_pairs += [(prefix + geom, values) for geom, values in model.ground_pairs]
         result.changes += model.changes

@@ -211,9 +211,11 @@ class SceneBuilder:
         if cfg.collision_links is not None:
             drives.limit_collisions(spec, built.links, cfg.collision_links, f"{place}.collision_links")
         own = _ROBOT_BITS if isinstance(cfg, RobotCfg) else _ARTICULATION_BITS
-        for geom in spec.geoms:
+        for geom in spec.geoms:  # of loose things, tables and doors: objects that touch as they do in the file
+            geom.contype, geom.conaffinity = np.where((geom.contype, geom.conaffinity), _OBJECT_BITS, _NO_BITS)
+        for geom in (geom for tree in built.trees for geom in spec.body(tree).find_all("geom")):
             if geom.contype or geom.conaffinity:
-                geom.contype, geom.conaffinity = _OBJECT_BITS if geom.parent == spec.worldbody else own
+                geom.contype, geom.conaffinity = own
         built.changes.append("links touch everything but each other, and other robots or articulations of their kind")
         with model_files.collecting_warnings([]):  # of merging two files' defaults and options
             model_files.place_base(self._spec, built, cfg, place)

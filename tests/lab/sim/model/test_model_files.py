@@ -554,6 +554,8 @@ def test_loose_thing_in_a_robots_file_stays_loose(tmp_path: Path) -> None:
     assert model.key_qpos[0].tolist() == [0.1, 0.5, 0, 2, 1, 0, 0, 0]
     # It falls freely, by g t^2 / 2 = 4.905 x 0.04 m, and the arm's base stays.
     assert after(model, 0.2).body("r/peg").xpos[2] == pytest.approx(2 - 4.905 * 0.04, abs=0.005)
+    arm, thing = model.body("r/b").geomadr[0], model.body("r/peg").geomadr[0]
+    assert model.geom_contype[thing] & model.geom_conaffinity[arm]  # a hand can push it
 
 
 def test_keyframe_of_the_file_stands_though_a_coupling_says_else(tmp_path: Path) -> None:
