@@ -88,24 +88,33 @@ def test_what_the_user_has_set_stays(given: dict[str, str], expected: dict[str, 
 
 
 ROOT = Path(__file__).resolve().parents[2]
-CHILD = (
-    "from embodichain.utils import parent; import time; parent._PERIOD = 0.01; parent.end_with_parent(); time.sleep(60)"
-)
-# Tells whether its child is there, and is killed.
+CHILD = """
+import time
+from embodichain.utils import system
+system._PERIOD = 0.01
+system.end_with_parent()
+open("begun", "w")
+time.sleep(60)
+"""
+# Tells whether its child is there, and is killed when that watches.
 PARENT = f"""
-import os, subprocess, sys
+import os, subprocess, sys, time
 from embodichain.utils.system import child_variables
 child = subprocess.Popen([sys.executable, "-c", {CHILD!r}], env=os.environ | child_variables(), start_new_session=True)
 print(child.pid, flush=True)
+while child.poll() is None and not os.path.exists("begun"):
+    time.sleep(0.01)
 os.kill(os.getpid(), 9)
 """
 
 
-def test_process_ends_with_its_killed_parent() -> None:
+def test_process_ends_with_its_killed_parent(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     # The output's other end is closed by the last process that has it: the child.
-    done = subprocess.run([sys.executable, "-c", PARENT], env=environment, capture_output=True, text=True, timeout=30)
-    assert done.returncode == -signal.SIGKILL
+    call = [sys.executable, "-c", PARENT]
+    done = subprocess.run(call, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stderr) == (-signal.SIGKILL, "")
+    assert (tmp_path / "begun").exists()
     command = Path(f"/proc/{done.stdout.strip()}/cmdline")
     assert not (command.exists() and command.read_bytes())  # nothing is left, or what nobody has asked the code of
 
