@@ -1,26 +1,16 @@
 import errno
 import fcntl
+import multiprocessing
 import os
-import signal
 import socket
-import subprocess
-import sys
+import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 
 from embodichain.agents.rl.checkpoint.saved_run import LOCK, RunLock, check_links
 from embodichain.utils import ConfigError
-
-HOLDER = """
-import sys, time
-from pathlib import Path
-from embodichain.agents.rl.checkpoint.saved_run import RunLock
-with RunLock() as lock:
-    lock.take(Path(sys.argv[1]))
-    print("holds", flush=True)
-    sys.stdin.read()
-"""
 
 
 def test_second_one_is_refused_and_told_who_the_first_is(tmp_path: Path) -> None:
@@ -34,18 +24,24 @@ def test_second_one_is_refused_and_told_who_the_first_is(tmp_path: Path) -> None
         second.take(tmp_path)
 
 
+def hold(folder: Path, told: Connection) -> None:
+    with RunLock() as lock:
+        lock.take(folder)
+        told.send("holds")
+        time.sleep(60)
+
+
 def test_lock_ends_with_its_process(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", HOLDER, str(tmp_path)]
-    with (
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process,
-        RunLock() as lock,
-    ):
-        assert process.stdout is not None
-        assert process.stdout.readline() == "holds\n"
+    fork = multiprocessing.get_context("fork")
+    heard, told = fork.Pipe(duplex=False)
+    process = fork.Process(target=hold, args=(tmp_path, told))
+    process.start()
+    assert heard.recv() == "holds"
+    with RunLock() as lock:
         with pytest.raises(ConfigError, match=f"process {process.pid} on"):
             lock.take(tmp_path)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.kill()
+        process.join()
         assert f"process {process.pid} on" in (tmp_path / LOCK).read_text()
         lock.take(tmp_path)
         assert f"process {os.getpid()} on" in (tmp_path / LOCK).read_text()
