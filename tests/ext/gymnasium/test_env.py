@@ -264,10 +264,10 @@ class _Mortal(SayingEnv):
 @pytest.mark.parametrize(("action", "how"), [(3.0, "with exit code 3"), (5.0, "by SIGKILL")])
 def test_a_process_that_has_ended_is_named(action: float, how: str) -> None:
     with registered("Mortal-v0", _Mortal):
-        env = make("Mortal-v0", 3, vectorization="async")
+        env = make("Mortal-v0", 2, vectorization="async")
         env.reset(seed=1)
         with pytest.raises(CommandFailedError) as caught:
-            env.step(torch.tensor([[0.0], [action], [0.0]]))
+            env.step(torch.tensor([[0.0], [action]]))
         assert str(caught.value) == f"gymnasium:Mortal-v0: the process of environment 1 has ended {how}"
         env.close()
 
