@@ -1,4 +1,4 @@
-"""One mistake at a time, in a shipped config of each task and algorithm: one line says where, and nothing is built."""
+"""One mistake at a time, in a shipped config of each algorithm: one line says where, and nothing is built."""
 
 import contextlib
 import copy
@@ -23,11 +23,11 @@ def has_joint_actions(path: Path) -> bool:
     return "robot" in env and all(term["func"] != "ActuatorTerm" for term in env["env"]["actions"].values())
 
 
-# Of each task and each algorithm the first.
+# Of each algorithm the first, and of tasks one with commands and one that adds a thing of its own.
 WITH_ROBOT = [path for path in reversed(TRAIN_CONFIGS) if has_joint_actions(path)]
-BY_TASK = {path.parent: path for path in WITH_ROBOT}
+BY_TASK = {path.parent.name: path for path in WITH_ROBOT}
 BY_ALGORITHM = {load_json(path)["algorithm"]["name"]: path for path in WITH_ROBOT}
-CONFIGS = sorted({*BY_TASK.values(), *BY_ALGORITHM.values()})
+CONFIGS = sorted({*BY_ALGORITHM.values(), BY_TASK["go2_flat"], BY_TASK["push_cube"]})
 
 Config = dict[str, Any]
 Mistake = Callable[[Config, Config], tuple[str, str]]
