@@ -201,12 +201,7 @@ def _clipped(plain: mujoco.MjModel, joint: int, force: np.ndarray) -> np.ndarray
 
 @dataclass
 class Comparison:
-    """Differences between a robot in a scene and its file.
-
-    Attributes:
-        changes: the scene's list of changes.
-        silent: a line for each difference that the list does not name.
-    """
+    """The scene's list of ``changes`` to a robot's file, and a line for each difference that it does not name."""
 
     changes: list[str]
     silent: list[str] = field(default_factory=list)
