@@ -7,9 +7,17 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import torch
+
+from embodichain.agents.rl.build import build_learner
+from embodichain.agents.rl.metrics.sinks import RunLog
+from embodichain.agents.rl.run_config import RunConfig
+from embodichain.agents.rl.trainer.evaluation import Evaluator
+from embodichain.agents.rl.trainer.trainer import Trainer
 
 Point = dict[str, float]
 NAMES = {"ours": "this library", "sb3": "Stable-Baselines3"}
@@ -22,25 +30,56 @@ def print_point(point: Point) -> None:
     print(json.dumps(point), flush=True)
 
 
-class EvaluationSink:
-    """A sink of the log that prints the evaluations as points.
+class Curve:
+    """Evaluates policies on the same episodes, and prints the points of a curve; a sink of our trainer's log.
 
-    Args:
-        names: of the log's scalars, by the point's key.
+    Attributes:
+        every: iterations between two points.
+        results: names of an evaluation's results, by the point's key.
     """
 
     name = "learning curve"
 
-    def __init__(self, names: Mapping[str, str]) -> None:
-        self._names = names
+    def __init__(self, evaluator: Evaluator, every: int, steps_per_iteration: int, results: Mapping[str, str]) -> None:
+        self.evaluator = evaluator
+        self.every = every
+        self.results = results
+        self._steps = steps_per_iteration
+
+    def after(self, iteration: int, policy: Any) -> None:
+        """Evaluate the policy if this iteration, from 1, is due."""
+        if iteration % self.every == 0:
+            result = self.evaluator.run(policy, "")
+            scalars = {f"eval/{name}": getattr(result, name) for name in self.results.values()}
+            self.write(scalars, iteration * self._steps)
 
     def write(self, scalars: dict[str, float], step: int) -> None:
         """Print the point of an evaluation."""
-        if set(self._names.values()) <= set(scalars):
-            print_point({"step": step} | {key: round(scalars[name], 4) for key, name in self._names.items()})
+        if {f"eval/{name}" for name in self.results.values()} <= set(scalars):
+            print_point({"step": step} | {key: round(scalars[f"eval/{name}"], 4) for key, name in self.results.items()})
 
     def close(self) -> None:
         """Close nothing."""
+
+
+def train_ours(run: RunConfig, env: Any, curve: Curve) -> None:
+    """Train with this library."""
+    cfg, cpu = run.trainer, torch.device("cpu")
+    policy, algorithm = build_learner(run, env, cpu)
+    with TemporaryDirectory() as folder:
+        trainer = Trainer(
+            policy,
+            env,
+            algorithm,
+            cfg.buffer_size,
+            eval_freq=f"{curve.every} it",
+            save_freq=f"{cfg.iterations} it",
+            checkpoint_dir=folder,
+            config={},
+            log=RunLog([curve]),
+        )
+        trainer.evaluator = curve.evaluator
+        trainer.train(cfg.iterations * cfg.buffer_size * env.num_envs)
 
 
 def run_child(module: str, arguments: Sequence[str]) -> list[Point]:

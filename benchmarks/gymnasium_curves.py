@@ -41,12 +41,10 @@ import torch
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from benchmarks.curves import NAMES, EvaluationSink, Point, plot_runs, print_point, run_child
-from embodichain.agents.rl.build import build_envs, build_learner
-from embodichain.agents.rl.metrics.sinks import RunLog
+from benchmarks.curves import NAMES, Curve, Point, plot_runs, run_child, train_ours
+from embodichain.agents.rl.build import build_envs
 from embodichain.agents.rl.run_config import load_run_config
-from embodichain.agents.rl.trainer.evaluation import Evaluation, Evaluator
-from embodichain.agents.rl.trainer.trainer import Trainer
+from embodichain.agents.rl.trainer.evaluation import Evaluator
 from embodichain.ext.gymnasium.gymnasium_env import PREFIX, GymnasiumEnv, GymnasiumEnvCfg
 from embodichain.ext.report.compare import Comparison, compare_groups
 
@@ -127,27 +125,10 @@ def _algorithm(name: str) -> str:
     return name.partition("_")[0]
 
 
-class Curve:
-    """Evaluates policies on the same episodes, and prints the points of a curve every ``every`` iterations."""
-
-    def __init__(self, task: str, every: int, steps_per_iteration: int) -> None:
-        env = GymnasiumEnv(GymnasiumEnvCfg(id=PREFIX + task, num_envs=EVAL_EPISODES))
-        self.evaluator = Evaluator(env, EVAL_EPISODES, EVAL_SEED, torch.device("cpu"), Path("unused"))
-        self.every = every
-        self._steps = steps_per_iteration
-
-    def after(self, iteration: int, policy: Any) -> None:
-        """Evaluate the policy if this iteration, from 1, is due."""
-        if iteration % self.every == 0:
-            result: Evaluation = self.evaluator.run(policy, "")
-            step = iteration * self._steps
-            print_point({"step": step, "return": round(result.avg_reward, 4), "length": round(result.avg_length, 4)})
-
-
-def train_ours(algorithm: str, task: str, seed: int, iterations: int, curve: Curve) -> None:
-    """Train with this library, from a config."""
+def train_config(algorithm: str, task: str, seed: int, iterations: int) -> dict[str, Any]:
+    """Return the training config of this library."""
     settings = SETTINGS[algorithm]
-    config = {
+    return {
         "trainer": {
             "seed": seed,
             "device": "cpu",
@@ -159,26 +140,6 @@ def train_ours(algorithm: str, task: str, seed: int, iterations: int, curve: Cur
         "policy": settings["policy"],
         "algorithm": {"name": _algorithm(algorithm), "cfg": settings["algorithm"]},
     }
-    with TemporaryDirectory() as folder:
-        file = Path(folder, "train_config.json")
-        file.write_text(json.dumps(config))
-        run = load_run_config(str(file))
-        torch.manual_seed(seed)
-        env, _ = build_envs(run)
-        policy, learner = build_learner(run, env, torch.device("cpu"))
-        trainer = Trainer(
-            policy,
-            env,
-            learner,
-            run.trainer.buffer_size,
-            eval_freq=f"{curve.every} it",
-            save_freq=f"{iterations} it",
-            checkpoint_dir=folder,
-            config={},
-            log=RunLog([EvaluationSink({"return": "eval/avg_reward", "length": "eval/avg_length"})]),
-        )
-        trainer.evaluator = curve.evaluator
-        trainer.train(iterations * run.trainer.buffer_size * env.num_envs)
 
 
 def train_sb3(algorithm: str, task: str, seed: int, iterations: int, curve: Curve) -> None:
@@ -199,9 +160,19 @@ def run_one(algorithm: str, task: str, learner: str, seed: int, steps: int) -> N
     """Train once in this process, printing the curve's points."""
     torch.set_num_threads(1)
     size = SETTINGS[algorithm]["num_envs"] * SETTINGS[algorithm]["buffer_size"]
-    curve = Curve(task, STEPS_OF_A_POINT[algorithm] // size, size)
-    train = {"ours": train_ours, "sb3": train_sb3}[learner]
-    train(algorithm, task, seed, steps // size, curve)
+    env = GymnasiumEnv(GymnasiumEnvCfg(id=PREFIX + task, num_envs=EVAL_EPISODES))
+    evaluator = Evaluator(env, EVAL_EPISODES, EVAL_SEED, torch.device("cpu"), Path("unused"))
+    results = {"return": "avg_reward", "length": "avg_length"}
+    curve = Curve(evaluator, STEPS_OF_A_POINT[algorithm] // size, size, results)
+    if learner == "sb3":
+        train_sb3(algorithm, task, seed, steps // size, curve)
+        return
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "train_config.json")
+        file.write_text(json.dumps(train_config(algorithm, task, seed, steps // size)))
+        run = load_run_config(str(file))
+    torch.manual_seed(seed)
+    train_ours(run, build_envs(run)[0], curve)
 
 
 def read_records(path: Path) -> list[Record]:

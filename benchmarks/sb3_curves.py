@@ -20,59 +20,20 @@ import statistics
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from matplotlib.figure import Figure
 
-from benchmarks.curves import EvaluationSink, Point, plot_runs, print_point, run_child
-from embodichain.agents.rl.build import build_envs, build_learner
-from embodichain.agents.rl.metrics.sinks import RunLog
+from benchmarks.curves import Curve, Point, plot_runs, run_child, train_ours
+from embodichain.agents.rl.build import build_envs
 from embodichain.agents.rl.run_config import RunConfig, load_run_config
 from embodichain.agents.rl.trainer.evaluation import Evaluator
-from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.utils import to_dict
 
 LEARNERS = ("ours", "sb3")
 EVAL_SEED = 1_000_004
 EVAL_EPISODES = 200
-
-
-class Curve:
-    """Prints a point of the learning curve, as JSON, whenever one is due."""
-
-    def __init__(self, evaluator: Evaluator, every: int, steps_per_iteration: int) -> None:
-        self.evaluator = evaluator
-        self.every = every
-        self._steps = steps_per_iteration
-
-    def after(self, iteration: int, policy: Any) -> None:
-        """Evaluate the policy if this iteration (from 1) is due."""
-        if iteration % self.every == 0:
-            result = self.evaluator.run(policy, "")
-            step = iteration * self._steps
-            print_point({"step": step, "success": result.success_rate, "return": result.avg_reward})
-
-
-def train_ours(run: RunConfig, env: Any, curve: Curve) -> None:
-    """Train with the library's own PPO."""
-    cfg = run.trainer
-    policy, algorithm = build_learner(run, env, torch.device("cpu"))
-    with TemporaryDirectory() as folder:
-        trainer = Trainer(
-            policy,
-            env,
-            algorithm,
-            cfg.buffer_size,
-            eval_freq=f"{curve.every} it",
-            save_freq=f"{cfg.iterations} it",
-            checkpoint_dir=folder,
-            config={},
-            log=RunLog([EvaluationSink({"success": "eval/success_rate", "return": "eval/avg_reward"})]),
-        )
-        trainer.evaluator = curve.evaluator
-        trainer.train(cfg.iterations * cfg.buffer_size * env.num_envs)
 
 
 def train_sb3(run: RunConfig, env: Any, curve: Curve) -> None:
@@ -96,7 +57,8 @@ def run_one(config: str, learner: str, seed: int, every: int, overrides: Sequenc
     assert eval_env is not None
     train = {"ours": train_ours, "sb3": train_sb3}[learner]
     evaluator = Evaluator(eval_env, EVAL_EPISODES, EVAL_SEED, torch.device("cpu"), Path("unused"))
-    train(run, env, Curve(evaluator, every, run.trainer.buffer_size * env.num_envs))
+    steps, results = run.trainer.buffer_size * env.num_envs, {"success": "success_rate", "return": "avg_reward"}
+    train(run, env, Curve(evaluator, every, steps, results))
 
 
 def spawn(args: argparse.Namespace, learner: str, seed: int) -> list[Point]:
