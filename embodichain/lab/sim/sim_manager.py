@@ -94,11 +94,9 @@ class SimulationManager:
             SimulationManager._latest = None
 
     def add(self, cfg: EntityCfg) -> None:
-        """Add an entity of any kind (before :meth:`build`). A contact sensor's articulation must be there already; the
-        first light replaces the default one.
+        """Add an entity of any kind (before :meth:`build`); ConfigError where its config does not fit the scene.
 
-        Raises:
-            ConfigError: the uid is taken or malformed, or a file, joint or link of the config does not exist.
+        A contact sensor's articulation must be there already; the first light replaces the default one.
         """
         self._check_unbuilt()
         self.builder.add(cfg)

@@ -19,7 +19,6 @@ NET_FORCE = {
     "type": mujoco.mjtSensor.mjSENS_CONTACT,
     "intprm": [1 << int(mujoco.mjtConDataField.mjCONDATA_FORCE), 3, 1],  # 3: several contacts are reduced to their sum
 }
-_OBJECT = mujoco.mjtObj
 _SENSORS: dict[str, dict[str, Any]] = {
     "force": NET_FORCE,
     "pos": {"type": mujoco.mjtSensor.mjSENS_FRAMEPOS},
@@ -197,10 +196,10 @@ def sense_links(
             "collision_links name the links that keep theirs)"
         )
     for kind, parameters in _SENSORS.items():
-        body = _OBJECT.mjOBJ_BODY if kind == "force" else _OBJECT.mjOBJ_XBODY
+        body = mujoco.mjtObj.mjOBJ_BODY if kind == "force" else mujoco.mjtObj.mjOBJ_XBODY
         for name in names:
             sensor = spec.add_sensor(name=f"{uid}/{kind}/{name}", objname=links.get(name) or shapes[name], **parameters)
-            sensor.objtype = body if name in links else _OBJECT.mjOBJ_GEOM
+            sensor.objtype = body if name in links else mujoco.mjtObj.mjOBJ_GEOM
     return names
 
 

@@ -140,7 +140,7 @@ class SceneBuilder:
         ground.contype, ground.conaffinity = _OBJECT_BITS
 
     def add(self, cfg: EntityCfg, place: str = "") -> None:
-        """Add an entity; the first light replaces the default sun."""
+        """Add an entity; the first light replaces the default sun. ConfigError where its config does not fit."""
         if isinstance(cfg, RigidObjectGroupCfg):
             for name, member in member_cfgs(cfg, place).items():
                 self.add(member, f"{place}.rigid_objects.{name}" if place else "")

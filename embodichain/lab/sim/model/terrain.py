@@ -16,12 +16,6 @@ from embodichain.utils import configclass
 FULL_INTENSITY = 100.0
 """Intensity of a light that shines with its full colour."""
 _AMBIENT = 0.35  # the default
-_TYPES = {
-    "point": mujoco.mjtLightType.mjLIGHT_POINT,
-    "sun": mujoco.mjtLightType.mjLIGHT_DIRECTIONAL,
-    "direction": mujoco.mjtLightType.mjLIGHT_DIRECTIONAL,
-    "spot": mujoco.mjtLightType.mjLIGHT_SPOT,
-}
 ByLevel = tuple[NonNegativeFloat, NonNegativeFloat]
 """A value at the easiest and at the hardest level; between them it grows in equal parts."""
 _WHOLE = 1e-6  # how far from a whole number a ratio of lengths may be
@@ -30,8 +24,6 @@ GROUND = "ground"
 """Name of the geom, and of its height field."""
 _BASE = 0.5  # m of solid ground below the lowest vertex
 _FLAT = 0.01  # m; the engine wants an elevation even of a flat height field
-_COLOURS = [0.76, 0.75, 0.72], [0.70, 0.69, 0.66]
-_SUN = [0.35, -0.5, -1.0]
 _CLOSE = 1e-9  # vertices at a step's edge belong to the step
 
 
@@ -234,9 +226,9 @@ def lay_terrain(spec: mujoco.MjSpec, surface: TerrainHeights) -> None:
             )
     # On uneven ground it is shading that shows the shape: calmer squares, and a lower sun.
     texture, sun = spec.texture(GROUND), spec.light("sun")
-    texture.rgb1, texture.rgb2 = _COLOURS
+    texture.rgb1, texture.rgb2 = [0.76, 0.75, 0.72], [0.70, 0.69, 0.66]
     if sun is not None:  # no light of the config has replaced it
-        sun.dir = _SUN
+        sun.dir = [0.35, -0.5, -1.0]
 
 
 def _cell(cfg: TerrainCfg, kind: SubTerrainCfg, level: int, column: int) -> np.ndarray:
@@ -301,7 +293,9 @@ def add_light(spec: mujoco.MjSpec, cfg: LightCfg) -> None:
     """Add a light; the first one replaces the sun."""
     if spec.light("sun") is not None:
         spec.delete(spec.light("sun"))
-    light = spec.worldbody.add_light(name=cfg.uid, type=_TYPES[cfg.light_type], pos=cfg.init_pos, dir=cfg.direction)
+    light = spec.worldbody.add_light(name=cfg.uid, pos=cfg.init_pos, dir=cfg.direction)
+    kind = "DIRECTIONAL" if cfg.light_type in ("sun", "direction") else cfg.light_type.upper()
+    light.type = getattr(mujoco.mjtLightType, f"mjLIGHT_{kind}")
     light.diffuse = [part * cfg.intensity / FULL_INTENSITY for part in cfg.color]
     light.castshadow = cfg.enable_shadow
     light.cutoff = cfg.spot_angle_outer
