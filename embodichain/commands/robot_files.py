@@ -13,12 +13,13 @@ from embodichain.agents.rl.config.named import names_config
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.base import own_actuators
 from embodichain.lab.sim.assets import bundled_assets
-from embodichain.lab.sim.model.model_files import MENAGERIE, free_joints, load_model
+from embodichain.lab.sim.model.model_files import MENAGERIE, free_joints, load_model, lowest_point
 from embodichain.utils import ConfigError
 
 _SUFFIXES = (".xml", ".mjcf", ".urdf", ".xacro")
 _SLIDE = 2  # MuJoCo's mjtJoint
 _NO_GRAVITY = 128  # MuJoCo's mjtDisableBit
+_DEPTH = 0.01  # m below the ground that a file without one may begin
 _FULL_EFFORT = 0.6  # rad from a hinge's target where its effort limit is reached
 _FREQUENCIES = 25.0, 60.0  # rad/s of drives; a substep of 5 ms integrates the highest
 
@@ -33,7 +34,7 @@ def robot_task(file: str, joint_action: Mapping[str, Any] | None = None) -> dict
     """Return the content of an environment config with a robot alone, without ``id``, rewards and events.
 
     The base is free where the file's moves freely. Drives of joints and the file's other actuators are acted on.
-    Gravity is the file's.
+    Gravity is the file's. A robot whose file has neither ground nor keyframe stands on the scene's ground.
 
     Args:
         file: name as for ``robot.fpath``.
@@ -60,7 +61,11 @@ def robot_task(file: str, joint_action: Mapping[str, Any] | None = None) -> dict
     if is_free:
         base = ("base_lin_vel", "base_ang_vel", "projected_gravity")
         observations |= {name: {"func": name, "mode": "add", "name": f"robot/{name}"} for name in base}
-    robot = {"uid": "robot", "fpath": file, "fix_base": not is_free, "drive_pros": _gains(model.spec.compile(), driven)}
+    plain = model.spec.compile()
+    robot = {"uid": "robot", "fpath": file, "fix_base": not is_free, "drive_pros": _gains(plain, driven)}
+    if model.floor is None and not model.home and (depth := lowest_point(plain)) < -_DEPTH:
+        x, y, z = model.start[:3] if is_free else (0.0, 0.0, 0.0)
+        robot["init_pos"] = [float(x), float(y), round(float(z) - depth, 4)]
     option = model.spec.option
     gravity = [0.0, 0.0, 0.0] if option.disableflags & _NO_GRAVITY else option.gravity.tolist()
     env = {"sim_cfg": {"physics_dt": 0.005, "gravity": gravity}, "sim_steps_per_control": 4}

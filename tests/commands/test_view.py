@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from embodichain.cli import main
-from embodichain.commands.robot_files import format_robot, names_robot
+from embodichain.commands.robot_files import format_robot, names_robot, robot_task
 from embodichain.commands.view import SceneCamera, action_numbers, format_spaces, opened_robot, opened_scene
 from tests.agents.rl.fakes import tiny_config, write_config
 from tests.lab.scene_files import rail_env
@@ -79,6 +79,13 @@ def test_robots_file_is_shown_as_a_table(tmp_path: Path) -> None:
     # 1.4 sqrt(16.7 * 0.0205) = 0.818.
     assert (drive.stiffness, drive.damping) == ({"hip": 16.7}, {"hip": 0.818})
     assert starts == pytest.approx({"hip": 0.3, "fan": 2.0})  # sliders begin at the keyframe
+
+
+def test_robot_of_a_file_without_a_ground_stands_on_ours(tmp_path: Path) -> None:
+    text = HOPPER.partition("<keyframe>")[0].replace('pos="0 0 0.5"', 'pos="0 0 0.1"')
+    (tmp_path / "low.xml").write_text(f"{text}</mujoco>")
+    # The leg's end is at 0.1 - 0.2 - 0.05 = -0.15 m.
+    assert robot_task(str(tmp_path / "low.xml"))["robot"]["init_pos"] == [0, 0, 0.25]
 
 
 def test_name_of_a_config_is_not_taken_for_an_asset() -> None:

@@ -60,7 +60,7 @@ class ModelContents:
         changes: what is not as in the file, one per line.
         warnings: warnings about the file, MuJoCo's and of meshes left out.
         start: [7] position and quaternion wxyz of the first root, of the first keyframe where it moves freely.
-        floor: height of the file's own ground, m.
+        floor: height of the file's own ground, m; None without one.
     """
 
     spec: mujoco.MjSpec
@@ -73,7 +73,7 @@ class ModelContents:
     changes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     start: np.ndarray = field(default_factory=lambda: np.array([0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]))
-    floor: float = 0.0
+    floor: float | None = None
 
 
 @dataclass
@@ -518,7 +518,7 @@ def place_base(scene: mujoco.MjSpec, built: Assembly, cfg: ArticulationCfg, plac
     With ``init_pos`` at the origin, the file's own ground lies in the scene's.
     """
     pos, turn = np.array(cfg.init_pos), quat_of_degrees(cfg.init_rot)
-    lift = np.array([0.0, 0.0, 0.0 if pos.any() else -built.floor])
+    lift = np.array([0.0, 0.0, 0.0 if pos.any() else -(built.floor or 0.0)])
     if cfg.fix_base:
         if held := _fix_roots(built.spec, built.roots):
             built.changes.append(f"fix_base holds what moves freely in the file: {', '.join(held)}")
@@ -539,6 +539,18 @@ def place_base(scene: mujoco.MjSpec, built: Assembly, cfg: ArticulationCfg, plac
     scene.attach(built.spec, prefix=f"{cfg.uid}/", frame=frame)
     for geom, values in built.ground_pairs:
         scene.add_pair(geomname1=GROUND, geomname2=f"{cfg.uid}/{geom}", **values)
+
+
+def lowest_point(model: mujoco.MjModel) -> float:
+    """Return the height of the lowest point of moving collision shapes, in the reference pose, m; 0 without any."""
+    data = mujoco.MjData(model)
+    mujoco.mj_kinematics(model, data)
+    up = data.geom_xmat.reshape(-1, 3, 3)[:, 2]  # the vertical in each geom's frame
+    middle, half = np.split(model.geom_aabb.reshape(-1, 6), 2, axis=1)
+    heights = data.geom_xpos[:, 2] + (up * middle).sum(axis=1) - (np.abs(up) * half).sum(axis=1)
+    touches = (model.geom_contype != 0) | (model.geom_conaffinity != 0)
+    moving = heights[touches & (model.body_weldid[model.geom_bodyid] > 0)]
+    return float(moving.min()) if len(moving) else 0.0
 
 
 def quat_of_degrees(angles: Sequence[float]) -> np.ndarray:
