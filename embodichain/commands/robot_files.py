@@ -13,7 +13,8 @@ from embodichain.agents.rl.config.named import names_config
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.base import own_actuators
 from embodichain.lab.sim.assets import bundled_assets
-from embodichain.lab.sim.model.model_files import MENAGERIE, free_joints, load_model, lowest_point
+from embodichain.lab.sim.model.model_files import MENAGERIE, free_joints, load_model
+from embodichain.lab.sim.rendering.live_scene import lowest_point
 from embodichain.utils import ConfigError
 
 _SUFFIXES = (".xml", ".mjcf", ".urdf", ".xacro")

@@ -29,6 +29,8 @@ from embodichain.utils.state import DeclaresState, declared_state, load_attribut
 from embodichain.utils.system import count_processors
 
 T = TypeVar("T")
+Movable = objects.RigidObject | objects.Articulation
+Asset = Movable | objects.Marker | objects.SceneBody
 
 
 class SimulationManager:
@@ -70,7 +72,7 @@ class SimulationManager:
         self._backend: Backend | None = None
         self._state_cache: objects.StateCache | None = None
         self._contact_columns: dict[str, slice] = {}
-        self._detached: list[objects.RigidObject | objects.Articulation] = []
+        self._detached: list[Movable] = []
         self.terrain: objects.Terrain | None = None  # None: level ground
         self._appearance: Appearance | None = None
         self._drawing: Drawer | None = None
@@ -242,11 +244,7 @@ class SimulationManager:
 
     def detach_from_reset(self, uids: Sequence[str]) -> None:
         """Let rigid bodies, articulations or robots keep their state at every reset from now on."""
-        movable: dict[str, objects.RigidObject | objects.Articulation] = {
-            **self.rigid_objects,
-            **self.articulations,
-            **self.robots,
-        }
+        movable: dict[str, Movable] = {**self.rigid_objects, **self.articulations, **self.robots}
         self._detached += [
             asset for uid in uids if (asset := find_entity(movable, "entity", uid)) not in self._detached
         ]
@@ -310,13 +308,9 @@ class SimulationManager:
         """Return an articulation or a robot; KeyError names the known ones."""
         return find_entity({**self.articulations, **self.robots}, "articulation or robot", uid)
 
-    def get_asset(self, uid: str) -> objects.RigidObject | objects.Articulation | objects.Marker | objects.SceneBody:
+    def get_asset(self, uid: str) -> Asset:
         """Return a rigid body, articulation, robot, marker or body of a file; KeyError names the known ones."""
-        assets: dict[str, objects.RigidObject | objects.Articulation | objects.Marker | objects.SceneBody] = {
-            **self.rigid_objects,
-            **self._markers,
-            **self._bodies,
-        }
+        assets: dict[str, Asset] = {**self.rigid_objects, **self._markers, **self._bodies}
         return find_entity(assets | self.articulations | self.robots, "entity", uid)
 
     def get_marker(self, uid: str) -> objects.Marker:

@@ -301,8 +301,7 @@ def _take_actuators(model: ModelFile, plain: mujoco.MjModel, start: mujoco.MjDat
         model.controls[actuator.name] = np.append(start.ctrl[i], start.act[first : first + count])
     driven = {plain.joint(joint).name for joint in ranges}
     passive = [*slopes, *np.flatnonzero(np.isin(plain.jnt_bodyid, plain.flex_vertbodyid))]
-    undriven = {plain.joint(joint).name for joint in passive}
-    model.undriven = set(model.joints) - driven if plain.nu else undriven
+    model.undriven = set(model.joints) - driven if plain.nu else {plain.joint(joint).name for joint in passive}
     if driven:
         model.changes.append(f"actuators of joints are replaced by drives of the config: {', '.join(sorted(driven))}")
     for joint, (low, high) in ranges.items():
@@ -539,18 +538,6 @@ def place_base(scene: mujoco.MjSpec, built: Assembly, cfg: ArticulationCfg, plac
     scene.attach(built.spec, prefix=f"{cfg.uid}/", frame=frame)
     for geom, values in built.ground_pairs:
         scene.add_pair(geomname1=GROUND, geomname2=f"{cfg.uid}/{geom}", **values)
-
-
-def lowest_point(model: mujoco.MjModel) -> float:
-    """Return the height of the lowest point of moving collision shapes, in the reference pose, m; 0 without any."""
-    data = mujoco.MjData(model)
-    mujoco.mj_kinematics(model, data)
-    up = data.geom_xmat.reshape(-1, 3, 3)[:, 2]  # the vertical in each geom's frame
-    middle, half = np.split(model.geom_aabb.reshape(-1, 6), 2, axis=1)
-    heights = data.geom_xpos[:, 2] + (up * middle).sum(axis=1) - (np.abs(up) * half).sum(axis=1)
-    touches = (model.geom_contype != 0) | (model.geom_conaffinity != 0)
-    moving = heights[touches & (model.body_weldid[model.geom_bodyid] > 0)]
-    return float(moving.min()) if len(moving) else 0.0
 
 
 def quat_of_degrees(angles: Sequence[float]) -> np.ndarray:

@@ -254,6 +254,15 @@ def box_corners(model: mujoco.MjModel, data: mujoco.MjData, which: np.ndarray) -
     return np.asarray(corners.reshape(-1, 3))
 
 
+def lowest_point(model: mujoco.MjModel) -> float:
+    """Return the height of the lowest point of moving collision shapes, in the reference pose, m; 0 without any."""
+    data = mujoco.MjData(model)
+    mujoco.mj_kinematics(model, data)
+    touches = (model.geom_contype != 0) | (model.geom_conaffinity != 0)
+    corners = box_corners(model, data, touches & (model.body_weldid[model.geom_bodyid] > 0))
+    return float(corners[:, 2].min()) if len(corners) else 0.0
+
+
 def add_geom(
     scene: Any, name: str, model: mujoco.MjModel, geom: int, look: np.ndarray, endless: np.ndarray
 ) -> list[Any]:
