@@ -257,6 +257,16 @@ def _adapted(plain: mujoco.MjModel) -> mujoco.MjModel:
     return model
 
 
+def _touched(model: mujoco.MjModel, driven: Collection[int]) -> np.ndarray:
+    """Return which collision shapes, less floors, may touch the trees of driven joints from outside."""
+    rows = np.flatnonzero(~floor_of(model) & ((model.geom_contype | model.geom_conaffinity) != 0))
+    trees = model.body_rootid[model.jnt_bodyid[list(driven)]]
+    is_robot = np.isin(model.body_rootid[model.geom_bodyid[rows]], trees)
+    meets = (model.geom_contype[rows][:, None] & model.geom_conaffinity[rows]) != 0
+    found: np.ndarray = ((meets | meets.T) & is_robot[:, None]).any(axis=0) & ~is_robot
+    return found
+
+
 def compare(plain: mujoco.MjModel, scene: CompiledScene) -> Comparison:
     """Compare every field of a robot in a scene with its plain compiled file."""
     result, model, driven = Comparison(scene.changes["robot"]), scene.model, drives_of(scene.model)
@@ -284,6 +294,9 @@ def compare(plain: mujoco.MjModel, scene: CompiledScene) -> Comparison:
     theirs, ours = theirs | fields_of(plain, kept, False, False), ours | fields_of(scene.visual_model, own, True, False)
     result.note_fields(theirs, ours)
     result.note_fields(fields_of(plain, kept, False, True), fields_of(model, own, True, True), "physics: ")
+    passed = _touched(plain, driven) & ~_touched(model, driven)
+    if passed.any():
+        result.silent.append(f"shapes that the robot passes through: {np.count_nonzero(passed)}")
     left = {
         "light": plain.nlight,
         "sensor": plain.nsensor,
