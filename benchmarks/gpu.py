@@ -43,9 +43,6 @@ TASKS = {
 }
 SIZES = (64, 256, 1024, 4096, 16384)
 PARTS = ("physics", "managers", "policy", "learner", "other")
-# What a GPU should reach: environment steps/s of the whole, by task and N; and the share of managers and policy.
-AIMS = {("PushCubeRL", 4096): 300e3, ("CartPoleRL", 16384): 3e6}
-SHARE = 0.25
 
 
 class Clock:
@@ -202,22 +199,10 @@ def main(arguments: list[str] | None = None) -> None:
             memory = "-" if row["idle"] is None else f"{row['memory_mb']:.0f}"
             print(
                 f"{task:13}{num_envs:6}{row['steps_per_second']:11.0f}{row['env_steps_per_second']:11.0f}{cells}"
-                f"{'':16}{row['managers_to_physics']:8.0%}{idle:>7}{memory:>8}{_aim(task, num_envs, row)}",
+                f"{'':16}{row['managers_to_physics']:8.0%}{idle:>7}{memory:>8}",
                 flush=True,
             )
     print(json.dumps({"benchmark": "gpu", "device": args.device, "steps": args.steps, "results": results}))
-
-
-def _aim(task: str, num_envs: int, row: dict[str, Any]) -> str:
-    """Return a row compared with the target; empty without a target or without a GPU."""
-    if row["idle"] is None:
-        return ""
-    notes = []
-    if (task, num_envs) in AIMS:
-        notes.append(f"aim {AIMS[task, num_envs]:.0f} steps/s")
-    if num_envs == 4096:
-        notes.append(f"aim {SHARE:.0%} of physics")
-    return f"  {'; '.join(notes)}" if notes else ""
 
 
 if __name__ == "__main__":
