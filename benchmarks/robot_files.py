@@ -42,11 +42,12 @@ ALLOWED = {
     "sensor": "sensors of the file are not used",
     "floor": "the scene's ground replaces the file's",
     "key": "keyframes after the first are not used",
+    "start_qpos": "joints start where their couplings put them",
     "start_qvel": "velocities of the keyframe are not used",
     "option": "options of the file that the scene's replace",
 }
 """The beginning of the line in the scene's list of changes that allows a field or a kind to differ."""
-ALWAYS = tuple(line for kind, line in ALLOWED.items() if kind != "geom_group")
+ALWAYS = tuple(line for kind, line in ALLOWED.items() if kind not in ("geom_group", "start_qpos"))
 """The lines on what every scene brings itself."""
 # Places in other arrays, values derived from other fields or from the scene's visual settings, fields compared apart.
 _SKIPPED = re.compile(
@@ -258,9 +259,12 @@ def _adapted(plain: mujoco.MjModel) -> mujoco.MjModel:
 
 
 def _touched(model: mujoco.MjModel, driven: Collection[int]) -> np.ndarray:
-    """Return which collision shapes, less floors, may touch the trees of driven joints from outside."""
+    """Return which collision shapes, less floors, may touch the trees that actuators move from outside."""
     rows = np.flatnonzero(~floor_of(model) & ((model.geom_contype | model.geom_conaffinity) != 0))
-    trees = model.body_rootid[model.jnt_bodyid[list(driven)]]
+    data = mujoco.MjData(model)
+    mujoco.mj_forward(model, data)
+    moved = data.moment_colind[: data.moment_rownnz.sum()]
+    trees = model.body_rootid[np.append(model.dof_bodyid[moved], model.jnt_bodyid[list(driven)])]
     is_robot = np.isin(model.body_rootid[model.geom_bodyid[rows]], trees)
     meets = (model.geom_contype[rows][:, None] & model.geom_conaffinity[rows]) != 0
     found: np.ndarray = ((meets | meets.T) & is_robot[:, None]).any(axis=0) & ~is_robot

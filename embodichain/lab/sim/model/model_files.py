@@ -243,8 +243,8 @@ def _read_state(model: ModelFile, plain: mujoco.MjModel, start: mujoco.MjData) -
     spec, is_scalar = model.spec, np.isin(plain.jnt_type, _SCALAR_JOINTS)
     trees = plain.body_rootid[plain.jnt_bodyid]
     is_free = plain.jnt_type == int(mujoco.mjtJoint.mjJNT_FREE)
-    moved = sorted({joint for i in range(plain.nu) for joint in _moment_arms(plain, i)})
-    candidates = trees[moved], trees[is_scalar], trees[is_free], np.flatnonzero(plain.body_parentid == 0)[1:]
+    actuated = sorted({joint for i in range(plain.nu) for joint in _moment_arms(plain, i)})
+    candidates = trees[actuated], trees[is_scalar], trees[is_free], np.flatnonzero(plain.body_parentid == 0)[1:]
     roots = next((np.unique(bodies) for bodies in candidates if len(bodies)), np.array([], int))
     model.roots = [plain.body(body).name for body in roots]
     for joint in range(plain.njnt):
@@ -260,6 +260,8 @@ def _read_state(model: ModelFile, plain: mujoco.MjModel, start: mujoco.MjData) -
         model.start = start.qpos[plain.jnt_qposadr[free[0]] :][:7].copy()
     elif len(roots):
         model.start = np.concatenate((plain.body_pos[roots[0]], plain.body_quat[roots[0]]))
+    if not plain.nkey and (moved := [plain.joint(i).name for i, _, line in drives.couplings(plain) if line[0]]):
+        model.changes.append(f"joints start where their couplings put them: {', '.join(moved)}")
     if len(keys := list(spec.keys)) > 1:
         model.changes.append(f"keyframes after the first are not used: {', '.join(key.name for key in keys[1:])}")
     if start.qvel.any():

@@ -567,6 +567,14 @@ def test_keyframe_of_the_file_stands_though_a_coupling_says_else(tmp_path: Path)
     assert scene_of(tmp_path, inside).model.key_qpos[0].tolist() == [0.5, 0.4]
 
 
+def test_follower_starts_by_its_coupling_and_that_is_listed(tmp_path: Path) -> None:
+    other = ARM.replace('"b"', '"c"').replace('"j"', '"k"')
+    coupling = '<equality><joint joint1="k" joint2="j" polycoef=".25 1 0 0 0"/></equality>'
+    found = scene_of(tmp_path, f"<worldbody>{ARM}{other}</worldbody>{coupling}")
+    assert found.model.key_qpos[0].tolist() == [0.0, 0.25]
+    assert "joints start where their couplings put them: k" in found.changes["r"]
+
+
 def test_base_of_several_trees_is_the_one_that_moves_freely(tmp_path: Path) -> None:
     door = f'<body name="door" pos="2 0 1"><joint name="d"/>{LINK}</body>'
     base = f'<body name="base" pos="0 0 1"><freejoint/>{LINK}{ARM}</body>'
