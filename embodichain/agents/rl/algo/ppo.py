@@ -20,7 +20,6 @@ from embodichain.agents.rl.algo.symmetry import Symmetry, SymmetryCfg
 from embodichain.agents.rl.buffer.rollout_buffer import check_rollout, iterate_minibatches, learning_batch
 from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.models import Policy, action_log_prob
-from embodichain.agents.rl.models.distributions import gaussian_kl
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.observations import MirrorMap
 from embodichain.utils.profiling import section
@@ -97,7 +96,7 @@ class PPO(on_policy.OnPolicyAlgorithm):
     parameters that the actions depend on frozen.
 
     ``lr_schedule: "adaptive"`` corrects the learning rate before each gradient step but an update's first, by the exact
-    KL divergence of Gaussians (see ``adapted_learning_rate``); in the warm-up it stays as it is. ``max_kl`` ends an
+    KL divergence (see ``adapted_learning_rate``); in the warm-up it stays as it is. ``max_kl`` ends an
     update early, as Spinning Up (2018) and Stable-Baselines3 do; here the host reads the divergence once an epoch, so
     that no minibatch waits for it.
 
@@ -226,7 +225,7 @@ class PPO(on_policy.OnPolicyAlgorithm):
                 "clip_fraction": on_policy.masked_mean(((ratio - 1).abs() > cfg.clip_coef).float(), rows.mask),
             }
             if self._adapts:
-                kl = gaussian_kl(batch["old_mean"], batch["old_log_std"], evaluated["mean"], evaluated["log_std"])
+                kl = self.policy.kl_divergence(batch["old"], evaluated)
                 metrics["kl"] = get_process_group().mean(on_policy.masked_mean(kl, rows.action_mask))
             return loss, metrics | older_policies.weight_metrics(rows, cfg.behaviour_weight_cap)
 
@@ -251,8 +250,8 @@ class PPO(on_policy.OnPolicyAlgorithm):
         if self._adapts or weighs or older_policies.is_rounded(self):
             old, cap = self.evaluate(batch), cfg.behaviour_weight_cap if weighs else None
             older_policies.set_proximal(self, batch, old, cap, cfg.logprob_level)
-            for name in ("mean", "log_std") if self._adapts else ():
-                batch[f"old_{name}"] = old[name]
+            if self._adapts:
+                batch["old"] = old.select(*self.policy.distribution_fields)
         self.add_reference(batch)
         return batch, explained_variance(old_value, returns)
 

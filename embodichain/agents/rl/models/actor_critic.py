@@ -1,4 +1,4 @@
-"""The Gaussian policies: with a critic, without one, and recurrent.
+"""The policies of normal or discrete actions: with a critic, without one, and recurrent.
 
 Legend: ... any batch dimensions, N environments, B sequences, L steps of a sequence, O flattened observation size, A
 action size, S state size, H actions of a chunk.
@@ -16,7 +16,8 @@ from embodichain.agents.rl.models import distributions, networks
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
 from embodichain.agents.rl.models.policy import Policy, PolicyCfg, PolicySpaces, TypedPolicy
 from embodichain.agents.rl.models.squash import LinearScale, TanhSquash
-from embodichain.utils import configclass, placed
+from embodichain.utils import ConfigError, configclass, placed
+from embodichain.utils.choices import ACTION_MASK, sizes_of
 from embodichain.utils.device import check_memory
 
 
@@ -25,7 +26,7 @@ class ActorOnlyCfg(PolicyCfg):
     """The ``policy`` block of ``actor_only``."""
 
     actor: networks.NetworkBlock | None = None
-    """Network from the observation to the action's mean."""
+    """Network from the observation to the action's mean, or to the logits of discrete actions."""
     chunk_length: PositiveInt = 1
     """Actions chosen at a time, and executed before the next choice; ``trainer.buffer_size`` must be a multiple."""
 
@@ -45,7 +46,7 @@ def build_actor_critic(
     actor, critic = custom.get("actor"), custom.get("critic")
     if actor is None:
         assert cfg.actor is not None
-        actor = networks.build_network(cfg.actor, "actor", cfg, given, cfg.chunk_length * given.action_dim)
+        actor = networks.build_network(cfg.actor, "actor", cfg, given, cfg.chunk_length * given.actor_outputs)
     settings = _settings(cfg, given) | {"chunk_length": cfg.chunk_length}
     if not isinstance(cfg, ActorCriticCfg):
         return ActorOnly(given.obs_dim, given.action_dim, device, actor, **settings)
@@ -56,18 +57,20 @@ def build_actor_critic(
 
 
 def _settings(cfg: PolicyCfg, given: PolicySpaces) -> dict[str, Any]:
-    """Return the settings of a block that all Gaussian policies have."""
-    squash: LinearScale | None = None
-    if cfg.squash:
-        squash = TanhSquash(given.action_space)
-    elif cfg.scale_actions:
-        squash = LinearScale(given.action_space)
+    """Return the settings of a block that all of these policies have."""
     names = ("normalize_obs", "init_log_std", "log_std_range")
-    return {name: getattr(cfg, name) for name in names} | {"squash": squash}
+    settings = {name: getattr(cfg, name) for name in names}
+    if cfg.squash:
+        return settings | {"squash": TanhSquash(given.action_space)}
+    if choices := sizes_of(given.action_space):
+        return settings | {"choices": choices, "has_mask": given.has_action_mask}
+    return settings | {"squash": LinearScale(given.action_space) if cfg.scale_actions else None}
 
 
-class GaussianPolicy(Policy):
-    """Actions are normal around a mean that a subclass computes; their learned std is the same in all states.
+class StochasticPolicy(Policy):
+    """Draws actions from a distribution whose parameters a subclass computes, the actor's output.
+
+    Actions are normal around a mean, with a learned std that is the same in all states, or are choices by logits.
 
     Args:
         obs_dim: O.
@@ -78,6 +81,9 @@ class GaussianPolicy(Policy):
         squash: maps the normal sample to the action space's bounds; the log-probability is then that of the mapped
             action, and the sample is stored as ``raw_action``.
         chunk_length: H; see ``Policy.chunk_length``.
+        choices: the numbers of possibilities n_1, ..., n_A of discrete actions; empty: actions are normal.
+        has_mask: whether the observation's entry ``action_mask`` [..., n_1 + ... + n_A] says which possibilities there
+            are.
     """
 
     def __init__(
@@ -89,6 +95,8 @@ class GaussianPolicy(Policy):
         log_std_range: tuple[float, float] = distributions.LOG_STD_RANGE,
         squash: LinearScale | None = None,
         chunk_length: int = 1,
+        choices: tuple[int, ...] = (),
+        has_mask: bool = False,
     ) -> None:
         super().__init__()
         self.obs_dim = obs_dim
@@ -98,7 +106,14 @@ class GaussianPolicy(Policy):
         self.extra_fields = (("raw_action", size),) if squash is not None else ()
         self.has_normalizer = normalize_obs
         self.normalizer: nn.Module = RunningNormalizer(obs_dim) if normalize_obs else nn.Identity()
-        self.log_std = nn.Parameter(torch.full((size,), float(init_log_std)))
+        self.choices = choices
+        self.obs_keys = (ACTION_MASK,) if has_mask else ()
+        if choices:
+            if chunk_length > 1:
+                raise ConfigError("policy.chunk_length: discrete actions are chosen one at a time")
+            self.distribution_fields = ("log_probs",)
+        else:
+            self.log_std = nn.Parameter(torch.full((size,), float(init_log_std)))
         self.log_std_range = log_std_range
         self.squash = squash
 
@@ -108,23 +123,40 @@ class GaussianPolicy(Policy):
 
     @torch.no_grad()
     def diagnostics(self) -> dict[str, torch.Tensor]:
-        """Return ``std``, the mean std of the action's components (of the raw ones with ``squash``)."""
-        return {"std": self._bounded_log_std().exp().mean()}
+        """Return ``std``, the mean std of the components of normal actions (of the raw ones with ``squash``)."""
+        return {} if self.choices else {"std": self._bounded_log_std().exp().mean()}
 
-    def _sample(self, td: TensorDict, mean: torch.Tensor, deterministic: bool) -> None:
-        """Write the fields of sampled actions around a mean [..., A], or with chunks [..., H A]."""
-        distributions.sample_gaussian(td, mean, self._bounded_log_std(), self.squash, deterministic, self.chunk_length)
+    def kl_divergence(self, old: Mapping[str, torch.Tensor], new: TensorDict) -> torch.Tensor:
+        """Return KL(old || new) [...]; see ``Policy.kl_divergence``."""
+        if self.choices:
+            return distributions.choice_kl(old["log_probs"], new["log_probs"])
+        return super().kl_divergence(old, new)
 
-    def _evaluate(self, td: TensorDict, mean: torch.Tensor, value: torch.Tensor) -> TensorDict:
-        """Return the result of ``evaluate_actions`` for actions around a mean and values [...]."""
-        out = distributions.evaluate_gaussian(td, mean, self._bounded_log_std(), self.squash, self.chunk_length)
+    def _sample(self, td: TensorDict, output: torch.Tensor, deterministic: bool) -> None:
+        """Write the fields of sampled actions for the actor's output [..., A], with chunks [..., H A], or logits."""
+        if self.choices:
+            return distributions.sample_choices(td, self._log_probs(td, output), self.choices, deterministic)
+        return distributions.sample_gaussian(
+            td, output, self._bounded_log_std(), self.squash, deterministic, self.chunk_length
+        )
+
+    def _evaluate(self, td: TensorDict, output: torch.Tensor, value: torch.Tensor) -> TensorDict:
+        """Return the result of ``evaluate_actions`` for the actor's output and values [...]."""
+        if self.choices:
+            out = distributions.evaluate_choices(td, self._log_probs(td, output), self.choices)
+        else:
+            out = distributions.evaluate_gaussian(td, output, self._bounded_log_std(), self.squash, self.chunk_length)
         return TensorDict({**out, "value": value}, batch_size=td.batch_size)
+
+    def _log_probs(self, td: TensorDict, logits: torch.Tensor) -> torch.Tensor:
+        mask = td["entries", ACTION_MASK] if ACTION_MASK in self.obs_keys else None
+        return distributions.choice_log_probs(logits, self.choices, mask)
 
     def _bounded_log_std(self) -> torch.Tensor:
         return distributions.bounded(self.log_std, *self.log_std_range)
 
 
-class ActorCritic(GaussianPolicy):
+class ActorCritic(StochasticPolicy):
     """Actions are normal around ``actor(obs)`` with a learned std that does not depend on the state.
 
     Without ``squash`` actions are not clipped here: the log-probability is the raw sample's, and the environment clips.
@@ -132,7 +164,7 @@ class ActorCritic(GaussianPolicy):
     Args:
         actor: [..., O] -> [..., A], with chunks [..., H A], the mean of the action; a ``CNN`` also gets the images.
         critic: [..., O] -> [..., 1], the value; likewise. None: every value is 0; see ``ActorOnly``.
-        settings: arguments of ``GaussianPolicy``.
+        settings: arguments of ``StochasticPolicy``.
     """
 
     typed = TypedPolicy(ActorCriticCfg, build_actor_critic, ("actor", "critic"))
@@ -149,7 +181,7 @@ class ActorCritic(GaussianPolicy):
         super().__init__(obs_dim, action_dim, **settings)
         self.actor = actor
         self.critic: Any = critic  # a network; None without one
-        self.obs_keys = networks.network_keys(*(network for network in (actor, critic) if network is not None))
+        self.obs_keys += networks.network_keys(*(network for network in (actor, critic) if network is not None))
         self.to(device)
 
     def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
@@ -213,7 +245,7 @@ def build_actor_critic_recurrent(
         assert cfg.actor is not None
         with placed("policy.actor."):
             actor = networks.build_mlp_from_cfg(
-                cfg.actor, cfg.hidden_size + actor_width, given.action_dim, output_gain=0.01
+                cfg.actor, cfg.hidden_size + actor_width, given.actor_outputs, output_gain=0.01
             )
     if critic is None:
         assert cfg.critic is not None
@@ -233,7 +265,7 @@ def build_actor_critic_recurrent(
     )
 
 
-class ActorCriticRecurrent(GaussianPolicy):
+class ActorCriticRecurrent(StochasticPolicy):
     """An actor-critic with networks that read the observation and the hidden state of a GRU.
 
     The GRU (Cho et al., "Learning Phrase Representations using RNN Encoder-Decoder", 2014) reads the actor's
@@ -249,7 +281,7 @@ class ActorCriticRecurrent(GaussianPolicy):
         sequence_length: L; None: the whole rollout.
         actor_columns: columns of the observation that the GRU and the actor read, int64; None: all.
         critic_columns: the critic's columns.
-        settings: arguments of ``GaussianPolicy``.
+        settings: arguments of ``StochasticPolicy``.
     """
 
     typed = TypedPolicy(ActorCriticRecurrentCfg, build_actor_critic_recurrent, ("actor", "critic"))

@@ -1,10 +1,11 @@
-"""Normal distributions of actions, plain or mapped to bounds (``squash.py``).
+"""Distributions of actions: normal, plain or mapped to bounds (``squash.py``), and categorical, of discrete actions.
 
-Legend: ... any batch dimensions, A action size, H actions of a chunk. A distribution of chunks has H A components,
-with separate log-probabilities.
+Legend: ... any batch dimensions, A action size, H actions of a chunk, n_i possibilities of component i. A distribution
+of chunks has H A components, with separate log-probabilities.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -131,6 +132,54 @@ def gaussian_kl(
     log_ratio = log_std - other_log_std
     z = (mean - other_mean) * (-other_log_std).exp()
     return 0.5 * ((2 * log_ratio).expm1() - 2 * log_ratio + z.square()).sum(-1)
+
+
+_IMPOSSIBLE = -1e8  # logit of a masked possibility: its probability is 0, and p log p stays finite
+
+
+def choice_log_probs(logits: torch.Tensor, sizes: Sequence[int], mask: torch.Tensor | None = None) -> torch.Tensor:
+    """Return the log-probabilities of all possibilities, side by side: [..., n_1 + ... + n_A], as the logits.
+
+    Args:
+        sizes: n_1, ..., n_A.
+        mask: which possibilities there are, in the logits' shape, 0 or 1; None: all. At least one of each component.
+    """
+    if mask is not None:
+        logits = logits.masked_fill(mask == 0, _IMPOSSIBLE)
+    return torch.cat([part.log_softmax(dim=-1) for part in logits.split(list(sizes), dim=-1)], dim=-1)
+
+
+def sample_choices(td: TensorDict, log_probs: torch.Tensor, sizes: Sequence[int], deterministic: bool) -> None:
+    """Write ``action`` [..., A], the chosen indices as numbers, and ``sample_log_prob`` [...] into ``td``.
+
+    Args:
+        log_probs: [..., n_1 + ... + n_A], of :func:`choice_log_probs`.
+        deterministic: take the most likely possibilities.
+    """
+    # The largest of log p + Gumbel noise is distributed as p; Gumbel noise is -log of exponential noise.
+    scores = log_probs if deterministic else log_probs - torch.empty_like(log_probs).exponential_().log()
+    td["action"] = torch.stack([part.argmax(dim=-1) for part in scores.split(list(sizes), dim=-1)], dim=-1).float()
+    td["sample_log_prob"] = _log_prob_of_choices(log_probs, td["action"], sizes)
+
+
+def evaluate_choices(td: TensorDict, log_probs: torch.Tensor, sizes: Sequence[int]) -> dict[str, torch.Tensor]:
+    """Return ``sample_log_prob`` and ``entropy`` [...] of given actions, and the ``log_probs``.
+
+    The components are independent: log-probabilities and entropies, - sum p log p, add up.
+    """
+    log_prob = _log_prob_of_choices(log_probs, td["action"], sizes)
+    return {"sample_log_prob": log_prob, "entropy": -(log_probs.exp() * log_probs).sum(-1), "log_probs": log_probs}
+
+
+def _log_prob_of_choices(log_probs: torch.Tensor, action: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
+    """Return the log-probability [...] of actions [..., A]."""
+    parts = zip(log_probs.split(list(sizes), dim=-1), action.long().split(1, dim=-1), strict=True)
+    return torch.cat([part.gather(-1, index) for part, index in parts], dim=-1).sum(-1)
+
+
+def choice_kl(log_probs: torch.Tensor, other_log_probs: torch.Tensor) -> torch.Tensor:
+    """Return KL(p || q) = sum p (log p - log q) of independent choices, in nats, by log-probabilities: [...]."""
+    return (log_probs.exp() * (log_probs - other_log_probs)).sum(-1)
 
 
 def bounded(x: torch.Tensor, low: float, high: float) -> torch.Tensor:

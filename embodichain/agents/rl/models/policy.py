@@ -19,9 +19,10 @@ from tensordict import TensorDict
 from torch import nn
 
 from embodichain.agents.rl.buffer import allocate_rollout, learning_batch
-from embodichain.agents.rl.models.distributions import LOG_STD_RANGE
+from embodichain.agents.rl.models.distributions import LOG_STD_RANGE, gaussian_kl
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
 from embodichain.utils import ConfigError, configclass, unknown_name
+from embodichain.utils.choices import ACTION_MASK, sizes_of
 from embodichain.utils.device import keeping_modes
 from embodichain.utils.module_utils import takes
 from embodichain.utils.observations import entry_spaces, flat_input, select_entries, zero_entries
@@ -173,6 +174,8 @@ class Policy(nn.Module, ABC):
     """A', the number of log-probabilities per action of a chunk; None: A, one for each component."""
     block: Mapping[str, Any] | None = None
     """The config block of ``build_policy``, as plain data, for checkpoints."""
+    distribution_fields: tuple[str, ...] = ("mean", "log_std")
+    """Entries of ``evaluate_actions`` that ``kl_divergence`` reads."""
     has_normalizer: bool = False
     """Whether ``update_normalizer`` has statistics; they are then initialised before the training, and float64
     observations stay float64 up to the normaliser."""
@@ -213,6 +216,15 @@ class Policy(nn.Module, ABC):
         Args:
             td: tensors with the ``action`` to evaluate and the ``evaluation_fields``; it is not changed.
         """
+
+    def kl_divergence(self, old: Mapping[str, torch.Tensor], new: TensorDict) -> torch.Tensor:
+        """Return the exact KL(old || new) of each action's distribution, in nats: [...].
+
+        Args:
+            old: ``distribution_fields`` of an earlier ``evaluate_actions``.
+            new: the present one's result.
+        """
+        return gaussian_kl(old["mean"], old["log_std"], new["mean"], new["log_std"])
 
     @property
     def imitation_length(self) -> int:
@@ -277,7 +289,7 @@ class ObsGroupsCfg:
 
 @configclass
 class PolicyCfg:
-    """The common keys of the ``policy`` blocks of all built-in Gaussian policies."""
+    """The common keys of the ``policy`` blocks of all built-in policies."""
 
     name: str
     """A registered name, or the dotted path of a class."""
@@ -294,7 +306,7 @@ class PolicyCfg:
     """Map actions into the action space's bounds by tanh, instead of clipping by the environment."""
     scale_actions: bool | None = None
     """Without ``squash``, map the policy's actions linearly from [-1, 1] to the action space's finite bounds; the
-    environment clips actions beyond. Null: in Gymnasium environments alone."""
+    environment clips actions beyond. Null: in Gymnasium environments alone. Discrete actions have no bounds."""
     obs_groups: ObsGroupsCfg = ObsGroupsCfg()
     """Entries of the flat observation that each network reads; by default all."""
     init_from: str | None = None
@@ -344,6 +356,16 @@ class PolicySpaces:
     ) -> Self:
         """Return the spaces with their sizes; ``obs_space`` is the flattened one, or O."""
         return cls(space_size(obs_space), space_size(action_space), action_space, structured)
+
+    @property
+    def actor_outputs(self) -> int:
+        """Size of the actor's output for an action: A, or n_1 + ... + n_A of discrete actions."""
+        return sum(sizes_of(self.action_space)) or self.action_dim
+
+    @property
+    def has_action_mask(self) -> bool:
+        """Whether the observation says which possibilities of discrete actions there are."""
+        return self.observation_space is not None and ACTION_MASK in entry_spaces(self.observation_space)
 
     def structured(self, place: str) -> spaces.Dict:
         """Return the structured observation space, needed by ``place`` in the config."""

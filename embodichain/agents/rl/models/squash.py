@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn.functional import softplus
 
 from embodichain.utils import ConfigError
+from embodichain.utils.choices import Choices
 
 _INSIDE = 0.999  # of the half range: atanh(1) is infinite
 
@@ -32,7 +33,7 @@ class LinearScale(nn.Module):
 
     def __init__(self, action_space: spaces.Space[Any] | int, place: str = "policy.scale_actions") -> None:
         super().__init__()
-        if not isinstance(action_space, spaces.Box):
+        if not isinstance(action_space, spaces.Box) or isinstance(action_space, Choices):
             raise ConfigError(f"{place}: needs an action space with finite bounds, got {action_space}")
         low, high = (torch.as_tensor(x, dtype=torch.float32) for x in (action_space.low, action_space.high))
         half_range = (high - low) / 2

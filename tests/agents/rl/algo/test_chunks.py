@@ -171,7 +171,8 @@ def test_divergences_are_per_action_at_every_level(level: LogProbLevel) -> None:
     policy, batch = batch_by_hand()
     # of one component, and moved from the mean by 1 and 3 at deviation 1: 1 / 2 and 9 / 2 nats; 99 was not executed
     policy.out["mean"] = torch.tensor([[[1.0], [3.0]], [[1.0], [99.0]]])
-    policy.out["log_std"] = batch["old_mean"] = batch["old_log_std"] = torch.zeros(2, 2, 1)
+    policy.out["log_std"] = torch.zeros(2, 2, 1)
+    batch["old"] = TensorDict({"mean": torch.zeros(2, 2, 1), "log_std": torch.zeros(2, 2, 1)}, batch_size=2)
     ppo = PPO(PPOCfg(logprob_level=level, lr_schedule="adaptive"), policy)
     _, metrics = ppo.loss(batch)
     assert metrics["kl"].item() == pytest.approx((0.5 + 4.5 + 0.5) / 3)

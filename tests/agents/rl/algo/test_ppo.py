@@ -296,3 +296,23 @@ def test_update_on_nan_changes_nothing(field: str, lr_schedule: Literal["constan
     assert_same((policy.state_dict(), algo.state_dict()), before)  # the adapted learning rate is in the second
     assert all(math.isnan(metrics[name]) for name in ("policy_loss", "value_loss", "grad_norm"))
     assert metrics["epochs"] == 3
+
+
+def test_update_of_discrete_actions_by_hand() -> None:
+    actor = nn.Linear(1, 2, bias=False)
+    nn.init.zeros_(actor.weight)  # two equally likely actions in the one state 1
+    policy = ActorCritic(1, 1, "cpu", actor, nn.Linear(1, 1), choices=(2,))
+    half = torch.full((3,), 0.5).log()
+    fields = {"obs": torch.ones(3, 1), "action": torch.tensor([[1.0], [0.0], [1.0]]), "return": torch.zeros(3)}
+    advantage = {"advantage": torch.tensor([1.0, -1.0, 4.0])}
+    old = TensorDict({"log_probs": torch.tensor([[0.25, 0.75]]).log().expand(3, -1)}, batch_size=[3])
+    batch = TensorDict({**fields, **advantage, "sample_log_prob": half, "old": old}, batch_size=[3])
+    ppo = PPO(PPOCfg(vf_coef=0.0, ent_coef=0.5, lr_schedule="adaptive"), policy)
+    loss, metrics = ppo.loss(batch)
+    assert loss.item() == pytest.approx(-4 / 3 - 0.5 * math.log(2))
+    # KL(old || new) = sum p log (p / 0.5)
+    assert metrics["kl"].item() == pytest.approx(0.25 * math.log(0.5) + 0.75 * math.log(1.5))
+    loss.backward()
+    # d log p(1) / d logits = (-1/2, 1/2), d log p(0) the other way round; the entropy is at its maximum.
+    # minus the mean of A d log p: -((-1/2) 1 + (1/2) (-1) + (-1/2) 4) / 3 = 1
+    torch.testing.assert_close(actor.weight.grad, torch.tensor([[1.0], [-1.0]]))

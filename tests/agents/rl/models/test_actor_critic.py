@@ -13,6 +13,7 @@ from torch import nn
 from embodichain.agents.rl.models import ActorCritic, ActorCriticRecurrent, ActorOnly, RunningNormalizer, build_policy
 from embodichain.agents.rl.models.squash import TanhSquash
 from embodichain.utils import ConfigError
+from embodichain.utils.choices import Choices
 
 
 def make_policy(**settings) -> ActorCritic:
@@ -194,3 +195,33 @@ def test_block_needs_an_actor_and_takes_no_critic() -> None:
         build_policy({"name": "actor_only"}, 3, ACTION, "cpu")
     with pytest.raises(ConfigError, match=r"^policy.critic: unknown key"):
         build_policy({"name": "actor_only", "actor": NET, "critic": NET}, 3, ACTION, "cpu")
+
+
+MASKED = spaces.Dict({"action_mask": spaces.Box(0, 1, (5,)), "x": spaces.Box(-1, 1, (3,))})
+
+
+@pytest.mark.parametrize("name", ["actor_critic", "actor_only", "actor_critic_recurrent"])
+def test_discrete_actions_are_chosen_among_what_the_mask_leaves(name: str) -> None:
+    torch.manual_seed(0)
+    network = {"type": "mlp", "network_cfg": {"hidden_sizes": [4]}}
+    critic = {} if name == "actor_only" else {"critic": network}
+    block = {"name": name, "actor": network, "normalize_obs": False, **critic}
+    policy = build_policy(block, 8, Choices((2, 3)), "cpu", observation_space=MASKED)
+    assert "log_std" not in policy.state_dict()
+    mask = torch.tensor([[1, 0, 0, 1, 1], [0, 1, 1, 0, 0]]).float().repeat(50, 1)
+    td = TensorDict({"obs": torch.randn(100, 8), "entries": {"action_mask": mask}}, batch_size=[100])
+    td["state"] = torch.zeros(100, policy.state_size)
+    policy.get_action(td)
+    assert td["action"][::2].unique(dim=0).tolist() == [[0.0, 1.0], [0.0, 2.0]]
+    assert td["action"][1::2].unique(dim=0).tolist() == [[1.0, 0.0]]
+    batch = td if name != "actor_critic_recurrent" else td.set("done", torch.zeros(100).bool()).unsqueeze(1)
+    out = policy.evaluate_actions(batch).reshape(100)
+    torch.testing.assert_close(out["sample_log_prob"], td["sample_log_prob"])
+    torch.testing.assert_close(policy.kl_divergence(out, out), torch.zeros(100))
+
+
+def test_chunks_of_discrete_actions_are_refused() -> None:
+    network = {"type": "mlp", "network_cfg": {"hidden_sizes": [4]}}
+    block = {"name": "actor_critic", "actor": network, "critic": network, "chunk_length": 2}
+    with pytest.raises(ConfigError, match=r"policy\.chunk_length: discrete actions are chosen one at a time"):
+        build_policy(block, 3, Choices((2,)), "cpu")

@@ -14,9 +14,13 @@ from torch.distributions.transforms import AffineTransform
 from embodichain.agents.rl.models import Policy, build_policy
 from embodichain.agents.rl.models.distributions import (
     bounded,
+    choice_kl,
+    choice_log_probs,
+    evaluate_choices,
     evaluate_gaussian,
     gaussian_entropy,
     gaussian_log_prob,
+    sample_choices,
     sample_gaussian,
 )
 from embodichain.agents.rl.models.squash import LinearScale, TanhSquash
@@ -194,3 +198,54 @@ def test_chunk_of_one_is_the_ordinary_policy_to_the_last_bit() -> None:
         results.append(policy.get_action(states()))
     assert (results[0] == results[1]).all()
     assert results[0]["action"].shape == (B, A)
+
+
+# Two independent choices, among 2 and 3: (1/4, 3/4) and (1/4, 1/4, 1/2).
+LOGITS = torch.tensor([[0.0, math.log(3.0), 0.0, 0.0, math.log(2.0)]])
+SIZES = (2, 3)
+
+
+def test_choices_add_log_probabilities_and_entropies() -> None:
+    td = TensorDict({"action": torch.tensor([[1.0, 2.0]])}, batch_size=[1])
+    out = evaluate_choices(td, choice_log_probs(LOGITS, SIZES), SIZES)
+    assert out["sample_log_prob"].item() == pytest.approx(math.log(3 / 4) + math.log(1 / 2))
+    entropy = -(math.log(1 / 4) / 4 + 3 * math.log(3 / 4) / 4) - (2 * math.log(1 / 4) / 4 + math.log(1 / 2) / 2)
+    assert out["entropy"].item() == pytest.approx(entropy)
+
+
+def test_divergence_of_choices_is_p_log_p_over_q() -> None:
+    log_probs, uniform = (choice_log_probs(logits, SIZES) for logits in (LOGITS, torch.zeros(1, 5)))
+    # sum p log p - sum p log q
+    expected = math.log(1 / 4) / 4 + 3 * math.log(3 / 4) / 4 + math.log(2)
+    expected += 2 * math.log(1 / 4) / 4 + math.log(1 / 2) / 2 + math.log(3)
+    assert choice_kl(log_probs, uniform).item() == pytest.approx(expected)
+    assert choice_kl(log_probs, log_probs).item() == 0
+
+
+def test_choices_are_sampled_by_their_probabilities() -> None:
+    torch.manual_seed(0)
+    td = TensorDict({}, batch_size=[20_000])
+    sample_choices(td, choice_log_probs(LOGITS, SIZES).expand(20_000, -1), SIZES, deterministic=False)
+    # standard error of a share: sqrt(p (1 - p) / 20000) <= 0.0035; five of them
+    shares = [(td["action"][:, i] == k).float().mean() for i, k in ((0, 1), (1, 0), (1, 2))]
+    torch.testing.assert_close(torch.stack(shares), torch.tensor([0.75, 0.25, 0.5]), atol=0.018, rtol=0)
+    assert {(i, float(k)) for i in range(2) for k in td["action"][:, i].unique()} == {
+        (i, k) for i, n in enumerate(SIZES) for k in range(n)
+    }
+    sample_choices(td, choice_log_probs(LOGITS, SIZES).expand(20_000, -1), SIZES, deterministic=True)
+    assert td["action"].unique(dim=0).tolist() == [[1.0, 2.0]]
+
+
+def test_masked_possibility_has_no_probability_and_no_gradient() -> None:
+    torch.manual_seed(0)
+    logits = torch.zeros(1000, 5, requires_grad=True)
+    log_probs = choice_log_probs(logits, SIZES, torch.tensor([1, 0, 1, 1, 0]).expand(1000, -1))
+    td = TensorDict({}, batch_size=[1000])
+    sample_choices(td, log_probs.detach(), SIZES, deterministic=False)
+    assert td["action"].unique(dim=0).tolist() == [[0.0, 0.0], [0.0, 1.0]]
+    out = evaluate_choices(td, log_probs, SIZES)
+    torch.testing.assert_close(out["sample_log_prob"], torch.full((1000,), math.log(1 / 2)))
+    torch.testing.assert_close(out["entropy"], torch.full((1000,), math.log(2)))
+    (out["sample_log_prob"] + out["entropy"]).sum().backward()
+    assert logits.grad is not None
+    assert not logits.grad[:, [1, 4]].any()
