@@ -21,6 +21,7 @@ from embodichain.lab.gym.envs.managers.measurements import Measurement, Recipe
 from embodichain.lab.gym.envs.managers.sensor_models import observation_delay, observation_noise
 from embodichain.tools.policy import OpenRun, ParityError, format_export, open_run, record_steps
 from embodichain.utils import ConfigError, device, doors, files, replace, write_atomically, write_json
+from embodichain.utils.choices import sizes_of
 
 _SEED_OFFSET = 4_000_003
 _RUNNER_NAME = "policy_runner.py"
@@ -131,6 +132,7 @@ def describe_policy(
         inputs[name] |= {"terms": made_by} if made_by else {}
         inputs[name] |= {"from": recipes[name].steps} if name in recipes else {}
     low, high = env.single_action_space.low, env.single_action_space.high
+    sizes = list(sizes_of(env.single_action_space))
     return {
         "task": opened.config.env_id,
         "policy": opened.config.policy.name,
@@ -146,7 +148,7 @@ def describe_policy(
         "outputs": module.outputs,
         "memory": module.memory,
         "chunk_length": opened.policy.chunk_length,
-        "action": {"size": len(low), "low": _plain(low), "high": _plain(high)},
+        "action": {"size": len(low), "low": _plain(low), "high": _plain(high)} | ({"choices": sizes} if sizes else {}),
         "action_terms": config.get("actions", {}),
         "command": [
             part

@@ -7,7 +7,7 @@ import importlib
 import os
 import random
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from multiprocessing.connection import wait
@@ -23,10 +23,11 @@ from tensordict import TensorDict
 from typing_extensions import override
 
 from embodichain.ext.gymnasium.foreign_env import RENDER_MODE, ForeignEnv, ForeignEnvCfg, RawStep, rendered
-from embodichain.ext.gymnasium.spaces import columns_of, has_images, numbers_of
+from embodichain.ext.gymnasium.spaces import action_sizes, columns_of, has_images, numbers_of
 from embodichain.lab.gym.registry import find_env_spec
 from embodichain.lab.sim.backend import draw_without_shadows, is_model
 from embodichain.utils import CommandFailedError, ConfigError, MayChange, configclass, nearest, placed, replace, system
+from embodichain.utils.choices import ACTION_MASK
 from embodichain.utils.module_utils import folders_on_path, import_allowed_modules, import_folders
 
 PREFIX = "gymnasium:"
@@ -148,6 +149,14 @@ class _Member(gym.Wrapper[Any, Any, Any, Any]):
                     f"it; {_NORMALIZERS[name]}, with statistics that are saved and shared"
                 )
             env = env.env
+        self._has_mask = False
+        if action_sizes(self.env.action_space) is not None:
+            # Some libraries say in the info which actions there are; a policy reads observations.
+            _, info = self.env.reset()
+            self._has_mask = ACTION_MASK in info
+        if self._has_mask:
+            mask = gym.spaces.Box(0, 1, (np.size(info[ACTION_MASK]),), np.int8)
+            self.observation_space = gym.spaces.Dict(observation=self.env.observation_space, action_mask=mask)
         self._is_worker = os.getpid() != owner
         if self._is_worker:
             for number in system.stop_signals():
@@ -171,8 +180,8 @@ class _Member(gym.Wrapper[Any, Any, Any, Any]):
             random.seed(seed)
             np.random.seed(seed)  # noqa: NPY002
             torch.manual_seed(seed)
-        obs, _ = self.env.reset(seed=seed, options=options or None)
-        return obs, {}
+        obs, info = self.env.reset(seed=seed, options=options or None)
+        return self._observed(obs, info), {}
 
     def image(self) -> Any:
         """Return an image, or the reason why there is none."""
@@ -183,7 +192,11 @@ class _Member(gym.Wrapper[Any, Any, Any, Any]):
         obs, reward, terminated, truncated, info = self.env.step(action)
         if not isinstance(reward, float):
             reward = float(np.asarray(reward).item())
+        obs = self._observed(obs, info)
         return obs, reward, terminated, truncated, {_NUMBERS: (numbers,)} if (numbers := numbers_of(info)) else {}
+
+    def _observed(self, obs: Any, info: Mapping[str, Any]) -> Any:
+        return {"observation": obs, ACTION_MASK: np.ravel(info[ACTION_MASK])} if self._has_mask else obs
 
 
 def _make(cfg: GymnasiumEnvCfg) -> VectorEnv:

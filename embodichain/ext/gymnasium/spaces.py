@@ -13,25 +13,28 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.utils import ConfigError, observations
+from embodichain.utils.choices import Choices
 
 _FEW_CHANNELS = 4
-_SUPPORTED = "supported are Box and Dict spaces, of numbers and of images [height, width, channels]"
+_SUPPORTED = "supported are Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple spaces, of numbers and of images"
 
 
 @dataclass(frozen=True)
 class _Leaf:
-    """A Box of an observation space, and the keys that lead to it."""
+    """A part of an observation space that is no Dict or Tuple, and the keys that lead to it."""
 
-    keys: tuple[str, ...]
-    space: spaces.Box
+    keys: tuple[str | int, ...]
+    space: spaces.Space[Any]
 
 
 class ObservationAdapter:
     """Turns the observations of a Gymnasium space into our nested TensorDicts.
 
-    Each Box becomes an entry, under the keys of the Dicts around it; a Box without a Dict is ``image`` if it is one,
-    else ``observation``. Images, [height, width, channels] of uint8, stay as they are; all other numbers become
-    float32, or float64 where float32 does not hold them, and three dimensions of them one.
+    Each part becomes an entry, under the keys of the Dicts, or the numbers of the Tuples, around it; a part without
+    either is ``image`` if it is one, else ``observation``. Images of uint8 are [height, width, channels]; those with
+    few channels first, grey ones and stacks of frames are brought into that order. Choices are one-hot, as Gymnasium
+    flattens them. All other numbers become float32, or float64 where float32 does not hold them, and three dimensions
+    of them one.
 
     Attributes:
         space: the structured space of one environment.
@@ -55,55 +58,101 @@ class ObservationAdapter:
             part = obs
             for key in leaf.keys:
                 part = part[key]
-            values = np.array(part, dtype=_dtype_of(leaf.space))
-            entries[name] = torch.from_numpy(values.reshape(len(values), *_shape_of(leaf.space)))
+            entries[name] = torch.from_numpy(_values(leaf.space, np.asarray(part)))
         return observations.nested_observation(entries, torch.device("cpu"))
 
 
 def has_images(space: spaces.Space[Any]) -> bool:
     """Return whether a supported observation space has an image."""
-    return any(_is_image(leaf.space) for _, leaf in _leaves(space, ()))
+    return any(_image_axes(leaf.space) is not None for _, leaf in _leaves(space, ()))
 
 
-def _leaves(space: spaces.Space[Any], keys: tuple[str, ...]) -> list[tuple[str, _Leaf]]:
-    if isinstance(space, spaces.Dict):
-        return [leaf for key, inner in space.spaces.items() for leaf in _leaves(inner, (*keys, key))]
-    place = f"its observation '{'/'.join(keys)}'" if keys else "its observation"
-    if not isinstance(space, spaces.Box):
+def _leaves(space: spaces.Space[Any], keys: tuple[str | int, ...]) -> list[tuple[str, _Leaf]]:
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        return [leaf for key, inner in parts for leaf in _leaves(inner, (*keys, key))]
+    path = "/".join(map(str, keys))
+    place = f"its observation '{path}'" if path else "its observation"
+    if not isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         raise ConfigError(f"{place} is {_kind(space)}; {_SUPPORTED}")
-    if len(space.shape) > observations.IMAGE_DIMS:
+    is_image = _image_axes(space) is not None
+    if isinstance(space, spaces.Box) and not is_image and len(space.shape) > observations.IMAGE_DIMS:
         raise ConfigError(f"{place} is a Box of shape {list(space.shape)}; {_SUPPORTED}")
-    if _is_image(space) and space.shape[0] <= _FEW_CHANNELS < min(space.shape[1:]):
-        raise ConfigError(f"{place} is an image of shape {list(space.shape)}, with its channels first; {_SUPPORTED}")
-    name = "/".join(keys) or ("image" if _is_image(space) else "observation")
-    return [(name, _Leaf(keys, space))]
+    return [(path or ("image" if is_image else "observation"), _Leaf(keys, space))]
 
 
 def _kind(space: spaces.Space[Any]) -> str:
     return f"a {type(space).__name__} space"
 
 
-def _is_image(space: spaces.Box) -> bool:
-    return len(space.shape) == observations.IMAGE_DIMS and space.dtype == np.uint8
+def _image_axes(space: spaces.Space[Any]) -> tuple[int, ...] | None:
+    """Return an image's axes in the order height, width, others; None: it is none.
+
+    [H, W], [H, W, C] and [C, H, W] with few channels, and stacks of K frames in front of them, [K, H, W, C].
+    """
+    if not isinstance(space, spaces.Box) or space.dtype != np.uint8:
+        return None
+    shape = space.shape
+    if len(shape) == 4:
+        return (1, 2, 0, 3)
+    if len(shape) == 3:
+        return (1, 2, 0) if shape[0] <= _FEW_CHANNELS < min(shape[1:]) else (0, 1, 2)
+    return (0, 1) if len(shape) == 2 and min(shape) > _FEW_CHANNELS else None
 
 
-def _dtype_of(space: spaces.Box) -> Any:
-    if _is_image(space):
+def _values(space: spaces.Space[Any], values: np.ndarray) -> np.ndarray:
+    """Return a copy of a part's values [N, ...] in the entry's shape and type."""
+    if (sizes := _choices(space)) is not None:
+        indices = values.reshape(len(values), -1) - _first(space)
+        return np.concatenate([np.eye(n, dtype=np.float32)[i] for n, i in zip(sizes, indices.T, strict=True)], axis=1)
+    shape = _shape_of(space)
+    if (axes := _image_axes(space)) is not None:
+        values = values.transpose(0, *(axis + 1 for axis in axes))
+    return np.array(values, dtype=_dtype_of(space)).reshape(len(values), *shape)
+
+
+def _choices(space: spaces.Space[Any]) -> list[int] | None:
+    """Return the numbers of possibilities of a discrete space with finitely many; None of another."""
+    if isinstance(space, spaces.Discrete):
+        return [int(space.n)]
+    if isinstance(space, spaces.MultiDiscrete):
+        return [int(n) for n in space.nvec.reshape(-1)]
+    return None
+
+
+def action_sizes(space: spaces.Space[Any]) -> list[int] | None:
+    """Return the numbers of possibilities of the components of discrete actions; None of others."""
+    return [2] * int(np.prod(space.shape)) if isinstance(space, spaces.MultiBinary) else _choices(space)
+
+
+def _first(space: spaces.Space[Any]) -> Any:
+    """Return the first possibility of each component, with a dimension less than it has."""
+    return np.reshape(getattr(space, "start", 0), -1)
+
+
+def _dtype_of(space: spaces.Space[Any]) -> Any:
+    if _image_axes(space) is not None:
         return np.uint8
-    return np.float32 if np.can_cast(space.dtype, np.float32) else np.float64
+    return np.float32 if np.can_cast(np.dtype(space.dtype), np.float32) else np.float64
 
 
-def _shape_of(space: spaces.Box) -> tuple[int, ...]:
+def _shape_of(space: spaces.Space[Any]) -> tuple[int, ...]:
     """Return the entry's shape: an entry of three dimensions would be an image, which is no part of the vector."""
-    is_flattened = len(space.shape) == observations.IMAGE_DIMS and not _is_image(space)
-    return (int(np.prod(space.shape)),) if is_flattened else space.shape
+    if (sizes := _choices(space)) is not None:
+        return (sum(sizes),)
+    shape = space.shape
+    assert shape is not None
+    if (axes := _image_axes(space)) is not None:
+        height, width, *channels = (shape[axis] for axis in axes)
+        return (height, width, int(np.prod(channels)))
+    return (int(np.prod(shape)),) if len(shape) >= observations.IMAGE_DIMS else shape
 
 
-def _our_box(space: spaces.Box) -> spaces.Box:
-    if _is_image(space):
-        return space
+def _our_box(space: spaces.Space[Any]) -> spaces.Box:
+    if _image_axes(space) is not None:
+        return spaces.Box(0, 255, _shape_of(space), np.uint8)
     # Bounds of numbers mean nothing to a learner; those of some libraries' are wrong.
-    return spaces.Box(-np.inf, np.inf, _shape_of(space), _dtype_of(space))
+    return spaces.Box(-np.inf, np.inf, _shape_of(space), np.float32 if _choices(space) else _dtype_of(space))
 
 
 def _nested(boxes: Mapping[str, spaces.Box]) -> spaces.Dict:
@@ -123,24 +172,34 @@ class ActionAdapter:
     """Turns our actions [N, A] into those of a Gymnasium space, within its bounds.
 
     Attributes:
-        space: of one environment, [A] float32.
+        space: of one environment, [A] float32; ``Choices`` of a discrete one.
     """
 
     def __init__(self, space: spaces.Space[Any]) -> None:
+        self._own = space
+        sizes = action_sizes(space)
+        if sizes is not None:
+            self.space: spaces.Box = Choices(sizes)
+            return
         if not isinstance(space, spaces.Box) or not np.issubdtype(space.dtype, np.floating):
             what = f"a Box of {space.dtype}" if isinstance(space, spaces.Box) else _kind(space)
-            raise ConfigError(f"its action is {what}; supported are Box spaces of floating-point numbers")
-        self._own = space
+            raise ConfigError(
+                f"its action is {what}; supported are Discrete, MultiDiscrete and MultiBinary spaces, and Box spaces "
+                "of floating-point numbers"
+            )
         self.space = spaces.Box(
             space.low.astype(np.float32).reshape(-1), space.high.astype(np.float32).reshape(-1), dtype=np.float32
         )
 
     def __call__(self, action: torch.Tensor) -> np.ndarray:
         """Return actions [N, A] as an array [N, ...] of the space's type and shape, clipped to its bounds."""
-        own = self._own
+        own, values = self._own, action.cpu().numpy()
+        if isinstance(self.space, Choices):
+            indices = np.clip(np.rint(values), 0, self.space.high).astype(own.dtype) + _first(own).astype(own.dtype)
+            return indices.reshape(len(indices), *(own.shape or ()))
+        assert isinstance(own, spaces.Box)
         # Of its own type: a float32 bound may lie beyond the float64 one.
-        values = action.cpu().numpy().astype(own.dtype).reshape(-1, *own.shape)
-        return np.clip(values, own.low, own.high)
+        return np.clip(values.astype(own.dtype).reshape(-1, *own.shape), own.low, own.high)
 
 
 SUCCESS_KEYS = ("is_success", "success")

@@ -272,9 +272,40 @@ def test_a_process_that_has_ended_is_named(action: float, how: str) -> None:
         env.close()
 
 
-def test_unsupported_spaces_are_named() -> None:
-    with pytest.raises(ConfigError, match=r"^gymnasium:CartPole-v1: its action is a Discrete space"):
-        make("CartPole-v1")
+class MaskedEnv(gym.Env[Any, Any]):
+    """Allows at step t action t mod 3 alone, and pays 1 for it."""
+
+    observation_space, action_space = gym.spaces.Discrete(2), gym.spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.t = 0
+        return 1, self.info()
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        paid = float(action == self.t % 3)
+        self.t += 1
+        return 0, paid, self.t == 5, False, self.info()
+
+    def info(self) -> dict[str, Any]:
+        return {"action_mask": np.eye(3, dtype=np.int8)[self.t % 3]}
+
+
+def test_policy_takes_what_the_mask_in_the_info_allows() -> None:
+    with registered("Masked-v0", MaskedEnv):
+        env = make("Masked-v0", 2)
+    obs, _ = env.reset(seed=1)
+    assert obs["observation"].tolist() == [[0, 1]] * 2
+    assert obs["action_mask"].tolist() == [[1, 0, 0]] * 2
+    block = {"name": "actor_critic", "actor": NETWORK, "critic": NETWORK}
+    structured = env.single_observation_space
+    policy = build_policy(
+        block, env.flattened_observation_space, env.single_action_space, "cpu", observation_space=structured
+    )
+    rollout = SyncCollector(env, policy, "cpu").collect(12)
+    env.close()
+    assert rollout["reward"][:, :12].all()  # episodes of 5 steps: also after a reset
+    learned = policy.evaluate_actions(rollout[:, :12])  # one possibility: no doubt
+    torch.testing.assert_close(learned["sample_log_prob"], torch.zeros(2, 12))
 
 
 def test_processes_of_their_own_make_the_same_steps() -> None:

@@ -273,3 +273,21 @@ def test_a_cnn_reads_an_environments_image_by_its_key() -> None:
         summary = train_from_config(path, overrides=["trainer.iterations=2"])
         assert train_from_config(None, overrides=["trainer.iterations=3"], resume="latest")["env_steps"] == 24
     assert summary["avg_reward"] is not None
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("algorithm", ["ppo", "grpo"])
+def test_discrete_actions_are_trained_resumed_and_exported(algorithm: str, capsys: pytest.CaptureFixture[str]) -> None:
+    cfg = {"n_epochs": 1, "batch_size": 4} | ({"group_size": 2, "kl_coef": 0.1} if algorithm == "grpo" else {})
+    blocks = {"algorithm": {"name": algorithm, "cfg": cfg}, "trainer__enable_eval": False}
+    path = write_config(Path(), config({"id": "gymnasium:CartPole-v1", "max_episode_steps": 5}, **blocks))
+    assert main(["--config", path]) == 0
+    assert command(["resume", "latest", "trainer.iterations=5"]) == 0
+    assert command(["export", "latest", "--observations", "8", "--envs", "2"]) == 0
+    assert "actions differ by 0 at most" in capsys.readouterr().out
+    (spec,) = Path().glob("outputs/*/export/policy.json")
+    assert load_json(spec)["action"]["choices"] == [2]
+    policy = {"name": "soft_actor_critic", "actor": NETWORK, "critic": NETWORK}
+    sac = write_config(Path(), config({"id": "gymnasium:CartPole-v1"}, policy=policy, algorithm={"name": "sac"}))
+    assert main(["--config", sac]) == 2
+    assert "policy.name: soft_actor_critic: needs an action space with finite bounds" in capsys.readouterr().err
