@@ -85,6 +85,13 @@ def cart_pole(threads: int) -> dict[str, Any]:
     return config
 
 
+def choices(threads: int) -> dict[str, Any]:
+    """PPO of discrete actions."""
+    env = env_config(CART_POLE_ENV, threads)
+    env["env"]["actions"] = {"move": {"func": "ChoiceTerm", "params": {"choices": [[-0.1], [0.0], [0.1]]}}}
+    return tiny_config(trainer__gym_config=env, trainer__iterations=4, trainer__eval_freq="3 it")
+
+
 def legs(threads: int) -> dict[str, Any]:
     """PPO of a quadruped: noise, delays, histories, commands drawn within episodes, contact times."""
     env = copy.deepcopy(GO2_OBSERVED) | {"max_episode_steps": 7}
@@ -156,7 +163,14 @@ def run_until(config: str, monkeypatch: pytest.MonkeyPatch, step: int = STOP) ->
 
 @pytest.mark.parametrize(
     ("make", "threads", "is_new_process"),
-    [(push_cube, 1, False), (push_cube, 2, False), (cart_pole, 1, False), (cart_pole, 2, True), (legs, 1, False)],
+    [
+        (push_cube, 1, False),
+        (push_cube, 2, False),
+        (cart_pole, 1, False),
+        (cart_pole, 2, True),
+        (choices, 1, False),
+        (legs, 1, False),
+    ],
 )
 def test_stopped_and_resumed_run_equals_one_that_was_not(
     make: Any, threads: int, is_new_process: bool, monkeypatch: pytest.MonkeyPatch

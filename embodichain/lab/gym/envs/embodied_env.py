@@ -22,6 +22,7 @@ from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg, build_mirror_map, c
 from embodichain.lab.gym.envs.managers.record import recorders_in
 from embodichain.lab.sim.objects import Robot, cached_per_state
 from embodichain.utils import ConfigError, files, observations, profiling, replace, video
+from embodichain.utils.choices import Choices
 from embodichain.utils.state import is_all_saved
 
 _ACTIVE = "<active>"  # the name of a part made of several parts, or of joints
@@ -207,6 +208,11 @@ class EmbodiedEnv(BaseEnv):
     def _make_spaces(self) -> None:
         with self.observation_manager.leaving_no_trace():
             super()._make_spaces()
+        sizes = [size for term in self.action_manager.terms.values() for size in term.choices]
+        if sizes and len(sizes) < self.action_manager.total_action_dim:
+            raise ConfigError("env.actions: discrete actions (ChoiceTerm) cannot be learned together with numbers")
+        if sizes:
+            self.single_action_space = Choices(sizes)
 
     @override
     @profiling.section("info")

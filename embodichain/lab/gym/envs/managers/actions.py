@@ -23,6 +23,7 @@ from embodichain.utils import ConfigError
 
 __all__ = [
     "ActuatorTerm",
+    "ChoiceTerm",
     "DeltaQposTerm",
     "EefPlaneTerm",
     "EefPoseTerm",
@@ -70,6 +71,45 @@ class DeltaQposTerm(ActionTerm):
     def process_action(self, action: Tensor) -> dict[str, Tensor]:
         target = torch.add(self.present_qpos(), action, alpha=self.scale)
         return {"qpos": torch.clamp(target, self._low, self._high)}
+
+
+class ChoiceTerm(DeltaQposTerm):
+    """Targets are the present joint positions plus one of several changes, within the joint limits.
+
+    The action is discrete, the index of the change: PPO and GRPO learn it.
+
+    Args:
+        choices: the changes, rad or m: for each choice a list of one number for each joint.
+        part_name: the control part; None: the environment's active joints.
+    """
+
+    @override
+    def configure(self, choices: list[list[float]], part_name: str | None = None) -> None:  # type: ignore[override]
+        super().configure(1.0, part_name)
+        for change in choices:
+            if len(change) != len(self.joint_ids):
+                raise ConfigError(f"params.choices: {len(change)} numbers for {len(self.joint_ids)} joints: {change}")
+        self._changes = torch.tensor(choices, device=self.device)
+        self.choices = (len(choices),)
+
+    @property
+    @override
+    def action_dim(self) -> int:
+        return 1
+
+    @property
+    @override
+    def action_limits(self) -> tuple[Tensor, Tensor]:
+        zero = torch.zeros(1, device=self.device)
+        return zero, zero + len(self._changes) - 1
+
+    @override
+    def command_map(self) -> CommandMap | None:  # type: ignore[override]
+        return None  # the index is none of a change of position
+
+    @override
+    def process_action(self, action: Tensor) -> dict[str, Tensor]:
+        return super().process_action(self._changes[action[:, 0].round().long()])
 
 
 class _AffineTerm(ActionTerm):

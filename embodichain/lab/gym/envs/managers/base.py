@@ -208,10 +208,12 @@ class ActionTerm(Functor):
         joint_ids: robot joints that they are for; the environment's active ones unless ``choose_joints`` is
             called.
         part: the control part they are, or None for all joints.
+        choices: the number of possibilities of each of the term's A discrete actions; empty: actions are numbers.
     """
 
     cfg: ActionTermCfg
     kind: ClassVar[str] = ""
+    choices: tuple[int, ...] = ()
 
     def __init__(self, cfg: ActionTermCfg, env: TermEnv) -> None:
         super().__init__(cfg, env)

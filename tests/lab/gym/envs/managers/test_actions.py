@@ -12,6 +12,7 @@ from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers import ActionTerm
 from embodichain.lab.gym.envs.tasks.rl.locomotion import LocomotionEnv
 from embodichain.utils import ConfigError, replace
+from embodichain.utils.choices import Choices
 from tests.lab.gym.envs.test_state import assert_goes_on
 from tests.lab.legs import legs_env
 from tests.lab.scene_files import RAIL, rail_env
@@ -349,3 +350,26 @@ def test_delay_is_drawn_for_each_episode_and_environment() -> None:
 
 def test_checkpoint_with_delayed_actions_continues() -> None:
     assert_goes_on(lambda: delayed_env(6, delay=[0, 3]), steps=5)  # in the second episode of 4 steps
+
+
+CHOICES = {"func": "ChoiceTerm", "params": {"choices": [[-0.5], [0.0], [0.25]]}}
+
+
+def test_choice_adds_the_change_of_its_number() -> None:
+    env = env_with({"move": CHOICES})
+    assert env.single_action_space == Choices((3,))
+    put(env, [1.0, 3.9])
+    env.step(torch.tensor([[0.0], [2.0]]))
+    assert env.robot.get_qpos_target("arm").tolist() == [[0.5], [4.0]]  # 1 - 0.5; 3.9 + 0.25, at its limit
+
+
+@pytest.mark.parametrize(
+    ("actions", "message"),
+    [
+        ({"a": {**CHOICES, "params": {"choices": [[0.1, 0.2]]}}}, r"params\.choices: 2 numbers for 1 joints"),
+        ({"a": CHOICES, "b": {"func": Push, "params": {"joint": "x"}}}, r"discrete actions \(ChoiceTerm\) cannot be"),
+    ],
+)
+def test_choices_that_cannot_be_are_refused(actions: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        env_with(actions)
