@@ -29,7 +29,7 @@ TASK = "Pendulum-v1"  # actions in [-2, 2], so that their units count
 OBS_DIM = 3
 
 
-def build(name: str, policy: str, network: dict[str, Any], task: str = TASK, **cfg: Any) -> tuple[Any, Any, Any]:
+def build(name: str, policy: str, network: dict[str, Any], /, task: Any = TASK, **cfg: Any) -> tuple[Any, Any, Any]:
     """Return our algorithm, the policy's block and the algorithm's settings."""
     layers = {"type": "mlp", "network_cfg": {"hidden_sizes": [8, 8], **network}}
     block: dict[str, Any] = {"name": policy, "actor": layers, "critic": layers, "log_std_range": [-20.0, 2.0]}
