@@ -69,15 +69,10 @@ for _row, _terms in enumerate(
         _QUAT_TO_MATRIX["wxyz".index(_pair[0]) * 4 + "wxyz".index(_pair[1]), _row] = _factor
 
 
-@lru_cache
-def _quat_table(device: torch.device, dtype: torch.dtype) -> Tensor:
-    return _QUAT_TO_MATRIX.to(device, dtype)
-
-
 def matrix_from_quat(quat: Tensor) -> Tensor:
     """Return rotation matrices [..., 3, 3] of unit quaternions [..., 4] (three operations: one table product)."""
     products = (quat.unsqueeze(-1) * quat.unsqueeze(-2)).flatten(-2)
-    return (products @ _quat_table(quat.device, quat.dtype)).unflatten(-1, (3, 3))
+    return (products @ _tables(quat.device, quat.dtype)[0]).unflatten(-1, (3, 3))
 
 
 def matrix_from_euler(euler: Tensor) -> Tensor:
@@ -106,13 +101,13 @@ _LAST_ROW[15] = 1.0
 
 
 @lru_cache
-def _pose_tables(device: torch.device, dtype: torch.dtype) -> list[Tensor]:
-    return [table.to(device, dtype) for table in (_LEFT, _ONES, _RIGHT, _LAST_ROW, _TO_POSE)]
+def _tables(device: torch.device, dtype: torch.dtype) -> list[Tensor]:
+    return [table.to(device, dtype) for table in (_QUAT_TO_MATRIX, _LEFT, _ONES, _RIGHT, _LAST_ROW, _TO_POSE)]
 
 
 def pose_from_row(row: Tensor) -> Tensor:
     """Return poses [B, 4, 4] of rows [B, 7]: position, unit quaternion."""
-    left, ones, right, last_row, to_pose = _pose_tables(row.device, row.dtype)
+    _, left, ones, right, last_row, to_pose = _tables(row.device, row.dtype)
     products = torch.mm(row, left) * torch.addmm(ones, row, right)
     return torch.addmm(last_row, products, to_pose).view(-1, 4, 4)
 
