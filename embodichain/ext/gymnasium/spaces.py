@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -104,11 +105,16 @@ def _values(space: spaces.Space[Any], values: np.ndarray) -> np.ndarray:
     """Return a copy of a part's values [N, ...] in the entry's shape and type."""
     if (sizes := _choices(space)) is not None:
         indices = values.reshape(len(values), -1) - _first(space)
-        return np.concatenate([np.eye(n, dtype=np.float32)[i] for n, i in zip(sizes, indices.T, strict=True)], axis=1)
+        return np.concatenate([_one_hot(n)[i] for n, i in zip(sizes, indices.T, strict=True)], axis=1)
     shape = _shape_of(space)
     if (axes := _image_axes(space)) is not None:
         values = values.transpose(0, *(axis + 1 for axis in axes))
     return np.array(values, dtype=_dtype_of(space)).reshape(len(values), *shape)
+
+
+@cache
+def _one_hot(n: int) -> np.ndarray:
+    return np.eye(n, dtype=np.float32)
 
 
 def _choices(space: spaces.Space[Any]) -> list[int] | None:
