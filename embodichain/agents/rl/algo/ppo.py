@@ -96,9 +96,9 @@ class PPO(on_policy.OnPolicyAlgorithm):
     parameters that the actions depend on frozen.
 
     ``lr_schedule: "adaptive"`` corrects the learning rate before each gradient step but an update's first, by the exact
-    KL divergence (see ``adapted_learning_rate``); in the warm-up it stays as it is. ``max_kl`` ends an
-    update early, as Spinning Up (2018) and Stable-Baselines3 do; here the host reads the divergence once an epoch, so
-    that no minibatch waits for it.
+    KL divergence (see ``adapted_learning_rate``); in the warm-up it stays as it is. ``max_kl`` ends an update early, as
+    Spinning Up (2018) and Stable-Baselines3 do; here the host reads the divergence once an epoch, so that no minibatch
+    waits for it.
 
     Behind doors: rollouts of older policies (``older_policies.py``), chunks of actions (``chunks.py``), mirror images
     of samples (``symmetry.py``), units of values (``return_scale.py``). Of several processes, each one's mean has the

@@ -157,7 +157,7 @@ class StochasticPolicy(Policy):
 
 
 class ActorCritic(StochasticPolicy):
-    """Actions are normal around ``actor(obs)`` with a learned std that does not depend on the state.
+    """Actions are normal around ``actor(obs)``, or discrete with these logits.
 
     Without ``squash`` actions are not clipped here: the log-probability is the raw sample's, and the environment clips.
 

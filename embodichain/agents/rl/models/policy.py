@@ -210,8 +210,9 @@ class Policy(nn.Module, ABC):
     def evaluate_actions(self, td: TensorDict) -> TensorDict:
         """Return a new TensorDict with ``sample_log_prob``, ``entropy`` and ``value``, each [...], with gradients.
 
-        The first may be named ``log_prob``. GRPO does not read ``value``. A Gaussian policy adds ``mean`` and
-        ``log_std`` [..., A], from which algorithms compute exact KL divergences.
+        The first may be named ``log_prob``. GRPO does not read ``value``. Built-in policies add their
+        ``distribution_fields`` for :meth:`kl_divergence`: ``mean`` and ``log_std`` [..., A], or of discrete actions
+        ``log_probs``.
 
         Args:
             td: tensors with the ``action`` to evaluate and the ``evaluation_fields``; it is not changed.
