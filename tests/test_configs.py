@@ -15,6 +15,7 @@ import torch
 from embodichain.agents.rl.algo import get_registered_algo_names
 from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.build import build_envs, build_learner
+from embodichain.agents.rl.checkpoint.saved_run import last_run
 from embodichain.agents.rl.models import get_registered_policy_names
 from embodichain.agents.rl.models.registry import get_policy_class
 from embodichain.agents.rl.run_config import load_run_config
@@ -99,6 +100,7 @@ NEEDED = {
     "policy.name": "policy.name: required, but missing",
     "policy.actor": "the block has no 'actor'",
     "policy.critic": "the block has no 'critic'",
+    "policy.teacher": "policy.teacher: is needed by algorithm.name 'distillation'",
     "algorithm.name": "algorithm.name: required, but missing",
     "trainer.events.eval.record_camera.func": "record_camera.func: required, but missing",
 }
@@ -166,6 +168,8 @@ def test_every_key_with_a_default_may_be_left_out(path: Path, tmp_path: Path) ->
     if config["policy"]["name"] == "vla":
         config["policy"]["init_from"] = None
         needed = NEEDED | (NEEDED_OF_CHUNKS if config["algorithm"]["name"] != "bc" else {})
+    if config["policy"]["name"] == "actor_critic_recurrent":
+        needed = needed | {"trainer.buffer_size": "less than one sequence of the policy"}
     if config["algorithm"]["name"] == "grpo":
         needed = needed | {"trainer.num_envs": "1 environments (trainer.num_envs)"}
     env, eval_env = build_envs(load_run_config(path, ["trainer.device=cpu", *tiny(path)]))
@@ -272,8 +276,10 @@ def test_documented_command_runs(path: Path, tmp_path: Path, monkeypatch: pytest
     limit = 60 if "demonstrations" in load_json(path)["algorithm"]["cfg"] else 5
     limited = env_config_of(load_json(path)) | {"max_episode_steps": limit}
     Path("gym_config.json").write_text(json.dumps(limited), encoding="utf-8")
-    assert main(["--config", str(path), "trainer.gym_config=gym_config.json", *tiny(path)]) == 0
-    (summary,) = tmp_path.glob("outputs/*/summary.json")
+    teacher = path.with_name("train_config_quickstart.json")
+    for each in [*([teacher] if "teacher" in load_json(path)["policy"] else []), path]:
+        assert main(["--config", str(each), "trainer.gym_config=gym_config.json", *tiny(each)]) == 0
+    summary = last_run() / "summary.json"
     # 2 iterations x 4 steps x 2 environments; an episode of 5 steps leaves no sixth for its third chunk of 2. Cloning:
     # 2 minibatches of 8 frames, of a VLA 4.
     data = load_json(path)

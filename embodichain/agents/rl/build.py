@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import torch
 
 from embodichain.agents.rl import buffer, collector
 from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
+from embodichain.agents.rl.algo.distillation import Teacher
 from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.buffer.rollout_buffer import check_sequences
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
@@ -18,9 +19,17 @@ from embodichain.agents.rl.demonstrations import load_demonstrations
 from embodichain.agents.rl.distributed import get_process_group, launch
 from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.models import Policy, build_policy, get_registered_policy_names, load_policy_state
+from embodichain.agents.rl.models.networks import group_entries
 from embodichain.agents.rl.models.policy import PolicyBlock, allocate_for, check_policy, space_size
 from embodichain.agents.rl.models.registry import get_policy_cfg_class
-from embodichain.agents.rl.run_config import RunConfig, chunk_problems, scene_cfg, scene_env, with_scene
+from embodichain.agents.rl.run_config import (
+    RunConfig,
+    chunk_problems,
+    load_checkpoint_config,
+    scene_cfg,
+    scene_env,
+    with_scene,
+)
 from embodichain.agents.rl.run_folder import RunFolder, begin_writing
 from embodichain.agents.rl.trainer import viewer as viewers
 from embodichain.agents.rl.trainer.trainer import Trainer
@@ -29,11 +38,14 @@ from embodichain.lab.gym.env_sources import TaskCfg, find_source
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.sim.rendering.live_scene import LiveScene
 from embodichain.utils import ConfigError, from_dict, logger, placed, raise_problems, replace
-from embodichain.utils.device import check_memory, torch_threads
-from embodichain.utils.observations import IMAGE_DIMS, entry_spaces, zero_entries
+from embodichain.utils.device import check_memory, resolve_device, torch_threads
+from embodichain.utils.module_utils import imports_allowed_by_environment
+from embodichain.utils.observations import IMAGE_DIMS, entry_columns, entry_spaces, zero_entries
 from embodichain.utils.utility import leaves_by_path
 
 _PLACE = "policy.init_from: "
+# Overrides of a config by which its evaluation environment is built for its spaces alone.
+_ALONE = ("trainer.sim_device=cpu", "trainer.device=cpu", "trainer.enable_eval=true", "trainer.num_eval_envs=1")
 # Entries of a policy's block that decide how its parameters are used, other than names and shapes.
 _MEANING = ("encoder", "actor", "critic", "squash", "scale_actions", "chunk_length", "obs_groups")
 
@@ -116,6 +128,7 @@ def provide(algorithm: BaseAlgorithm, run: RunConfig, env: TaskEnv, folder: Path
     given: dict[str, Callable[[], Any]] = {
         "mirror_map": lambda: mirror_map_of(env),
         "demonstrations": lambda: load_demonstrations(run, folder, env, algorithm, is_resumed),
+        "teacher": lambda: load_teacher(run, env),
     }
     for name in algorithm.needs:
         getattr(algorithm, f"use_{name}")(given[name]())
@@ -269,11 +282,55 @@ def init_policy(policy: Policy, cfg: PolicyBlock) -> None:
     has_critic = hasattr(cfg, "critic")
     if not has_critic:
         saved = {name: value for name, value in saved.items() if not name.startswith("critic.")}
+    elif not any(name.startswith("critic.") for name in saved):
+        logger.log_info(
+            f"{_PLACE}{path}: has no critic: it begins at random (algorithm.cfg.critic_warmup trains it first)"
+        )
+        saved |= {name: value for name, value in policy.state_dict().items() if name.startswith("critic.")}
     load_policy_state(policy, saved, _PLACE + path)
     before, now = _meaning(_as_cfg(saved_block, _PLACE + path), has_critic), _meaning(cfg, has_critic)
     lines = [f"{key} {before[key]!r} there, {now[key]!r} here" for key in now if before.get(key, now[key]) != now[key]]
     if lines:
         raise ConfigError(f"{_PLACE}{path}: its policy uses the same parameters in another way: {'; '.join(lines)}")
+
+
+def load_teacher(run: RunConfig, env: TaskEnv) -> Teacher:
+    """Load the policy of the run that ``policy.teacher`` names, to act on the observations of this environment.
+
+    Its own environment is built for a moment, since that determines its input: each entry is read from the entry of the
+    same name in the group ``teacher``, or of a name that ends in it (``clean/joints/pos`` for ``joints/pos``). Rank 0
+    reads.
+
+    Raises:
+        ConfigError: an entry is missing or of another size, or the teacher's actions mean something else.
+    """
+
+    def read() -> tuple[str, dict[str, Any], dict[str, Any]]:
+        saved = find_run(run.policy.teacher)
+        return str(saved.checkpoint), saved.content["policy"], saved.content["config"]
+
+    device = resolve_device(run.trainer.device)
+    with placed("policy.teacher: "), logger.without_repeats():
+        path, saved, config = get_process_group().run_on_main(read)
+        allowed = [*run.trainer.import_modules, *imports_allowed_by_environment()]
+        cfg = load_checkpoint_config(config, _ALONE, allowed)
+        assert cfg.eval_env is not None
+        with closing(build_task(cfg.env_id, cfg.eval_env.without_records())) as own:
+            policy, entries = build_env_policy(cfg, own, device), entry_columns(own.single_observation_space)
+        load_policy_state(policy, saved, path)
+        there, here = (x.get("env", {}).get("actions") for x in (config["gym_config"], run.resolved["gym_config"]))
+        if there != here:
+            raise ConfigError(f"{path}: its actions are env.actions {there}, and here {here}")
+    group = group_entries(run.policy, "teacher", env.single_observation_space)
+    columns: list[int] = []
+    for name, own_columns in entries.items():
+        found = group.get(name) or next((x for key, x in group.items() if key.endswith(f"/{name}")), slice(0))
+        if (size := own_columns.stop - own_columns.start) != found.stop - (found.start or 0):
+            sizes = ", ".join(f"{key} [{x.stop - x.start}]" for key, x in group.items())
+            raise ConfigError(f"policy.obs_groups.teacher: the teacher reads '{name}' [{size}]; there are {sizes}")
+        columns += range(found.start, found.stop)
+    with placed(f"policy.teacher: {path}: "):
+        return Teacher(policy, torch.tensor(columns))
 
 
 def _as_cfg(block: Mapping[str, Any], place: str) -> PolicyBlock | None:

@@ -61,9 +61,10 @@ class Patient:
     """
 
     def __init__(self, algo_class: type[BaseAlgorithm], cfg_kwargs: Mapping[str, Any]) -> None:
-        if algo_class.learns_from != "rollouts":
+        if (needs := ", ".join(algo_class.needs)) or algo_class.learns_from != "rollouts":
+            source = needs or algo_class.learns_from
             raise ConfigError(
-                f"{algo_class.__name__} learns from {algo_class.learns_from}; the checks are of updates from rollouts"
+                f"{algo_class.__name__} learns from {source}; the checks are of updates from rollouts alone"
             )
         self.algo_class = algo_class
         self._cfg = from_dict(algo_class.cfg_class, dict(cfg_kwargs), "cfg")

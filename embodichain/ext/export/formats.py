@@ -7,7 +7,6 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
-from fnmatch import fnmatchcase
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,6 +20,7 @@ from torch.distributions import Distribution
 from torch.jit._trace import TracerWarning
 
 from embodichain.agents.rl.models import Policy
+from embodichain.agents.rl.models.networks import group_entries
 from embodichain.agents.rl.models.policy import PolicyBlock, PolicyCfg
 from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap
 from embodichain.tools.policy import TOLERANCE, ParityError, Step
@@ -46,10 +46,7 @@ def actor_entries(cfg: PolicyBlock, space: spaces.Dict, policy: Policy) -> list[
     """
     if not policy.reads_flat_obs:
         return list(policy.obs_keys)
-    patterns = cfg.obs_groups.actor if isinstance(cfg, PolicyCfg) else ["*"]
-    read = [
-        name for name in observations.entry_columns(space) if any(fnmatchcase(name, pattern) for pattern in patterns)
-    ]
+    read = group_entries(cfg, "actor", space) if isinstance(cfg, PolicyCfg) else observations.entry_columns(space)
     return list(dict.fromkeys([*read, *policy.obs_keys]))
 
 

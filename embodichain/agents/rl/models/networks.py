@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 import torch
+from gymnasium import spaces
 from pydantic import Discriminator, Field, PositiveInt, Tag, ValidationInfo, field_validator, model_validator
 from tensordict import TensorDict
 from torch import nn
@@ -415,17 +416,21 @@ def build_network(
     return network if select is None else nn.Sequential(select, network)
 
 
-def group_columns(policy: PolicyCfg, role: Literal["actor", "critic"], given: PolicySpaces) -> torch.Tensor | None:
-    """Return the columns of the flat observation in an observation group, int64, or None for all."""
-    patterns = policy.obs_groups.actor if role == "actor" else policy.obs_groups.critic
-    if "*" in patterns:
-        return None
-    place = f"policy.obs_groups.{role}"
-    columns = entry_columns(given.structured(place))
+def group_entries(policy: PolicyCfg, group: str, space: spaces.Dict) -> dict[str, slice]:
+    """Return the columns of the flat observation of each entry in an observation group, by name."""
+    columns, patterns = entry_columns(space), policy.obs_groups.get(group, ["*"])
     for i, pattern in enumerate(patterns):
         if not any(fnmatchcase(name, pattern) for name in columns):
-            raise ConfigError(f"{place}[{i}]: {unknown_name('entry or pattern', pattern, columns)}")
-    chosen = [x for name, x in columns.items() if any(fnmatchcase(name, pattern) for pattern in patterns)]
+            place = f"policy.obs_groups.{group}[{i}]"
+            raise ConfigError(f"{place}: {unknown_name('entry or pattern', pattern, columns)}")
+    return {name: x for name, x in columns.items() if any(fnmatchcase(name, pattern) for pattern in patterns)}
+
+
+def group_columns(policy: PolicyCfg, group: str, given: PolicySpaces) -> torch.Tensor | None:
+    """Return the columns of the flat observation in an observation group, int64, or None for all."""
+    if "*" in policy.obs_groups.get(group, ["*"]):
+        return None
+    chosen = group_entries(policy, group, given.structured(f"policy.obs_groups.{group}")).values()
     return torch.tensor([i for x in chosen for i in range(x.start, x.stop)], dtype=torch.int64)
 
 

@@ -24,12 +24,14 @@ from embodichain.agents.rl.models.normalizer import RunningNormalizer
 from embodichain.utils import ConfigError, configclass, unknown_name
 from embodichain.utils.choices import ACTION_MASK, sizes_of
 from embodichain.utils.device import keeping_modes
+from embodichain.utils.errors import closest
 from embodichain.utils.module_utils import takes
 from embodichain.utils.observations import entry_spaces, flat_input, select_entries, zero_entries
 from embodichain.utils.state import generators_state, load_generators_state
 
 EVALUATED = ("log_prob", "entropy", "value")
 """Entries that ``Policy.evaluate_actions`` returns; ``log_prob`` may be named ``sample_log_prob``."""
+_GROUPS = ("actor", "critic", "teacher")
 _ROWS = 2  # M; with one, [M, 1] broadcasts to [M, M] as if it were right
 _TOLERANCE = 1e-2  # of log-probabilities, absolute and relative: rounding of inverted actions and bfloat16
 # How the methods are declared, and with how many arguments, `self` included, they are called.
@@ -279,16 +281,6 @@ class Policy(nn.Module, ABC):
 
 
 @configclass
-class ObsGroupsCfg:
-    """Entries of the observation that each network reads, as names or ``fnmatch`` patterns (``robot/*``)."""
-
-    actor: list[str] = ["*"]
-    """The actor's entries."""
-    critic: list[str] = ["*"]
-    """The critic's entries, only needed in training: the robot may be unable to measure them."""
-
-
-@configclass
 class PolicyCfg:
     """The common keys of the ``policy`` blocks of all built-in policies."""
 
@@ -308,12 +300,24 @@ class PolicyCfg:
     scale_actions: bool | None = None
     """Without ``squash``, map the policy's actions linearly from [-1, 1] to the action space's finite bounds; the
     environment clips actions beyond. Null: in Gymnasium environments alone. Discrete actions have no bounds."""
-    obs_groups: ObsGroupsCfg = ObsGroupsCfg()
-    """Entries of the flat observation that each network reads; by default all."""
+    obs_groups: dict[str, list[str]] = {"actor": ["*"], "critic": ["*"]}
+    """Entries of the flat observation by group, as names or ``fnmatch`` patterns (``robot/*``): the networks ``actor``
+    and ``critic``, and the ``teacher`` of a distillation, read the group of their name, or all entries without one. The
+    critic's and the teacher's are only needed in training: the robot may be unable to measure them."""
+    teacher: str | None = None
+    """Run of the policy that algorithm ``distillation`` imitates, named as for ``init_from``."""
     init_from: str | None = None
     """Begin a training with the parameters and input statistics of a run: its folder, without date and time the latest
     of this name, ``<folder>/best`` or a checkpoint's file. Policies without a critic load the actor alone. Resuming
     does not read it again."""
+
+    @field_validator("obs_groups")
+    @classmethod
+    def _with_both(cls, value: dict[str, list[str]]) -> dict[str, list[str]]:
+        for group in value.keys() - set(_GROUPS):  # any other name is for a reader of the user's own
+            if meant := closest(group, _GROUPS):
+                raise ValueError(f"'{group}': did you mean '{meant}'?")
+        return {"actor": ["*"], "critic": ["*"], **value}
 
     @field_validator("log_std_range")
     @classmethod
