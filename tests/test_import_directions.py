@@ -100,6 +100,9 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
 # Third-party packages, and the layers that may import them.
 ONLY_IN = {"mujoco": "sim*", "mujoco_warp": "sim*", "warp": "sim*"}
 
+# Scripts that are copied beside an exported policy, and imported by nothing.
+STANDALONE = {"embodichain.ext.export.mujoco_robot"}
+
 # What may be imported inside a function: the optional extras, which need not be installed, and nothing else.
 OPTIONAL_EXTRAS = {
     "huggingface_hub",
@@ -185,6 +188,8 @@ def read_modules(root: Path, package: str = "embodichain") -> dict[str, list[Imp
         parts = path.relative_to(root).with_suffix("").parts
         is_package = parts[-1] == "__init__"
         name = ".".join(parts[:-1] if is_package else parts)
+        if name in STANDALONE:
+            continue
         visitor = _ImportVisitor(name, is_package)
         visitor.visit(ast.parse(path.read_text(encoding="utf-8"), filename=str(path)))
         modules[name] = visitor.found

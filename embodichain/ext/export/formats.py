@@ -165,8 +165,24 @@ def write_onnx(module: DeployedPolicy, spec: Spec, path: Path) -> None:
             verbose=False,
         )
     assert program is not None
-    program.model.metadata_props[_KEY] = json.dumps(spec)
+    program.model.metadata_props.update(common_metadata(spec), **{_KEY: json.dumps(spec)})
     program.save(path)
+
+
+def common_metadata(spec: Spec) -> dict[str, str]:
+    """Return the fields of an ONNX file that the runtimes of other libraries (mjlab, Isaac Lab) read."""
+    drives, commands = spec.get("drives", []), spec.get("command", [])
+    fields = {
+        "joint_names": [drive["name"] for drive in drives],
+        "default_joint_pos": [drive["initial_position"] for drive in drives],
+        "joint_stiffness": [drive["stiffness"] for drive in drives],
+        "joint_damping": [drive["damping"] for drive in drives],
+        "action_scale": [part["factor"] for part in commands],
+        "observation_names": list(spec.get("inputs", [])),
+        "command_names": list(spec.get("mujoco", {}).get("commands", {})),
+        "control_period": [spec.get("control_period_s", "")],
+    }
+    return {name: ",".join(map(str, values)) for name, values in fields.items()}
 
 
 def load_onnx(path: Path) -> Run:

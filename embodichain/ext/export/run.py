@@ -19,15 +19,17 @@ from embodichain.lab.gym.envs.managers.actions import JointPositionTerm
 from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap
 from embodichain.lab.gym.envs.managers.measurements import Measurement, Recipe
 from embodichain.lab.gym.envs.managers.sensor_models import observation_delay, observation_noise
-from embodichain.tools.policy import OpenRun, ParityError, format_export, open_run, record_steps
+from embodichain.tools.policy import OpenRun, ParityError, Step, format_export, open_run, record_steps
 from embodichain.utils import ConfigError, device, doors, files, replace, write_atomically, write_json
 from embodichain.utils.choices import sizes_of
 
 _SEED_OFFSET = 4_000_003
 _RUNNER_NAME = "policy_runner.py"
+_SCRIPT = Path(__file__).with_name("mujoco_robot.py")
 # An export is recognised by a key of the specification, and the runner's first line.
 _SPEC_MARK = b'"control_period_s": '
 _RUNNER_MARK = b"Runs a policy that `embodichain export"
+_SCRIPT_MARK = b"Runs an exported policy on its robot in plain MuJoCo"
 
 
 def export_run(
@@ -47,7 +49,8 @@ def export_run(
     if path.suffix != ".onnx":
         raise ConfigError(f"--out {path}: must end with .onnx for --format onnx")
     readable, runner = path.with_suffix(".json"), path.with_name(_RUNNER_NAME)
-    for file, mark in ((path, _SPEC_MARK), (readable, _SPEC_MARK), (runner, _RUNNER_MARK)):
+    marks = {path: _SPEC_MARK, readable: _SPEC_MARK, runner: _RUNNER_MARK, path.with_name(_SCRIPT.name): _SCRIPT_MARK}
+    for file, mark in marks.items():
         files.check_replaceable(file, mark)
     with open_run(saved, envs, "cpu", allowed_imports, change=without_sensor_models) as opened:
         space = opened.env.single_observation_space
@@ -60,6 +63,7 @@ def export_run(
         steps = record_steps(
             opened.env, opened.policy, opened.device, entries, observations, _SEED_OFFSET, measurements
         )
+        script = write_script(opened, spec, steps[0], path.parent)
         formats.check_inputs(spec, steps)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -72,7 +76,31 @@ def export_run(
     write_atomically(runner, lambda file: file.write(formats.RUNNER.read_bytes()))
     compared = {"observations": len(steps) * envs, "difference": largest}
     names = {"inputs": list(module.inputs), "measurements": list(spec["measurements"]), "outputs": module.outputs}
-    return {**compared, **names, "files": [path, readable, runner]}
+    return {**compared, **names, "files": [path, readable, runner, *script]}
+
+
+def write_script(opened: OpenRun, spec: dict[str, Any], first: Step, folder: Path) -> list[Path]:
+    """Write the script that runs the policy in plain MuJoCo, with its scene; return the files.
+
+    There is none where the script cannot measure an input: it knows joints, the base and constant commands.
+
+    Args:
+        spec: the specification, which gets the recorded episode's initial state and commands as ``mujoco``.
+    """
+    env = scene_env(opened.env)
+    own = {"joint_pos", "joint_vel", "base_lin_vel", "base_ang_vel", "projected_gravity"}
+    commands = {name: first.measured[name][0].tolist() for name in spec["measurements"] if name not in own}
+    is_described = all("from" in entry for name, entry in spec["inputs"].items() if name != spec["memory"])
+    if env is None or not is_described or not spec["command"] or not {*commands} <= {*env.command_manager.terms}:
+        return []
+    env.reset(seed=_SEED_OFFSET)  # as recorded
+    start = env.sim.backend.qpos[0].tolist()
+    spec["mujoco"] = {"prefix": f"{env.robot.uid}/", "start": start, "commands": commands}
+    folder.mkdir(parents=True, exist_ok=True)
+    script, scene = folder / _SCRIPT.name, folder / "scene.mjb"
+    write_atomically(script, lambda file: file.write(_SCRIPT.read_bytes()))
+    env.sim.save_model(scene)
+    return [script, scene]
 
 
 def action_terms(env: TaskEnv) -> dict[str, ActionTerm]:

@@ -207,6 +207,10 @@ class SimulationManager:
         """The compiled model that all environments share."""
         return self.backend.model
 
+    def save_model(self, path: Path) -> None:
+        """Write the compiled model, visual shapes included, as MuJoCo's binary file: ``MjModel.from_binary_path``."""
+        mujoco.mj_saveModel(self.backend.visual_model, str(path), None)
+
     @property
     def entity_uids(self) -> list[str]:
         """The uids of all entities, sorted."""

@@ -1,7 +1,9 @@
 """An exported policy on a robot in plain MuJoCo does what the policy does in its environment."""
 
 import json
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,12 +26,12 @@ from embodichain.lab.gym.envs.managers.measurements import Recipe, deployed_as, 
 from embodichain.lab.gym.registry import register_env
 from embodichain.tools.policy import ParityError, open_run
 from tests.agents.rl.fakes import tiny_config, write_config
-from tests.ext.export.plain_robot import PlainRobot
 from tests.lab.legs import GO2_OBSERVED
 from tests.pages import REPOSITORY
 
 pytest.importorskip("onnxscript")
 
+ALONE = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 STEPS = 1000
 # Largest difference as a part of the largest value. Observations, actions and targets are float32: 1e-7 of them is
 # rounding. Of a target of 1.7 rad it is 1.2e-7 rad, which the drive's 35 Nm/rad and the joint's 0.01 kg m^2 make up to
@@ -67,15 +69,19 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def test_thousand_closed_loop_steps_are_those_of_the_environment(exported: Path) -> None:
-    runner = runner_of(exported)
+def test_thousand_closed_loop_steps_are_those_of_the_environment(
+    exported: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner, folder = runner_of(exported), exported / "export"
+    monkeypatch.setitem(sys.modules, "policy_runner", load_runner(folder / "policy_runner.py"))
+    script = load_runner(folder / "mujoco_robot.py")
     own: list[dict[str, np.ndarray]] = []
     deployed: list[dict[str, np.ndarray]] = []
     with open_run(find_run(str(exported)), 1, change=without_sensor_models) as opened:
         env, policy = opened.env, opened.policy
         assert isinstance(env, EmbodiedEnv)
         obs, _ = env.reset(seed=3)
-        robot = PlainRobot(env.sim.model, "go2", runner.spec)
+        robot = script.Robot(mujoco.MjModel.from_binary_path(str(folder / "scene.mjb")), runner.spec)
         copy_state(env, robot)
         for _ in range(STEPS):
             command = env.command_manager.get_command("base_velocity")[0].numpy()
@@ -97,7 +103,7 @@ def runner_of(run: Path) -> Any:
     return load_runner(run / "export/policy_runner.py").PolicyRunner(run / "export/policy.onnx")
 
 
-def copy_state(env: EmbodiedEnv, robot: PlainRobot) -> None:
+def copy_state(env: EmbodiedEnv, robot: Any) -> None:
     backend: Any = env.sim.backend
     mujoco.mj_setState(robot.model, robot.data, backend._batch.state[0], mujoco.mjtState.mjSTATE_INTEGRATION)
 
@@ -139,6 +145,24 @@ def test_specification_has_the_recipes_of_inputs(exported: Path) -> None:
     assert spec["command"][0]["low"] is None
     assert spec["control_period_s"] == pytest.approx(0.02)
     assert spec["action_terms"]["joints"]["params"]["delay"] == [1, 2]
+
+
+def test_script_runs_the_policy_in_plain_mujoco(exported: Path) -> None:
+    words = [sys.executable, "mujoco_robot.py", "--command", "0.5", "0", "0.1", "--seconds", "0.1"]
+    done = subprocess.run(words, cwd=exported / "export", env=ALONE, capture_output=True, text=True, check=True)
+    assert "base_velocity: [0.5, 0.0, 0.1]\n" in done.stdout
+    assert re.search(r"base_lin_vel: \[.*\] on average", done.stdout)
+
+
+def test_file_has_the_fields_that_other_runtimes_read(exported: Path) -> None:
+    runner = runner_of(exported)
+    fields, drives = runner.session.get_modelmeta().custom_metadata_map, runner.spec["drives"]
+    assert fields["joint_names"].split(",") == [drive["name"] for drive in drives]
+    assert [float(x) for x in fields["default_joint_pos"].split(",")] == [drive["initial_position"] for drive in drives]
+    assert [float(x) for x in fields["joint_stiffness"].split(",")] == [35.0] * 12
+    assert [float(x) for x in fields["action_scale"].split(",")] == [0.25] * 12
+    assert fields["observation_names"].split(",") == list(runner.spec["inputs"])
+    assert (fields["command_names"], fields["control_period"]) == ("base_velocity", "0.02")
 
 
 def test_rows_begin_episodes_of_their_own(exported: Path) -> None:
