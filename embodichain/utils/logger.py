@@ -34,17 +34,6 @@ def speak_as(rank: int, is_started: bool = False) -> None:
 
 
 @contextmanager
-def only_warnings() -> Iterator[None]:
-    """Log warnings and errors alone in the block."""
-    level = _LOGGER.level
-    _LOGGER.setLevel(max(level, logging.WARNING))
-    try:
-        yield
-    finally:
-        _LOGGER.setLevel(level)
-
-
-@contextmanager
 def without_repeats() -> Iterator[None]:
     """Log each message of the block once."""
     seen: set[str] = set()

@@ -10,7 +10,7 @@ import os
 import shlex
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -301,12 +301,3 @@ def find_function_from_modules(name: str, modules: Sequence[str], raise_if_not_f
     if found is None and raise_if_not_found:
         raise ConfigError(unknown_name("function", name, public_names(modules)))
     return found
-
-
-def takes(function: Callable[..., Any], count: int) -> bool:
-    """Return whether a function can be called with exactly ``count`` positional arguments, including ``self``."""
-    try:
-        inspect.signature(function).bind(*range(count))
-    except TypeError:
-        return False
-    return True

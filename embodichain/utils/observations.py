@@ -121,12 +121,6 @@ def column_names(space: spaces.Dict) -> list[str]:
     return [f"{name}.{i}" for name, part in parts for i in range(part.stop - part.start)]
 
 
-def entry_of_column(space: spaces.Space[Any], column: int) -> str:
-    """Return the name of the entry that a column of the flat observation belongs to, "" if none."""
-    columns = entry_columns(space) if isinstance(space, spaces.Dict) else {}
-    return next((name for name, part in columns.items() if part.start <= column < part.stop), "")
-
-
 def _flat(td: TensorDict) -> torch.Tensor:
     """Return an observation's entries without the images in one row per environment, of their common dtype."""
     leaves: list[torch.Tensor] = []

@@ -4,13 +4,11 @@ import collections
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
 from embodichain.utils import ConfigError
-from embodichain.utils.module_utils import find_admitted, find_function_from_modules, import_allowed_modules, takes
+from embodichain.utils.module_utils import find_admitted, find_function_from_modules, import_allowed_modules
 
 
 def test_plain_name_is_taken_from_the_first_module_that_has_it() -> None:
@@ -82,23 +80,3 @@ def test_what_a_module_only_imports_is_not_named(terms: str, name: str) -> None:
 @pytest.mark.parametrize("name", ["term", "Term", "made", "half"])
 def test_what_a_module_makes_itself_may_be_named(terms: str, name: str) -> None:
     assert find_admitted(name, [terms], [], "here") is getattr(sys.modules[terms], name)
-
-
-class Methods:
-    def one(self, x: Any) -> None: ...
-
-    def two(self, x: Any, y: Any = None) -> None: ...
-
-    def any(self, *args: Any) -> None: ...
-
-    def named(self, x: Any, *, y: Any) -> None: ...
-
-    @torch.no_grad()
-    def wrapped(self, x: Any) -> None: ...
-
-
-@pytest.mark.parametrize(
-    ("name", "counts"), [("one", [2]), ("two", [2, 3]), ("any", [1, 2, 3, 4]), ("named", []), ("wrapped", [2])]
-)
-def test_takes_counts_positional_arguments(name: str, counts: list[int]) -> None:
-    assert [count for count in range(1, 5) if takes(getattr(Methods, name), count)] == counts

@@ -18,7 +18,7 @@ from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.models import Policy, RunningNormalizer
 from embodichain.agents.rl.models.normalizer import CLIP
 from embodichain.utils import CommandFailedError, logger
-from embodichain.utils.observations import entry_of_column
+from embodichain.utils.observations import entry_columns
 
 MAX_DIVERGENCE_RATE = 1e-3
 """Divergences per environment step of an iteration above which a run warns."""
@@ -192,3 +192,9 @@ def _describe_origin(rollout: TensorDict | None, metrics: Mapping[str, float]) -
 
 def _few(ids: list[int]) -> str:
     return f"{ids[:_FEW]}{'...' if len(ids) > _FEW else ''}"
+
+
+def entry_of_column(space: spaces.Space[Any], column: int) -> str:
+    """Return the name of the entry that a column of the flat observation belongs to, "" if none."""
+    columns = entry_columns(space) if isinstance(space, spaces.Dict) else {}
+    return next((name for name, part in columns.items() if part.start <= column < part.stop), "")

@@ -18,7 +18,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from embodichain.agents.rl.algo import BaseAlgorithm
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.models import ActorCritic, Policy
-from embodichain.utils import ConfigError, from_dict, logger, replace
+from embodichain.utils import ConfigError, from_dict, replace
 
 GROUP_SIZE = 8  # environments per group, for group-relative algorithms
 
@@ -89,8 +89,7 @@ class Patient:
         wanted = {**_PLAIN, "batch_size": num_envs * (slots - 1), **settings}
         cfg = replace(self._cfg, **{name: value for name, value in wanted.items() if self.has(name)})
         algorithm = self.algo_class(cfg, policy)
-        with logger.only_warnings():  # of its buffer's size
-            algorithm.prepare(rollout)
+        algorithm.prepare(rollout)
         return algorithm
 
     def train(self, policy: Policy, collect: Callable[[], TensorDict], **settings: Any) -> Iterator[None]:

@@ -25,7 +25,6 @@ from embodichain.utils import ConfigError, configclass, unknown_name
 from embodichain.utils.choices import ACTION_MASK, sizes_of
 from embodichain.utils.device import keeping_modes
 from embodichain.utils.errors import closest
-from embodichain.utils.module_utils import takes
 from embodichain.utils.observations import entry_spaces, flat_input, select_entries, zero_entries
 from embodichain.utils.state import generators_state, load_generators_state
 
@@ -428,6 +427,15 @@ def check_policy_class(policy_class: Any) -> None:
         function = getattr(policy_class, method)
         if not takes(function, count):
             raise ConfigError(f"policy {name}: expected is {text}, got {method}{inspect.signature(function)}")
+
+
+def takes(function: Callable[..., Any], count: int) -> bool:
+    """Return whether a function can be called with exactly ``count`` positional arguments, including ``self``."""
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError:
+        return False
+    return True
 
 
 def check_policy(
