@@ -56,10 +56,10 @@ class Symmetry:
     """Symmetry of PPO's loss: samples with their mirror images, and the mirror loss."""
 
     def __init__(self, cfg: SymmetryCfg, policy: Policy, mirror_map: MirrorMap) -> None:
-        if policy.state_size or policy.obs_keys or policy.chunk_length > 1:
+        if policy.state_size or policy.obs_keys or policy.chunk_length > 1 or getattr(policy, "choices", ()):
             raise ConfigError(
                 f"algorithm.cfg.symmetry: samples of {type(policy).__name__} have no mirror images: it is recurrent, "
-                "reads entries of the observation, or chooses chunks of actions"
+                "reads entries of the observation, or chooses chunks of actions or discrete ones"
             )
         self._cfg = cfg
         self._policy = policy

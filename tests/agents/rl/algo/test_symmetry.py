@@ -184,7 +184,9 @@ def test_symmetry_needs_a_mirror_map() -> None:
         algorithm.update(make_rollout(policy))
 
 
-@pytest.mark.parametrize("change", [{"obs_keys": ("sensor/cam/color",)}, {"state_size": 4}, {"chunk_length": 3}])
+@pytest.mark.parametrize(
+    "change", [{"obs_keys": ("sensor/cam/color",)}, {"state_size": 4}, {"chunk_length": 3}, {"choices": (3,)}]
+)
 def test_policy_whose_samples_have_no_mirror_images_is_refused(change: dict[str, Any]) -> None:
     policy = make_policy()
     vars(policy).update(change)
