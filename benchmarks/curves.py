@@ -1,4 +1,4 @@
-"""Learning curves of several seeds: trainings in processes of their own, and their plot. A point has ``step``."""
+"""Learning curves of several seeds: trainings in processes of their own, and their plot."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,6 +21,7 @@ from embodichain.agents.rl.trainer.evaluation import Evaluator
 from embodichain.agents.rl.trainer.trainer import Trainer
 
 Point = dict[str, float]
+"""Results of an evaluation, with ``step`` and ``seconds``, the time of the training until then."""
 NAMES = {"ours": "this library", "sb3": "Stable-Baselines3"}
 COLORS = {"ours": "C0", "sb3": "C1"}
 """Of the learners, in plots."""
@@ -45,6 +47,7 @@ class Curve:
         self.every = every
         self.results = results
         self._steps = steps_per_iteration
+        self._start = time.perf_counter()
 
     def after(self, iteration: int, policy: Any) -> None:
         """Evaluate the policy if this iteration, from 1, is due."""
@@ -56,7 +59,8 @@ class Curve:
     def write(self, scalars: dict[str, float], step: int) -> None:
         """Print the point of an evaluation."""
         if {f"eval/{name}" for name in self.results.values()} <= set(scalars):
-            print_point({"step": step} | {key: round(scalars[f"eval/{name}"], 4) for key, name in self.results.items()})
+            point = {"step": step, "seconds": round(time.perf_counter() - self._start - self.evaluator.seconds, 1)}
+            print_point(point | {key: round(scalars[f"eval/{name}"], 4) for key, name in self.results.items()})
 
     def close(self) -> None:
         """Close nothing."""

@@ -112,7 +112,7 @@ class GreedyPolicy(nn.Module):
         if self._normalizer is not None:
             obs = self._normalizer.normalize_obs(obs)
         action, _ = self._model.predict(obs, deterministic=deterministic)
-        return {"action": torch.as_tensor(action)}
+        return {"action": torch.as_tensor(action).reshape(len(obs), -1)}  # of discrete actions: the indices
 
 
 class AfterIteration(BaseCallback):
