@@ -13,7 +13,7 @@ from typing import IO, Any, Self
 
 from embodichain.agents.rl.checkpoint.files import CheckpointFolder, load_checkpoint
 from embodichain.agents.rl.config.named import names_config
-from embodichain.utils import ConfigError, is_run_folder, logger
+from embodichain.utils import ConfigError, doors, is_run_folder, logger
 from embodichain.utils.system import lock_file, open_without_links
 
 PROBLEM_KEY = "problem"  # in the config of a checkpoint with parts that cannot be described: the reason
@@ -47,8 +47,9 @@ def find_run(
 
     Args:
         target: a run's folder, for its latest checkpoint; ``<folder>/best``, for the best one; a checkpoint's file;
-            a folder's name without date and time, for the run of that name that saved last; or ``latest`` or ``best``
-            (also ``latest/best``), of the run in ``outputs`` that saved last.
+            ``hf:user/name``, of the Hugging Face Hub; a folder's name without date and time, for the run of that name
+            that saved last; or ``latest`` or ``best`` (also ``latest/best``), of the run in ``outputs`` that saved
+            last.
         exp_name: experiment name of the runs that ``latest`` and ``best`` consider; None: all.
         before_read: function called with the run's folder before the checkpoint is read.
 
@@ -94,6 +95,8 @@ def names_run(target: str) -> bool:
     path = Path(target)
     if path.exists():
         return path.suffix == ".pt" or is_run_folder(path)
+    if target.partition(":")[0] in doors.entries(doors.RUN_SOURCES):
+        return True
     return path in _OF_LAST_RUN or (path.name == "best" and is_run_folder(path.parent))
 
 
@@ -113,6 +116,9 @@ def last_run(exp_name: str | None = None) -> Path:
 def _read_target(target: str, exp_name: str | None = None) -> tuple[Path, Path | None, bool]:
     """Return a run's folder, the checkpoint if the target is one's file, and whether the best one is meant."""
     path = Path(target)
+    prefix, _, name = target.partition(":")
+    if name and (fetch := doors.load(doors.RUN_SOURCES, prefix)) is not None:
+        return fetch(name), None, False
     if path.is_file() and path.suffix == ".pt":
         return (path.parents[1] if path.parent.name == "checkpoints" else path.parent), path, False
     is_best = path.name == "best" and not path.exists()

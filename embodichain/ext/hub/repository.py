@@ -1,0 +1,158 @@
+"""Repositories of the Hugging Face Hub with a run each: ``embodichain push``, and runs named ``hf:user/name``."""
+
+import argparse
+import importlib.util
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
+from embodichain.commands.arguments import add_run
+from embodichain.utils import CommandFailedError, ConfigError, install_extra, write_json
+
+EXAMPLES = ("latest me/push-cube", "outputs/go2_flat_20260101_120000/best me/go2-walks --private")
+
+_COPIED = ("config.json", "summary.json", "metrics.jsonl", "machine.json", "learning_curve.png")
+_CARD = """---
+library_name: embodichain
+pipeline_tag: reinforcement-learning
+tags: [reinforcement-learning, robotics, mujoco, {task}]
+---
+
+# {name}
+
+A policy for the task `{task}`, trained by `{algorithm}` with EmbodiChain RL on MuJoCo.
+
+| | |
+| --- | --- |
+{rows}
+{video}
+## Use
+
+    pip install 'embodichain-mujoco[hub]'
+    embodichain play hf:{repo}
+    embodichain eval hf:{repo}
+
+```python
+import embodichain as ec
+
+policy = ec.load_policy("hf:{repo}")
+action = policy.act(obs)
+```
+
+`config.json` is the whole training config: `embodichain train config.json` trains it again.
+"""
+
+
+def fetch(name: str) -> Path:
+    """Download a run's repository, ``user/name`` or ``user/name@revision``, and return its folder.
+
+    Raises:
+        ConfigError: there is none, or it cannot be read without a login.
+        CommandFailedError: the Hub cannot be reached.
+    """
+    hub = _library()
+    repo, _, revision = name.partition("@")
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    cache = Path(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "embodichain", "hub")
+    folder = cache / name.replace("/", "--")
+    try:
+        hub.snapshot_download(repo, revision=revision or None, local_dir=folder)  # files, and no links
+    except (
+        hub.errors.RepositoryNotFoundError,
+        hub.errors.RevisionNotFoundError,
+        hub.errors.HFValidationError,
+    ) as error:
+        raise ConfigError(f"hf:{name}: {_first_line(error)}") from error
+    except (hub.errors.HfHubHTTPError, hub.errors.LocalEntryNotFoundError, OSError) as error:
+        raise CommandFailedError(f"hf:{name}: {_first_line(error)}") from error
+    return folder
+
+
+def push(run: SavedRun, repo: str, is_private: bool) -> str:
+    """Publish a run's checkpoint with its config, results and card; return the repository's address.
+
+    Raises:
+        CommandFailedError: the Hub refuses, or cannot be reached.
+    """
+    hub = _library()
+    with tempfile.TemporaryDirectory() as name:
+        staged = Path(name)
+        stage(run, repo, staged)
+        try:
+            api = hub.HfApi()
+            api.create_repo(repo, private=is_private, exist_ok=True)
+            api.upload_folder(repo_id=repo, folder_path=staged, commit_message=f"Add {run.exp_name}")
+        except (
+            hub.errors.HfHubHTTPError,
+            hub.errors.LocalTokenNotFoundError,
+            hub.errors.HFValidationError,
+            OSError,
+        ) as e:
+            raise CommandFailedError(f"{repo}: {_first_line(e)} (log in by 'hf auth login')") from e
+    return f"{hub.constants.ENDPOINT}/{repo}"
+
+
+def stage(run: SavedRun, repo: str, folder: Path) -> None:
+    """Write the files of a repository into an empty folder: a run's folder with one checkpoint, and the card."""
+    checkpoints = folder / "checkpoints"
+    checkpoints.mkdir()
+    shutil.copy(run.checkpoint, checkpoints)
+    write_json(checkpoints / "latest.json", {"file": run.checkpoint.name, "step": run.content["global_step"]})
+    for name in _COPIED:
+        if (file := run.folder / name).is_file():
+            shutil.copy(file, folder)
+    evaluation = run.content["evaluation"] or {}
+    videos = [run.folder / "videos" / Path(path).name for path in evaluation.get("videos", [])]
+    video = next((path for path in videos if path.is_file()), None)
+    if video is not None:
+        shutil.copy(video, folder / "video.mp4")
+    (folder / "README.md").write_text(card(run, repo, evaluation, video is not None), encoding="utf-8")
+
+
+def card(run: SavedRun, repo: str, evaluation: Mapping[str, Any], has_video: bool) -> str:
+    """Return the model card with the results of the checkpoint's last evaluation; without one they are left out."""
+    config = run.content["config"]
+    rows = {"environment steps": f"{run.content['global_step']:,}", "training": f"{run.content['train_seconds']:.0f} s"}
+    if evaluation:
+        rows["return"] = f"{evaluation['avg_reward']:.1f}, mean of {evaluation['episodes']} episodes"
+    if evaluation.get("success_interval"):
+        low, high = evaluation["success_interval"]
+        rows["success"] = f"{evaluation['success_rate']:.1%} (95 % interval {low:.1%} to {high:.1%})"
+    rows |= {name: f"{value:.4g}" for name, value in evaluation.get("metrics", {}).items()}
+    return _CARD.format(
+        task=config["gym_config"]["id"],
+        name=repo.partition("/")[2],
+        algorithm=config["algorithm"]["name"],
+        rows="\n".join(f"| {name} | {value} |" for name, value in rows.items()),
+        video='\n<video controls src="video.mp4"></video>\n' if has_video else "",
+        repo=repo,
+    )
+
+
+def _library() -> Any:
+    if importlib.util.find_spec("huggingface_hub") is None:
+        raise ConfigError(f"the Hugging Face Hub needs huggingface_hub: {install_extra('hub')}")
+    import huggingface_hub  # noqa: PLC0415 (optional extra)
+
+    return huggingface_hub
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    add_run(parser)
+    parser.add_argument("repo", metavar="USER/NAME", help="repository of the Hub; made if there is none")
+    parser.add_argument("--private", action="store_true", help="a new repository is private")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Publish; return 0."""
+    print(f"published  {push(find_run(args.target), args.repo, args.private)}")
+    return 0

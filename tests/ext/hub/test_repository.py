@@ -1,0 +1,131 @@
+"""``embodichain push`` and ``hf:user/name``, against a server that speaks the Hub's protocol for small files."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from embodichain.agents.rl.checkpoint.saved_run import find_run, names_run
+from embodichain.cli import main
+from embodichain.utils import ConfigError
+from tests.agents.rl.fakes import assert_same
+
+pytest.importorskip("huggingface_hub")
+pytestmark = pytest.mark.e2e
+
+COMMIT = "1" * 40
+
+
+class Hub(BaseHTTPRequestHandler):
+    """One repository, me/pole, whose files are all regular ones."""
+
+    files: dict[str, bytes]
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        path = urlsplit(self.path).path
+        if path == "/api/repos/create":
+            self.answer({"url": f"http://{self.headers['Host']}/me/pole"})
+        elif "/preupload/" in path:
+            names = [file["path"] for file in json.loads(body)["files"]]
+            self.answer({"files": [{"path": x, "uploadMode": "regular", "shouldIgnore": False} for x in names]})
+        elif "/commit/" in path:
+            for line in map(json.loads, body.splitlines()):
+                if line["key"] == "file":
+                    self.files[line["value"]["path"]] = base64.b64decode(line["value"]["content"])
+            url = f"http://{self.headers['Host']}/me/pole/commit/{COMMIT}"
+            self.answer({"commitUrl": url, "commitOid": COMMIT, "success": True})
+        else:
+            self.answer({})
+
+    def do_GET(self) -> None:
+        path = unquote(urlsplit(self.path).path)
+        if "/resolve/" in path:
+            self.file(path.partition("/resolve/")[2].partition("/")[2])
+        elif path.startswith("/api/models/me/pole"):
+            tree = [{"type": "file", "path": x, "size": len(y), "oid": COMMIT} for x, y in self.files.items()]
+            siblings = [{"rfilename": name} for name in self.files]
+            self.answer(tree if "/tree/" in path else {"id": "me/pole", "sha": COMMIT, "siblings": siblings})
+        else:
+            self.send_response(404)
+            self.send_header("X-Error-Code", "RepoNotFound")
+            self.end_headers()
+
+    do_HEAD = do_GET  # noqa: N815 (the server's names)
+
+    def file(self, name: str) -> None:
+        if name not in self.files:
+            self.send_response(404)
+            self.send_header("X-Error-Code", "EntryNotFound")
+            self.end_headers()
+            return
+        data = self.files[name]
+        etag = hashlib.sha1(data).hexdigest()
+        headers = {"ETag": f'"{etag}"', "X-Repo-Commit": COMMIT, "Content-Length": str(len(data))}
+        self.send(data, headers)
+
+    def answer(self, value: Any) -> None:
+        data = json.dumps(value).encode()
+        self.send(data, {"Content-Type": "application/json", "Content-Length": str(len(data))})
+
+    def send(self, data: bytes, headers: dict[str, str]) -> None:
+        self.send_response(200)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    def log_message(self, *args: Any) -> None:
+        """Nothing: the tests' output is theirs."""
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[str, bytes]]:
+    """The files of the server's repository."""
+    files: dict[str, bytes] = {}
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Hub", (Hub,), {"files": files}))
+    Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    for module in ("constants", "hf_api", "file_download"):
+        monkeypatch.setattr(f"huggingface_hub.{module}.ENDPOINT", address, raising=False)
+    monkeypatch.setattr(
+        "huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", address + "/{repo_id}/resolve/{revision}/{filename}"
+    )
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
+    monkeypatch.setenv("HF_TOKEN", "hf_of_nobody")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    yield files
+    server.shutdown()
+    server.server_close()
+
+
+def test_pushed_run_comes_back_to_the_bit(
+    run_folder: Path, hub: dict[str, bytes], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["push", "latest", "me/pole"]) == 0
+    assert "published  http://127.0.0.1" in capsys.readouterr().out
+    assert {"README.md", "config.json", "checkpoints/latest.json"} <= hub.keys()
+    card = hub["README.md"].decode()
+    assert "trained by `ppo`" in card
+    assert "| success | " in card
+    assert "embodichain play hf:me/pole" in card
+    assert names_run("hf:me/pole")
+    assert_same(find_run("hf:me/pole").content, find_run(str(run_folder)).content)
+    assert main(["eval", "hf:me/pole", "--episodes", "4", "--envs", "2"]) == 0
+    assert "success rate" in capsys.readouterr().out
+
+
+def test_unknown_repository_is_one_line(run_folder: Path, hub: dict[str, bytes]) -> None:
+    with pytest.raises(ConfigError, match=r"^hf:me/nothing: "):
+        find_run("hf:me/nothing")
+    with pytest.raises(ConfigError, match=r"^hf:a/b/c: "):
+        find_run("hf:a/b/c")
