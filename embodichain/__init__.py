@@ -9,10 +9,11 @@ obs, _ = env.reset(seed=1)
 action = policy.act(obs)
 """
 
+import sys
 from typing import TYPE_CHECKING
 
 import embodichain.conflict  # noqa: F401 (ends here if the next import would find another project's file)
-from embodichain.utils import face
+from embodichain.utils import face, system
 
 if TYPE_CHECKING:
     from embodichain.agents.rl.algo import register_algo
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from embodichain.agents.rl.train import train
     from embodichain.lab.gym.registry import make, register_env
     from embodichain.tools.policy import load_policy
+
+if "torch" not in sys.modules:  # else OpenMP has read its variables already: see device.warn_of_spinning_threads
+    system.limit_openmp_spinning()
 
 __version__ = "0.2.0"
 __all__ = ["load_policy", "make", "register_algo", "register_env", "register_network", "register_policy", "train"]

@@ -16,7 +16,6 @@ from embodichain import __version__
 from embodichain.commands import EXIT_CODES, Command
 from embodichain.utils import doors, unknown_name
 from embodichain.utils.border import OPTION, OPTION_HELP, run_command
-from embodichain.utils.system import limit_openmp_spinning
 
 COMMANDS: dict[str, Command] = {
     "demo": Command(
@@ -122,7 +121,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(words: Sequence[str]) -> int:
-    limit_openmp_spinning()
     if not words:
         make_parser(()).print_help(sys.stderr)
         return 2

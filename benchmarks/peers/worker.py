@@ -68,7 +68,7 @@ def process_environment(learner: str, threads: int) -> dict[str, str]:
     """
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     own = {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    environment = os.environ | own
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))} | own
     if learner == "ours":
         limit_openmp_spinning(environment)
     return environment

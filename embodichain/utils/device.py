@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from embodichain import __version__
+from embodichain.utils import logger
 from embodichain.utils.errors import ConfigError
 from embodichain.utils.system import count_processors, load_average
 
@@ -63,6 +64,17 @@ def torch_threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@cache
+def warn_of_spinning_threads() -> None:
+    """Warn once if torch's idle threads spin, since it was imported before this package."""
+    if torch.get_num_threads() > 1 and not os.environ.keys() & {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"}:
+        logger.log_warning(
+            "torch was imported before embodichain, so its idle threads keep cores busy; beside other processes, "
+            "updates can be ten times slower. Put 'import embodichain' above the imports of torch and of what uses it, "
+            "or call torch.set_num_threads(1)"
+        )
 
 
 @contextmanager

@@ -56,8 +56,7 @@ def peak_memory() -> int | None:
 def limit_openmp_spinning(environment: MutableMapping[str, str] = os.environ) -> None:
     """Let torch's idle threads sleep after some 0.1 ms, unless ``OMP_WAIT_POLICY`` is set already.
 
-    OpenMP reads these variables once, when it is loaded: call this before torch is imported. Our own entry points do;
-    `import embodichain` leaves the process of a user's script as it is.
+    OpenMP reads these variables once, when it is loaded: call this before torch is imported. `import embodichain` does.
 
     By default idle threads spin for milliseconds, and an update is several times slower as soon as another process
     needs a core. Waking a sleeping thread takes longer than a small operation; 2000 spins bridge the gap between two

@@ -4,8 +4,16 @@ import pytest
 import torch
 from torch import nn
 
+from embodichain import make
 from embodichain.utils import ConfigError, device
-from embodichain.utils.device import available_memory, check_memory, constant, keeping_modes
+from embodichain.utils.device import (
+    available_memory,
+    check_memory,
+    constant,
+    keeping_modes,
+    torch_threads,
+    warn_of_spinning_threads,
+)
 
 CPU = torch.device("cpu")
 
@@ -16,6 +24,27 @@ def test_constant_is_made_once_for_each_type() -> None:
     assert constant((True, False), CPU, torch.bool).tolist() == [True, False]
     assert constant((1.0, 0.0), CPU, torch.float32).dtype == torch.float32
     assert constant((), CPU).dtype == torch.int64
+
+
+@pytest.mark.parametrize(
+    ("threads", "variables", "count"), [(2, {}, 1), (1, {}, 0), (2, {"OMP_WAIT_POLICY": "PASSIVE"}, 0)]
+)
+def test_threads_that_spin_are_warned_of_once(
+    threads: int,
+    variables: dict[str, str],
+    count: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    warn_of_spinning_threads.cache_clear()
+    with torch_threads(threads):
+        for _ in range(2):  # as a script does that builds an environment for the training and one for evaluations
+            make("CartPoleRL", num_envs=1).close()
+    assert capsys.readouterr().err.count("Put 'import embodichain' above the imports of torch") == count
 
 
 def test_each_module_gets_its_own_mode_back_also_after_an_error() -> None:

@@ -61,16 +61,18 @@ def at_import_of_torch(code: str) -> dict[str, str | None]:
     [
         "import runpy; runpy.run_module('embodichain.agents.rl.train', None, '__main__')",
         "from embodichain.cli import main; main(['train', '--help'])",
+        "import embodichain; import torch",
     ],
-    ids=["module", "command"],
+    ids=["module", "command", "package"],
 )
 def test_entry_points_set_the_variables_before_torch_is_imported(code: str) -> None:
     assert at_import_of_torch(code) == OURS
 
 
 @pytest.mark.e2e
-def test_importing_the_package_sets_nothing() -> None:
-    assert at_import_of_torch("import embodichain.agents.rl.train") == dict.fromkeys(NAMES)
+def test_package_sets_nothing_once_torch_is_imported() -> None:
+    code = "import sys; sys.modules['torch'] = None; import embodichain; del sys.modules['torch']; import torch"
+    assert at_import_of_torch(code) == dict.fromkeys(NAMES)
 
 
 @pytest.mark.parametrize(

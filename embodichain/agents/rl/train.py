@@ -10,7 +10,6 @@ from embodichain.utils import border, system
 
 if __name__ == "__main__":
     border.end_quietly_when_interrupted()
-    system.limit_openmp_spinning()
 
 import argparse
 import json

@@ -29,7 +29,7 @@ from embodichain.agents.rl.trainer.viewer import Viewer
 from embodichain.agents.rl.vec_env import EvalEnv, VecEnv, knows_success
 from embodichain.utils import CommandFailedError, logger
 from embodichain.utils.border import printing_may_fail
-from embodichain.utils.device import torch_threads
+from embodichain.utils.device import torch_threads, warn_of_spinning_threads
 from embodichain.utils.profiling import section
 from embodichain.utils.state import freeze, generators_state, load_generators_state, thaw
 
@@ -117,6 +117,7 @@ class Trainer:
         Raises:
             ConfigError: (a ValueError) something does not fit together; the message names it.
         """
+        warn_of_spinning_threads()
         check_agreement(algorithm, batch_size, distributed, rank, world_size)
         checkpoint_dir = Path(checkpoint_dir)
         checkpoint_dir.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,7 @@ from embodichain.lab.sim.objects import Robot, StateCache
 from embodichain.lab.sim.random import CounterRandom
 from embodichain.lab.sim.rows import changing_rows
 from embodichain.utils import ConfigError, errors, logger, observations, profiling, replace
-from embodichain.utils.device import check_memory
+from embodichain.utils.device import check_memory, warn_of_spinning_threads
 from embodichain.utils.state import attributes, is_all_saved, load_attributes
 
 TaskState = tuple[Tensor, Tensor, dict[str, Tensor]]
@@ -173,6 +173,7 @@ class BaseEnv(TaskHooks):
     last_action: Tensor
 
     def __init__(self, cfg: EnvCfg) -> None:
+        warn_of_spinning_threads()
         check_groups(cfg)
         self.cfg, self.num_envs = cfg, cfg.num_envs
         self.sim = SimulationManager(replace(cfg.sim_cfg, num_envs=cfg.num_envs))
