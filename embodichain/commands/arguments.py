@@ -3,6 +3,7 @@
 import argparse
 import math
 import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,20 @@ def whole_number(lowest: int = 1, highest: float = math.inf) -> Callable[[str], 
 
 pixels = whole_number(16, 16384)
 """Type for ``add_argument``: a side of an image; OpenGL's largest is 16384 on most machines."""
+
+
+def grid(text: str) -> tuple[int, int]:
+    """Type for ``add_argument``: columns and rows of a grid, such as ``3x3``."""
+    if not re.fullmatch("[1-8]x[1-8]", text):
+        raise argparse.ArgumentTypeError(f"must be columns x rows, such as 3x3, at most 8x8, got '{text}'")
+    return int(text[0]), int(text[2])
+
+
+def speed(text: str) -> float:
+    """Type for ``add_argument``: a share of real time."""
+    if not re.fullmatch(r"\d*\.?\d+", text) or not 0.1 <= float(text) <= 4.0:
+        raise argparse.ArgumentTypeError(f"must be a number from 0.1 to 4, got '{text}'")
+    return float(text)
 
 
 def number_of_episodes(lowest: int = 1) -> Callable[[str], int]:

@@ -22,11 +22,17 @@ from embodichain.commands.view import AGENTS, Camera, OwnCamera, SceneCamera, co
 from embodichain.lab.gym.env_sources import TaskCfg
 from embodichain.lab.gym.envs.managers import EventCfg, Functor
 from embodichain.lab.gym.envs.managers.base import TermEnv
+from embodichain.lab.gym.envs.managers.record import Montage
 from embodichain.tools.policy import check_is_free, evaluated, open_run, recorded, write_into
 from embodichain.utils import ConfigError, logger, replace
 from embodichain.utils.video import VIDEO_SUFFIXES, VideoWriter
 
-EXAMPLES = ("latest", "latest/best --episodes 5 --out best.mp4", "latest --viewer", "train_config.json --agent random")
+EXAMPLES = (
+    "latest",
+    "latest/best --grid 3x3 --speed 0.25 --out best.mp4",
+    "latest --viewer",
+    "train_config.json --agent random",
+)
 
 _EPISODES = 3
 _SEED_OFFSET = 3_000_003  # other episodes than training's and evaluation's
@@ -44,7 +50,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--episodes",
         type=arguments.number_of_episodes(),
         metavar="E",
-        help=f"default: {_EPISODES}; with --viewer: without end",
+        help=f"default: {_EPISODES}, or one in each cell of --grid; with --viewer: without end",
+    )
+    parser.add_argument(
+        "--grid",
+        type=arguments.grid,
+        default=(1, 1),
+        metavar="CxR",
+        help="several environments, in C columns and R rows (default: 1x1)",
+    )
+    parser.add_argument(
+        "--speed", type=arguments.speed, default=1.0, metavar="X", help="0.25: slow motion (default: 1, real time)"
     )
     parser.add_argument(
         "--out",
@@ -64,7 +80,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs=2,
         type=arguments.pixels,
         metavar=("W", "H"),
-        help="pixels, even numbers (default: 640 480; of Gymnasium's: their own)",
+        help="pixels of an environment's image, even numbers (default: 640 480, in a grid 320 240; of Gymnasium's: "
+        "their own)",
     )
     arguments.add_device(parser)
     add_allow_import(parser)
@@ -77,21 +94,27 @@ def run(args: argparse.Namespace) -> int:
     arguments.check_viewer(args)
     if args.viewer and args.record is not None:
         raise ConfigError("--record: not with --viewer, which has no end")
+    count = args.grid[0] * args.grid[1]
+    if count > 1 and args.record is not None:
+        raise ConfigError("--record: not with --grid, which plays further episodes until the last one ends")
     seed, device = args.seed + _SEED_OFFSET, torch.device(args.device)
     if args.viewer:
-        with _stage(args, lambda cfg: with_scene(cfg, "--viewer")) as (env, policy, _, _):
-            viewer.play_live(scene_env(env), policy.eval(), device, seed, args.episodes)
+        with _stage(args, count, lambda cfg: with_scene(cfg, "--viewer")) as (env, policy, _, _):
+            viewer.play_live(scene_env(env), policy.eval(), device, seed, args.episodes, args.speed)
         return 0
     if args.record is not None:
         check_is_free(args.record)
-    stage, episodes = _stage(args, lambda cfg: recorded(cfg.with_images(), args.record)), args.episodes or _EPISODES
+    stage = _stage(args, count, lambda cfg: recorded(cfg.with_images(), args.record))
+    episodes = args.episodes or (_EPISODES if count == 1 else count)
     with stage as (env, policy, view, default), closing(_camera(env, view, args)) as camera:
         path = args.out or default
         write_into(env, args.record)
         evaluator = Evaluator(env, episodes, seed, device, path.parent)
-        with closing(VideoWriter(path, *camera.size, camera.fps)) as video:
+        (columns, rows), (width, height), fps = args.grid, camera.size, camera.fps * args.speed
+        montage = Montage(env, count, fps, columns, episodes)
+        with closing(VideoWriter(path, columns * width, rows * height, fps)) as video:
             logger.log_info(f"playing {episodes} episodes")
-            _film(evaluator, policy, camera, video)
+            _film(evaluator, policy, camera, montage, video)
     print(format_episodes(evaluator.table.columns()))
     print(f"video      {path}")
     if args.record is not None:
@@ -101,16 +124,17 @@ def run(args: argparse.Namespace) -> int:
 
 @contextmanager
 def _stage(
-    args: argparse.Namespace, change: Callable[[TaskCfg], TaskCfg]
+    args: argparse.Namespace, count: int, change: Callable[[TaskCfg], TaskCfg]
 ) -> Iterator[tuple[TaskEnv, Policy, dict[str, object], Path]]:
-    """Yield the environment, the policy, the config's camera, and the default path of the video.
+    """Yield the environments, the policy, the config's camera, and the default path of the video.
 
     Args:
+        count: number of environments.
         change: function from the run's config to the environment's.
     """
     if args.agent is None:
         saved = find_run(args.target)
-        with open_run(saved, 1, args.device, allowed_imports(args), args.overrides, change) as opened:
+        with open_run(saved, count, args.device, allowed_imports(args), args.overrides, change) as opened:
             camera = config_camera([opened.config.eval_env, opened.config.env])
             path = saved.folder / "videos" / f"play_step_{saved.content['global_step']}.mp4"
             yield opened.env, opened.policy, camera, path
@@ -120,10 +144,10 @@ def _stage(
             f"{args.target}: is a run, and --agent {args.agent} plays a config without a policy: leave --agent out, or "
             "name the run's config.json"
         )
-    config = load_run_config(args.target, evaluated(args.overrides, 1, args.device), allowed_imports(args))
+    config = load_run_config(args.target, evaluated(args.overrides, count, args.device), allowed_imports(args))
     assert config.eval_env is not None
     torch.manual_seed(args.seed)
-    env = build_task(config.env_id, replace(change(config.eval_env.without_records()), num_envs=1))
+    env = build_task(config.env_id, replace(change(config.eval_env.without_records()), num_envs=count))
     with closing(env):
         camera = config_camera([config.eval_env, config.env])
         yield env, AGENTS[args.agent](env.single_action_space), camera, Path("play.mp4")
@@ -132,21 +156,24 @@ def _stage(
 def _camera(env: TaskEnv, view: dict[str, object], args: argparse.Namespace) -> Camera:
     """Return the image source of an environment."""
     if (scene := scene_env(env)) is not None:
-        width, height = args.size or (640, 480)
+        width, height = args.size or ((640, 480) if args.grid == (1, 1) else (320, 240))
         return SceneCamera(scene, view, (width, height))
     if args.size is not None:
         raise ConfigError(f"--size: {type(env).__name__} has its own size: set it by its kwargs, if it takes one")
+    if args.grid != (1, 1):
+        raise ConfigError(f"--grid: {type(env).__name__} renders its first environment alone")
     return OwnCamera(env, args.seed)
 
 
-def _film(evaluator: Evaluator, policy: Policy, camera: Camera, video: VideoWriter) -> None:
+def _film(evaluator: Evaluator, policy: Policy, camera: Camera, montage: Montage, video: VideoWriter) -> None:
     """Play the episodes, with an image of each episode's first state and of each step's, before any reset."""
     log, num_frames, env = EvaluationLog("playing"), 0, evaluator.env
 
     def show() -> None:
         nonlocal num_frames
-        video.write(camera.render())
-        num_frames += 1
+        for image in montage.images(camera.render):
+            video.write(image)
+            num_frames += 1
 
     def on_step() -> None:
         total, ended, _ = evaluator.progress()
@@ -156,7 +183,10 @@ def _film(evaluator: Evaluator, policy: Policy, camera: Camera, video: VideoWrit
         is_global = only_reads = True
 
         def shows_first_state(self) -> bool:
-            return bool((self.env.elapsed_steps == 0).any())
+            return montage.begins()
+
+        def after_rewards(self, reward: torch.Tensor, done: torch.Tensor, success: torch.Tensor) -> None:
+            montage.add_step(reward, done, success)
 
         def __call__(self, env: TermEnv, env_ids: torch.Tensor) -> None:
             show()
@@ -164,7 +194,7 @@ def _film(evaluator: Evaluator, policy: Policy, camera: Camera, video: VideoWrit
     if (scene := scene_env(env)) is not None:
         scene.add_events({"play": EventCfg(Film, mode="interval", interval_step=1)})
     else:
-        env.show_states(show)  # type: ignore[attr-defined]
+        env.show_states(show, montage.add_step)  # type: ignore[attr-defined]
     evaluator.run(policy, "", on_step=on_step)
 
 

@@ -163,8 +163,8 @@ class Camera(Protocol):
     size: tuple[int, int]
     fps: float
 
-    def render(self) -> np.ndarray:
-        """Return an image of the current state."""
+    def render(self, index: int = 0) -> np.ndarray:
+        """Return an image of the current state of an environment."""
 
     def close(self) -> None:
         """Release its resources."""
@@ -182,7 +182,7 @@ class OwnCamera:
             raise RenderingUnavailableError(str(error)) from error
         self.size, self.fps = (width, height), env.render_fps
 
-    def render(self) -> np.ndarray:
+    def render(self, index: int = 0) -> np.ndarray:
         """Return an image of the current state."""
         image: np.ndarray = self._env.first_image()
         return image

@@ -19,7 +19,9 @@ VIDEO_SUFFIXES = (".mp4", ".mov", ".mkv", ".avi")
 """Suffixes of the files that :class:`VideoWriter` writes."""
 _LONGEST_LINE = 100  # bytes of a line of an image's header
 _GIF_FPS, _GIF_WIDTH, _GIF_SECONDS = 10, 320, 10
-_BACK, _TEXT = (20, 20, 20), (245, 245, 245)
+_BACK = (20, 20, 20)
+TEXT_COLOUR = (245, 245, 245)
+"""Colour of a caption's text, RGB."""
 
 
 @dataclass(frozen=True)
@@ -170,10 +172,17 @@ class VideoReader:
             raise ValueError(f"{self.path} cannot be decoded: {self._complaints.read(1000).decode(errors='replace')}")
 
 
-def draw_caption(image: np.ndarray, text: str) -> np.ndarray:
-    """Return an image [H, W, 3] uint8 with a caption on a dark strip at its lower edge, scaled to its width."""
+def draw_caption(
+    image: np.ndarray, text: str, colour: tuple[int, int, int] = TEXT_COLOUR, at_top: bool = False
+) -> np.ndarray:
+    """Return an image [H, W, 3] uint8 with a caption on a dark strip, scaled to its width.
+
+    Args:
+        colour: colour of the text.
+        at_top: at the upper edge, smaller and left-aligned, so that numbers do not move it; else at the lower edge.
+    """
     height, width, _ = image.shape
-    size = max(8.0, height / 16)
+    size = max(8.0, height / (22 if at_top else 16))
     font = ImageFont.load_default(size)
     room = 0.94 * width
     length = font.getlength(text)
@@ -182,6 +191,8 @@ def draw_caption(image: np.ndarray, text: str) -> np.ndarray:
     drawn = Image.fromarray(image)
     draw = ImageDraw.Draw(drawn)
     strip = round(1.7 * size)
-    draw.rectangle((0, height - strip, width, height), fill=_BACK)
-    draw.text((width / 2, height - strip / 2), text, fill=_TEXT, font=font, anchor="mm")
+    top = 0 if at_top else height - strip
+    draw.rectangle((0, top, width, top + strip), fill=_BACK)
+    x, anchor = (0.03 * width, "lm") if at_top else (width / 2, "mm")
+    draw.text((x, top + strip / 2), text, fill=colour, font=font, anchor=anchor)
     return np.asarray(drawn)

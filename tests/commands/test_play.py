@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import imageio_ffmpeg
 import numpy as np
 import pytest
 import torch
@@ -33,7 +34,7 @@ def test_video_of_a_run_shows_something_that_moves(run_folder: Path, capsys: pyt
     (path,) = run_folder.glob("videos/play_step_16.mp4")
     assert str(path.name) in out
     pictures = frames(path)
-    assert len(pictures) == 61  # before the first step, and after each
+    assert len(pictures) == 61 + 12  # before the first step, after each, and the last one for half a second
     assert pictures[0].std() > 10  # not one colour
     assert np.abs(pictures[0].astype(int) - pictures[20].astype(int)).max() > 30
 
@@ -52,7 +53,34 @@ def test_video_has_the_first_and_the_last_state_of_each_episode(
     monkeypatch.setattr(SceneCamera, "render", noted)
     assert main(["play", "latest", *SMALL[:3], "--episodes", "2", "max_episode_steps=3"]) == 0
     assert seen == [0, 1, 2, 3, 0, 1, 2, 3]
-    assert len(frames(run_folder / "videos" / "play_step_16.mp4")) == 8
+    assert len(frames(run_folder / "videos" / "play_step_16.mp4")) == 2 * (4 + 12)
+
+
+@needs_gl
+def test_grid_plays_each_episode_once_in_slow_motion(
+    run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[tuple[int, int]] = []
+    render = SceneCamera.render
+
+    def noted(camera: SceneCamera, index: int = 0) -> np.ndarray:
+        seen.append((index, int(camera.view.env.elapsed_steps[index])))
+        return render(camera, index)
+
+    monkeypatch.setattr(SceneCamera, "render", noted)
+    size = ("--size", "64", "48", "--out", "grid.mp4", "max_episode_steps=2")
+    assert main(["play", "latest", "--grid", "2x1", "--speed", "0.5", *size]) == 0
+    assert "episode 1" in capsys.readouterr().out
+    assert seen == [(i, t) for t in (0, 1, 2) for i in (0, 1)]
+    # Both end together: the video stops for half a second, 6 images of 2 * 0.04 s.
+    assert read_video(Path("grid.mp4"), 48, 128).shape[0] == 3 + 6
+    assert imageio_ffmpeg.count_frames_and_secs("grid.mp4")[1] == pytest.approx(9 * 0.08)
+    for option, text in (("--grid", "9x1"), ("--speed", "0"), ("--speed", "x")):
+        with pytest.raises(SystemExit):
+            main(["play", "latest", option, text])
+        assert f"got '{text}'" in capsys.readouterr().err
+    assert main(["play", "latest", "--grid", "2x1", "--record", "shown"]) == 2
+    assert "--record: not with --grid" in capsys.readouterr().err
 
 
 @needs_gl

@@ -19,6 +19,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.ext.gymnasium.spaces import ActionAdapter, InfoReader, ObservationAdapter
+from embodichain.lab.gym.envs.managers.record import Montage
 from embodichain.lab.sim.random import CounterRandom
 from embodichain.utils import CommandFailedError, ConfigError, configclass, field, logger, placed, replace, to_dict
 from embodichain.utils.video import Footage, VideoWriter
@@ -120,7 +121,8 @@ class ForeignEnv(ABC):
         self.action_space = gym.vector.utils.batch_space(self._act.space, self.num_envs)
         self._begins = False  # the first environment's episode
         self._on_state: Callable[[], None] = lambda: None
-        self._recorder = EpisodeRecorder(self.first_image)
+        self._on_step: Callable[[Tensor, Tensor, Tensor], None] = lambda *results: None
+        self._recorder = EpisodeRecorder(self)
 
     @abstractmethod
     def _reset_all(self, seeds: list[int]) -> Any:
@@ -189,13 +191,14 @@ class ForeignEnv(ABC):
         obs = self._observe(raw)
         self.elapsed_steps = self.elapsed_steps + 1
         info = self._info(infos, terminated) | {"final_obs": obs}
-        self._recorder.add_image()
+        reward = torch.from_numpy(rewards.astype(np.float32))
+        self._recorder.add_step(reward, done, info["success"])
+        self._on_step(reward, done, info["success"])
         self._on_state()
         if done.any():
             obs = self._with_new_episodes(obs, done)
             self.elapsed_steps = self.elapsed_steps.masked_fill(done, 0)
         self._obs, self._begins = obs, bool(done[0])
-        reward = torch.from_numpy(rewards.astype(np.float32))
         self._write_rollout(reward, done, terminated, truncated)
         return obs, reward, terminated, truncated, info
 
@@ -246,7 +249,7 @@ class ForeignEnv(ABC):
     def start_recording(self, folder: Path, label: str) -> None:
         """Write a video of the next episode of the first environment, if it renders ``rgb_array``."""
         if self.cfg.records and self.cfg.kwargs.get("render_mode") == RENDER_MODE:
-            self._recorder.start(folder, label, self.render_fps)
+            self._recorder.start(folder, label)
 
     def stop_recording(self) -> list[Path]:
         """Finish the video and return its path, if there is one."""
@@ -256,9 +259,13 @@ class ForeignEnv(ABC):
         """Return what has been recorded since :meth:`start_recording`."""
         return self._recorder.footage
 
-    def show_states(self, on_state: Callable[[], None]) -> None:
-        """Call a function at each state of the first environment, from an episode's first to its last."""
-        self._on_state = on_state
+    def show_states(self, on_state: Callable[[], None], on_step: Callable[[Tensor, Tensor, Tensor], None]) -> None:
+        """Call functions at each state of the first environment, from an episode's first to its last.
+
+        Args:
+            on_step: function of the reward, end and success [N] of a step, called before ``on_state``.
+        """
+        self._on_state, self._on_step = on_state, on_step
 
     def first_image(self) -> np.ndarray:
         """Return an image [H, W, 3] uint8 of the first environment, of an even size."""
@@ -343,25 +350,24 @@ class EpisodeRecorder:
     A failure is one warning, and nothing is recorded after it: a machine without OpenGL trains all the same.
 
     Args:
-        image: returns an image [H, W, 3] uint8 of the present state.
+        env: environments, of which it records the first.
 
     Attributes:
         footage: of the recording that began last.
     """
 
-    def __init__(self, image: Callable[[], np.ndarray]) -> None:
-        self._image = image
-        self._fps = 0.0
+    def __init__(self, env: ForeignEnv) -> None:
+        self._env = env
+        self._montage = Montage(env, 1, env.render_fps)
         self._path: Path | None = None  # while there is something to record
         self._writer: VideoWriter | None = None
         self.footage = Footage()
         self._is_available = True
 
-    def start(self, folder: Path, label: str, fps: float) -> None:
+    def start(self, folder: Path, label: str) -> None:
         """Record the next episode into ``<folder>/render_<label>.mp4``."""
         self._path = folder / f"render_{label}.mp4" if self._is_available else None
-        self._fps = fps
-        self.footage = Footage()
+        self._montage, self.footage = Montage(self._env, 1, self._env.render_fps), Footage()
 
     def begin_episode(self) -> None:
         """Add an image of the episode's first state; if there are images already, end the recording before it."""
@@ -370,9 +376,10 @@ class EpisodeRecorder:
         else:
             self._path = None
 
-    def add_image(self) -> None:
-        """Add an image to the episode that is being recorded, if any."""
+    def add_step(self, reward: Tensor, done: Tensor, success: Tensor) -> None:
+        """Add an image to the episode that is being recorded, if any, after a step with these results [N]."""
         if self._writer is not None:
+            self._montage.add_step(reward, done, success)
             self._add()
 
     def stop(self) -> list[Path]:
@@ -391,10 +398,12 @@ class EpisodeRecorder:
             return
         start = time.perf_counter()
         with self._warning_once():
-            image = self._image()
+            images = self._montage.images(lambda _: self._env.first_image())
             if self._writer is None:
-                self._writer = VideoWriter(self._path, image.shape[1], image.shape[0], self._fps)
-            self._writer.write(image)
+                height, width, _ = images[0].shape
+                self._writer = VideoWriter(self._path, width, height, self._env.render_fps)
+            for image in images:
+                self._writer.write(image)
             self.footage += Footage(1, time.perf_counter() - start)
 
     @contextmanager

@@ -155,9 +155,16 @@ class BrowserViewer(Viewer):
 # --- a task at its own pace, for ``play --viewer`` and ``view --viewer`` ---
 
 
-def play_live(env: EmbodiedEnv, policy: Policy, device: torch.device, seed: int, episodes: int | None = None) -> None:
+def play_live(
+    env: EmbodiedEnv,
+    policy: Policy,
+    device: torch.device,
+    seed: int,
+    episodes: int | None = None,
+    speed: float = 1.0,
+) -> None:
     """Play a task in the browser until Ctrl-C, or for ``episodes``; see :class:`LiveTask`."""
-    with closing(LiveTask(env, policy, device, seed)) as task:
+    with closing(LiveTask(env, policy, device, seed, speed)) as task:
         try:
             task.run(episodes)
         except KeyboardInterrupt:
@@ -174,9 +181,10 @@ class LiveTask:
     Args:
         policy: policy that acts deterministically.
         seed: seed of the first episode; *Next episode* increments it.
+        speed: simulated time per real time, at first.
     """
 
-    def __init__(self, env: EmbodiedEnv, policy: Policy, device: torch.device, seed: int) -> None:
+    def __init__(self, env: EmbodiedEnv, policy: Policy, device: torch.device, seed: int, speed: float = 1.0) -> None:
         self._env, self._policy, self._device, self._seed = env, policy, device, seed
         self._begin_episode()
         self.ended: deque[tuple[str, str]] = deque(maxlen=_LISTED)
@@ -189,7 +197,7 @@ class LiveTask:
         self._pause.on_click(self._switch)
         gui.add_button("One step").on_click(self._ask_step)
         gui.add_button("Next episode").on_click(self._ask_episode)
-        self._speed = gui.add_slider("Speed", *_SPEEDS, step=0.1, initial_value=1.0)
+        self._speed = gui.add_slider("Speed", *_SPEEDS, step=0.05, initial_value=speed)
         if isinstance(policy, HandAgent):
             policy.place_sliders(gui)
         self._steering = Steering(env.command_manager.terms, gui)

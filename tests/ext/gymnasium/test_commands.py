@@ -59,7 +59,7 @@ def test_run_is_played_into_a_video_of_its_own_size(run_folder: Path, capsys: py
     assert [path.name for path in (run_folder / "videos").iterdir()] == ["play_step_16.mp4"]
     with VideoReader(run_folder / "videos/play_step_16.mp4", 48, 64) as video:
         images = video.read(100)
-    assert len(images) == 14  # two episodes of 6 steps, from the first state to the last
+    assert len(images) == 2 * (7 + 25)  # two episodes of 6 steps, from the first state to the last, which is held
     assert images[0].std() > 10
 
 

@@ -122,7 +122,7 @@ class TaskHooks(gym.Env[Any, Any]):
         """Change the reward [N]."""
         return reward
 
-    def _apply_interval_events(self) -> Tensor | None:
+    def _apply_interval_events(self, reward: Tensor, done: Tensor, info: dict[str, Any]) -> Tensor | None:
         """Change the state after the rewards; return the changed environments [N] bool, or None if none is."""
         return None
 
@@ -310,7 +310,7 @@ class BaseEnv(TaskHooks):
         info = self.get_info()
         reward = self._extend_reward(self.get_reward(obs, action, info), obs, action, info)
         terminated, truncated = self._ended(obs, info)
-        changed = self._apply_interval_events()
+        changed = self._apply_interval_events(reward, terminated | truncated, info)
         if changed is not None:
             self._rewind_observation()
             obs = self._observe(changed)

@@ -171,8 +171,8 @@ class EmbodiedEnv(BaseEnv):
         return super().advance(action)
 
     @profiling.section("interval events")
-    def _apply_interval_events(self) -> Tensor | None:
-        return self.event_manager.apply_interval()
+    def _apply_interval_events(self, reward: Tensor, done: Tensor, info: dict[str, Any]) -> Tensor | None:
+        return self.event_manager.apply_interval(reward, done, info["success"])
 
     def _base_obs(self) -> dict[str, Tensor]:
         robot = self.robot

@@ -158,6 +158,9 @@ class Functor:
         """Return whether to call an interval event now, before a step; a recorder, where an episode begins."""
         return False
 
+    def after_rewards(self, reward: Tensor, done: Tensor, success: Tensor) -> None:
+        """Take the results [N] of a control step, after which an interval event may be called."""
+
     def reset(self, env_ids: Tensor) -> None:
         """Reset the state of environments [n], which ended an episode."""
 

@@ -334,8 +334,8 @@ class EventManager(Manager):
         """Call the events of mode ``startup`` or ``reset`` for environments [n]."""
         self._happen(self._by_mode[mode], env_ids)
 
-    def apply_interval(self) -> Tensor | None:
-        """Count one control step and call the interval events that are due.
+    def apply_interval(self, reward: Tensor, done: Tensor, success: Tensor) -> Tensor | None:
+        """Count one control step, with these results [N], and call the interval events that are due.
 
         Returns:
             Environments [N] bool that events may have changed; None: no environment.
@@ -346,6 +346,8 @@ class EventManager(Manager):
         is_stepping = torch.zeros_like(env.elapsed_steps, dtype=torch.bool).index_fill(0, stepping, True)
         changed: list[Tensor] = []
         for term in self._by_mode["interval"]:
+            if isinstance(term.func, Functor):
+                term.func.after_rewards(reward, done, success)
             interval = term.cfg.interval_step
             if isinstance(interval, tuple):
                 is_due = env.elapsed_steps == self._intervals[term.name].due

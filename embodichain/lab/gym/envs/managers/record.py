@@ -2,7 +2,8 @@
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,6 +26,8 @@ __all__ = ["record_camera_data", "record_camera_data_async"]
 _RESOLUTION = (640, 480)
 _MOST_FRAMES = 250  # of a video, unless its config says another number
 _TARGET, _UP = (0.0, 0.0, 0.0), (0.0, 0.0, 1.0)
+_HOLD = 0.5  # s that an episode's last image stays
+_COLOURS = {"success": (120, 220, 130), "failure": (245, 120, 110)}
 _FIELD = 1.07  # focal length in heights of the image: 50 degrees
 
 # The encoder needs even numbers; the renderer has this limit.
@@ -37,7 +40,8 @@ Intrinsics = tuple[PositiveFloat, PositiveFloat, float, float]
 class record_camera_data(Functor):  # noqa: N801 (named like a function, as configs name it)
     """Record videos of the first environments, between the environment's ``start_recording`` and ``stop_recording``.
 
-    An image shows the state after a control step, before any reset, or the first state of an episode.
+    An image shows the state after a control step, before any reset, or the first state of an episode. See
+    :class:`Montage` for captions and the ends of episodes.
 
     Without OpenGL or a ray tracer one warning names the packages, and nothing is recorded. If a video cannot be
     written, a warning is logged and the run continues.
@@ -54,7 +58,8 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
         max_env_num: number of environments, in a grid of images of that resolution.
         max_frames: images after which a video is complete, since rendering takes longer than the simulation; None: as
             long as the recording.
-        caption: write the environment's instruction under each image, if its task has one.
+        caption: write episode, time, return and outcome over each image, and the environment's instruction under it, if
+            its task has one.
         follow_uid: an entity that the camera moves with, horizontally; eye and target are relative to its position.
     """
 
@@ -65,6 +70,7 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
         self._renderer: Renderer | None = None
         self._view: View | None = None
         self._writer: video.VideoWriter | None = None
+        self._montage: Montage | None = None
         self._folder: Path | None = None
         self._label = ""
         self._is_available = True
@@ -81,10 +87,12 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
     def start(self, folder: Path, label: str) -> None:
         """Record from now on into ``<folder>/<name>_<label>.mp4``."""
         self._folder, self._label, self.footage = folder, label, video.Footage()
+        shown = min(self.cfg.params.get("max_env_num", 1), self.num_envs)
+        self._montage = Montage(self.env, shown, self._fps(), is_captioned=self.cfg.params.get("caption", True))
 
     def stop(self) -> Path | None:
         """Finish the video and return its path, or None when there is none."""
-        writer, self._writer, self._folder = self._writer, None, None
+        writer, self._writer, self._folder, self._montage = self._writer, None, None, None
         if writer is None:
             return None
         start = time.perf_counter()
@@ -98,8 +106,12 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
 
     @override
     def shows_first_state(self) -> bool:
-        shown = self.cfg.params.get("max_env_num", 1)
-        return self._folder is not None and bool((self.env.elapsed_steps[:shown] == 0).any())
+        return self._montage is not None and self._montage.begins()
+
+    @override
+    def after_rewards(self, reward: Tensor, done: Tensor, success: Tensor) -> None:
+        if self._montage is not None:
+            self._montage.add_step(reward, done, success)
 
     @override
     def state_dict(self) -> dict[str, Any]:
@@ -125,12 +137,13 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
         save_path: SavePath | None = None,
         max_env_num: Annotated[int, Field(ge=1, le=64)] = 1,
         max_frames: PositiveInt | None = _MOST_FRAMES,
-        caption: bool = False,
+        caption: bool = True,
         follow_uid: str | None = None,
     ) -> None:
         """Record one image, if a recording is active."""
         if self._folder is None or not self._is_available or self.footage.frames == max_frames:
             return
+        assert self._montage is not None
         start = time.perf_counter()
         width, height = resolution
         if self._renderer is None:
@@ -145,22 +158,20 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
                 return
         if self._view is None:
             self._view = View(env, resolution, eye, target, up, intrinsics, follow_uid)
-        images = [self._renderer.render(i, self._view.pose(i)) for i in range(min(max_env_num, env.num_envs))]
-        if caption:
-            texts = env.instructions()
-            images = [video.draw_caption(p, texts[i]) if texts[i] else p for i, p in enumerate(images)]
-        image = _grid(images)
+        renderer, view = self._renderer, self._view
+        images = self._montage.images(lambda i: renderer.render(i, view.pose(i)))
         folder = self._folder if save_path is None else env.output.place(save_path)
         path = folder / f"{name}_{self._label}.mp4"
         try:
             if self._writer is None:
-                height, width, _ = image.shape
+                height, width, _ = images[0].shape
                 self._writer = video.VideoWriter(path, width, height, fps=self._fps())
-            self._writer.write(image)
+            for image in images:
+                self._writer.write(image)
             self.footage += video.Footage(1, time.perf_counter() - start)
         except OSError as error:
             logger.log_warning(f"video {path} could not be written: {reason_of(error)}")
-            self._writer = self._folder = None  # until the next recording
+            self._writer = self._folder = self._montage = None  # until the next recording
 
     def _fps(self) -> float:
         assert isinstance(self.cfg, EventCfg)
@@ -223,9 +234,102 @@ class View:
         return x, y
 
 
-def _grid(images: Sequence[np.ndarray]) -> np.ndarray:
-    """Return images [H, W, 3] in a nearly square grid; empty cells are black."""
-    columns = math.ceil(math.sqrt(len(images)))
+@dataclass
+class _Cell:
+    """An environment's place in a montage: its present episode, and the last image."""
+
+    number: int = -1
+    total: float = 0.0
+    outcome: str = ""
+    is_ending: bool = False
+    left: int = 0
+    image: np.ndarray | None = None
+
+
+class Montage:
+    """Images of the first K environments in a grid, with captions; an episode's last image stays for half a second.
+
+    Meanwhile the other environments of the grid continue; where all of them wait, the video is longer.
+
+    Args:
+        env: environments of ours, or another library's.
+        count: K.
+        fps: images a second of the video.
+        columns: columns of the grid; None: as many as rows, or one more.
+        num_episodes: number of the first episode that is not shown: its environment keeps its last image.
+        is_captioned: write episode, time, return and outcome over each image, and the instruction under it.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        count: int,
+        fps: float,
+        columns: int | None = None,
+        num_episodes: float = math.inf,
+        is_captioned: bool = True,
+    ) -> None:
+        self._env, self._columns = env, columns or math.ceil(math.sqrt(count))
+        self._held, self._num_episodes, self._is_captioned = round(_HOLD * fps), num_episodes, is_captioned
+        self._cells = [_Cell() for _ in range(count)]
+
+    def begins(self) -> bool:
+        """Return whether an episode begins in all K environments."""
+        return bool((self._env.elapsed_steps[: len(self._cells)] == 0).all())
+
+    def add_step(self, reward: Tensor, done: Tensor, success: Tensor) -> None:
+        """Add the results [N] of a control step."""
+        self._find_new_episodes()
+        results = (values[: len(self._cells)].tolist() for values in (reward, done, success))
+        for cell, own, ends, succeeds in zip(self._cells, *results, strict=True):
+            if cell.outcome:  # it waits for the end of a chunk of actions
+                continue
+            cell.total += own
+            if ends:
+                outcome = "success" if succeeds else "failure"
+                cell.is_ending, cell.outcome = True, outcome if self._env.knows_success() else "ended"
+
+    def images(self, render: Callable[[int], np.ndarray]) -> list[np.ndarray]:
+        """Return the next images of the video, usually one.
+
+        Args:
+            render: returns the image [H, W, 3] uint8 of an environment; all have the same size.
+        """
+        self._find_new_episodes()
+        for i, cell in enumerate(self._cells):
+            if cell.left:
+                cell.left -= 1
+            elif cell.image is None or cell.number < self._num_episodes:
+                cell.image = self._captioned(i, cell, render(i))
+                cell.left, cell.is_ending = self._held if cell.is_ending else 0, False
+        image = _grid([cell.image for cell in self._cells if cell.image is not None], self._columns)
+        if not all(cell.left or cell.number >= self._num_episodes for cell in self._cells):
+            return [image]
+        repeats = max(cell.left for cell in self._cells)
+        for cell in self._cells:
+            cell.left = 0
+        return [image] * (1 + repeats)
+
+    def _find_new_episodes(self) -> None:
+        random = self._env.random
+        numbers = random.stream_ids if random.enumerates_episodes else random.episode
+        for cell, number in zip(self._cells, numbers.tolist(), strict=False):
+            if cell.number != number:
+                cell.number, cell.total, cell.outcome, cell.is_ending = number, 0.0, "", False
+
+    def _captioned(self, i: int, cell: _Cell, image: np.ndarray) -> np.ndarray:
+        if not self._is_captioned:
+            return image
+        steps, step_dt = int(self._env.elapsed_steps[i]), self._env.step_dt
+        clock = f"step {steps}" if step_dt is None else f"{steps * step_dt:.2f} s"
+        text = f"episode {cell.number}   {clock}   return {cell.total:.2f}   {cell.outcome}"
+        image = video.draw_caption(image, text, _COLOURS.get(cell.outcome, video.TEXT_COLOUR), at_top=True)
+        instruction = self._env.instructions()[i] if hasattr(self._env, "instructions") else ""
+        return video.draw_caption(image, instruction) if instruction else image
+
+
+def _grid(images: Sequence[np.ndarray], columns: int) -> np.ndarray:
+    """Return images [H, W, 3] in a grid, row by row; empty cells are black."""
     rows = math.ceil(len(images) / columns)
     height, width, _ = images[0].shape
     cells = np.zeros((rows * columns, height, width, 3), dtype=np.uint8)

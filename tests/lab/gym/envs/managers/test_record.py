@@ -18,7 +18,7 @@ from embodichain.lab.gym.envs.managers import record
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.managers.record import record_camera_data, record_camera_data_async
 from embodichain.lab.gym.envs.tasks.rl import build_env
-from embodichain.utils import ConfigError, replace
+from embodichain.utils import ConfigError, replace, video
 from embodichain.utils.utility import load_json
 from tests.lab.scenes import cart_cfg, needs_gl
 from tests.videos import read_video
@@ -199,6 +199,7 @@ def test_video_has_the_first_and_the_last_state_of_each_episode(
     shown: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(record, "Renderer", CountingRenderer)
+    monkeypatch.setattr(record, "_HOLD", 0.04)  # s: an image
     cam = recorder_cfg(resolution=[32, 16], max_env_num=shown)
     env = EmbodiedEnv(replace(cart_cfg(2), events={"cam": cam}, max_episode_steps=3))
     CountingRenderer.env, CountingRenderer.seen = env, [[], []]
@@ -212,9 +213,9 @@ def test_video_has_the_first_and_the_last_state_of_each_episode(
     if shown == 1:
         assert first == [0, 1, 2, 3, 0, 1, 2, 3]
         assert second == []
-    else:  # an image for both where the episode of either begins
-        assert first == [0, 1, 1, 2, 3, 0, 1, 1, 2, 3]
-        assert second == [0, 1, 0, 1, 2, 2, 3, 0, 1, 2]
+    else:  # the image of a last state stays in place of the next one
+        assert first == [0, 1, 2, 3, 2, 3]
+        assert second == [0, 1, 1, 2, 3, 2]
 
 
 @needs_gl
@@ -290,7 +291,7 @@ def test_failing_encoder_is_one_warning_a_video_and_no_error(
 
 def test_several_environments_stand_in_a_grid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record, "Renderer", BlankRenderer)
-    env = cart_with(3, cam=recorder_cfg(record_camera_data_async, resolution=[64, 32], max_env_num=9))
+    env = cart_with(3, cam=recorder_cfg(record_camera_data_async, resolution=[64, 32], max_env_num=9, caption=False))
     (path,) = recorded(env, tmp_path, 2)
     picture = frames(path, 128, 64)[0].astype(int)
     # 0 and 1 above, 2 below; the fourth place is empty
@@ -345,3 +346,40 @@ def test_caption_is_the_instruction_of_each_environment(tmp_path: Path, monkeypa
     assert abs(left[:, :8].mean() - 20) < 6
     assert left.max() > 150
     assert abs(right[:, :8].mean() - 20) > 20
+
+
+def test_caption_tells_episode_time_return_and_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "Renderer", BlankRenderer)
+    said: list[tuple[str, Any]] = []
+    draw = video.draw_caption
+
+    def noted(image: np.ndarray, text: str, colour: Any, at_top: bool) -> np.ndarray:
+        said.append((text, colour))
+        return draw(image, text, colour, at_top)
+
+    monkeypatch.setattr(video, "draw_caption", noted)
+    cam = recorder_cfg(interval_step=2, resolution=[64, 32])
+    env = EmbodiedEnv(replace(cart_cfg(1), events={"cam": cam}, max_episode_steps=4))
+    monkeypatch.setattr(env, "knows_success", lambda: True)
+    rewards = iter([1.0, 2.0, 4.0, 8.0, 0.0])
+    monkeypatch.setattr(env, "_extend_reward", lambda *given: torch.tensor([next(rewards)]))
+    env.start_recording(tmp_path, "a")
+    env.reset(seed=0, options={"enumerate_episodes": True})
+    step(env, 5)
+    (path,) = env.stop_recording()
+    env.close()
+    texts = [text.split() for text, _ in said]
+    # Every second state has an image, and the returns have all steps: 1 + 2 and 1 + 2 + 4 + 8.
+    dt = env.step_dt
+    assert texts == [
+        ["episode", "0", "0.00", "s", "return", "0.00"],
+        ["episode", "0", f"{2 * dt:.2f}", "s", "return", "3.00"],
+        ["episode", "0", f"{4 * dt:.2f}", "s", "return", "15.00", "failure"],
+        ["episode", "1", "0.00", "s", "return", "0.00"],
+    ]
+    assert said[2][1] == record._COLOURS["failure"]
+    images = frames(path, 64, 32)
+    # Half a second of the last state at 1 / (2 dt) images a second, and one of each other.
+    assert len(images) == 4 + round(0.5 / (2 * dt))
+    assert images[2][:14].max() > 100
+    assert (images[2][16:] < 10).all()
