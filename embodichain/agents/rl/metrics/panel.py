@@ -90,17 +90,19 @@ def _speed(scalars: Mapping[str, float]) -> Rows:
 
 
 class EvaluationLog:
-    """Says every five seconds how far an evaluation is, or what ``verb`` says is done with the episodes."""
+    """Says every five seconds, if it changed, how far an evaluation is, or what ``verb`` says is done with episodes."""
 
     def __init__(self, verb: str = "evaluating", say: Callable[[str], object] = logger.log_info) -> None:
         self._verb = verb
         self._say = say
         self._next = time.monotonic() + _PERIOD
+        self._said = (0, 0)
 
     def update(self, num_episodes: int, num_ended: int, num_frames: int) -> None:
         """Say it, if it is time; called after every step."""
-        if (now := time.monotonic()) >= self._next:
-            self._next = now + _PERIOD
+        state = (num_ended, num_frames)
+        if (now := time.monotonic()) >= self._next and state != self._said:
+            self._next, self._said = now + _PERIOD, state
             self._say(evaluation_text(num_episodes, num_ended, num_frames, self._verb))
 
 
@@ -118,21 +120,21 @@ class ProgressDisplay:
 
 
 class PlainProgress(ProgressDisplay):
-    """A line every five seconds, and for the last iteration."""
+    """A line at most every five seconds and hundredth of the iterations, after each evaluation, and at the end."""
 
     def __init__(self, iterations: int, done: int = 0) -> None:
         self._iterations = iterations
         self._done = done
         self._start = time.monotonic()
-        self._next = 0.0
+        self._next, self._next_iteration = 0.0, 0
         self._evaluation = EvaluationLog()
 
     def update(self, iteration: int, scalars: Mapping[str, float]) -> None:
         """See ``ProgressDisplay``."""
         elapsed = time.monotonic() - self._start
-        if elapsed < self._next and iteration < self._iterations:
+        if (elapsed < self._next or iteration < self._next_iteration) and iteration < self._iterations:
             return
-        self._next = elapsed + _PERIOD
+        self._next, self._next_iteration = elapsed + _PERIOD, iteration + self._iterations // 100
         left = elapsed / (iteration - self._done) * (self._iterations - iteration)
         # Of an evaluation one number: the return where there is no success.
         hidden = "eval/avg_reward" if "eval/success_rate" in scalars else ""
@@ -144,6 +146,7 @@ class PlainProgress(ProgressDisplay):
         """See ``ProgressDisplay``; every five seconds."""
         if num_ended is None:
             self._evaluation = EvaluationLog(say=partial(print, flush=True))
+            self._next, self._next_iteration = 0.0, 0
             print(evaluation_text(num_episodes), flush=True)
         else:
             self._evaluation.update(num_episodes, num_ended, num_frames)
