@@ -104,8 +104,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.record is not None:
         check_is_free(args.record)
-    stage = _stage(args, count, lambda cfg: recorded(cfg.with_images(), args.record))
     episodes = args.episodes or (_EPISODES if count == 1 else count)
+    stage = _stage(args, count, lambda cfg: recorded(cfg.with_images(), args.record, episodes))
     with stage as (env, policy, view, default), closing(_camera(env, view, args)) as camera:
         path = args.out or default
         write_into(env, args.record)

@@ -47,8 +47,7 @@ def evaluate_run(
     Args:
         overrides: overrides of the run's config: ``env.rewards.reach.weight=2`` and the like.
         deterministic: take the most likely actions; else explore, as in training.
-        record: folder for a LeRobot dataset of the episodes, with ``observation.environment_state``. It has episodes
-            that other environments have finished by then, too.
+        record: folder for a LeRobot dataset of the episodes, with ``observation.environment_state``.
 
     Raises:
         BrokenPolicyError: a parameter is not finite.
@@ -88,7 +87,7 @@ def play_episodes(
     record: Path | None = None,
 ) -> EpisodeTable:
     """Play episodes with a run's policy and return their table; see :func:`evaluate_run`."""
-    num_envs, change = min(envs, episodes), partial(recorded, folder=record)
+    num_envs, change = min(envs, episodes), partial(recorded, folder=record, num_episodes=episodes)
     with open_run(saved, num_envs, device, allowed_imports, overrides, change) as opened:
         write_into(opened.env, record)
         if broken := non_finite_entries(opened.policy):

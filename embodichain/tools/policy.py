@@ -83,14 +83,14 @@ def check_is_free(folder: Path) -> None:
         raise ConfigError(f"--record {folder}: is there already: name another folder, or remove it")
 
 
-def recorded(cfg: TaskCfg, folder: Path | None) -> TaskCfg:
-    """Return an environment's config with a recorder of a LeRobot dataset; the same without a folder.
+def recorded(cfg: TaskCfg, folder: Path | None, num_episodes: int) -> TaskCfg:
+    """Return an environment's config with a recorder of a LeRobot dataset of E episodes; the same without a folder.
 
     The dataset has ``observation.environment_state``. See :func:`write_into`.
     """
     if folder is None:
         return cfg
-    params = {"save_path": folder.name, "environment_state": True}
+    params = {"save_path": folder.name, "environment_state": True, "num_episodes": num_episodes}
     return replace(with_scene(cfg, "--record"), dataset={"episodes": DatasetCfg(datasets.LeRobotRecorder, params)})
 
 

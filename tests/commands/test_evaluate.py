@@ -103,10 +103,11 @@ def test_episodes_are_recorded_as_a_dataset_to_learn_from(
 
     pytest.importorskip("pyarrow", reason="needs pyarrow")
     out = tmp_path / "shown"
-    command = ["eval", str(run_folder), "--episodes", "3", "--envs", "1", "--record", str(out)]
+    command = ["eval", str(run_folder), "--episodes", "3", "--envs", "2", "--record", str(out)]
     assert main(command) == 0
     episodes = list(read_lerobot(out))
-    assert len(episodes) == 3
+    assert len(episodes) == 3  # and not the fourth
+    assert len(list(out.glob("**/file-*.parquet"))) == 2  # of data and of descriptions
     assert {len(episode.frames["observation.environment_state"]) for episode in episodes} == {STEP_LIMIT}
     assert all(episode.frames["next.success"][-1] for episode in episodes)
     capsys.readouterr()

@@ -1,8 +1,9 @@
 """Datasets in LeRobot's format, version 3.0, without the library: parquet files, videos and JSON.
 
 Each written episode has separate files for its data, its description and each video; the dataset is complete after
-each episode. Files that are read may hold several episodes; an episode's description names the files of its rows and
-images, and their start. The format: https://huggingface.co/docs/lerobot/lerobot-dataset-v3.
+each episode. In the end :meth:`LeRobotWriter.join` makes few files of those without videos. Files that are read may
+hold several episodes; an episode's description names the files of its rows and images, and their start. The format:
+https://huggingface.co/docs/lerobot/lerobot-dataset-v3.
 
 Shapes: T frames of an episode; K numbers of a frame, or [3, 1, 1] for an image's channels; Q quantiles.
 """
@@ -11,7 +12,7 @@ import importlib.util
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -22,6 +23,7 @@ from embodichain.utils import ConfigError, install_extra, read_bytes, read_text
 from embodichain.utils.video import VideoReader, VideoWriter
 
 _CHUNK_SIZE = 1000
+_FILE_BYTES = 100_000_000
 _FILE = "chunk-{chunk_index:03d}/file-{file_index:03d}"
 _INDEX = "__index_level_0__"
 _INDICES = ("timestamp", "frame_index", "episode_index", "index", "task_index")
@@ -71,8 +73,7 @@ class LeRobotWriter:
         length = len(next(iter(frames.values())))
         if task not in self._tasks:
             self._tasks.append(task)
-        chunk, file = divmod(self.num_episodes, _CHUNK_SIZE)
-        where = _FILE.format(chunk_index=chunk, file_index=file)
+        where, place = _where(self.num_episodes), _indices(self.num_episodes)
         numbers = np.arange(length)
         columns = {name: frames[name] for name, feature in self._features.items() if feature["dtype"] != "video"}
         columns |= {
@@ -86,12 +87,9 @@ class LeRobotWriter:
             "episode_index": self.num_episodes,
             "tasks": [task],
             "length": length,
-            "data/chunk_index": chunk,
-            "data/file_index": file,
             "dataset_from_index": self.num_frames,
             "dataset_to_index": self.num_frames + length,
-            "meta/episodes/chunk_index": chunk,
-            "meta/episodes/file_index": file,
+            **{f"{part}/{key}": value for part in ("data", "meta/episodes") for key, value in place.items()},
         }
         for name, feature in self._features.items():
             if feature["dtype"] == "video":
@@ -101,8 +99,7 @@ class LeRobotWriter:
                     video.write(image)
                 video.close()
                 times = {"from_timestamp": 0.0, "to_timestamp": length / self._fps}
-                place = {"chunk_index": chunk, "file_index": file, **times}
-                description |= {f"videos/{name}/{key}": value for key, value in place.items()}
+                description |= {f"videos/{name}/{key}": value for key, value in (place | times).items()}
         everything = dict(frames) | {name: columns[name] for name in _INDICES}
         statistics = {name: FeatureStatistics.of(np.asarray(values)) for name, values in everything.items()}
         for name, own in statistics.items():
@@ -114,6 +111,22 @@ class LeRobotWriter:
         self.num_episodes += 1
         self.num_frames += length
         self._write_meta()
+
+    def join(self) -> None:
+        """Join the files of data up to 100 MB, and those of descriptions into one; no episode can be added after it.
+
+        The new files come after the old ones, which are deleted last.
+        """
+        data, descriptions = (sorted((self.root / part).glob("*/*.parquet")) for part in ("data", "meta/episodes"))
+        numbers = self.num_episodes + np.cumsum([path.stat().st_size for path in data]) // _FILE_BYTES
+        for number in np.unique(numbers):
+            own = [path for path, of_path in zip(data, numbers, strict=True) if of_path == number]
+            _join(own, self.root / "data" / f"{_where(number)}.parquet")
+        places = {"data": numbers, "meta/episodes": np.full_like(numbers, self.num_episodes)}
+        columns = {f"{part}/{key}": values for part, own in places.items() for key, values in _indices(own).items()}
+        _join(descriptions, self.root / "meta" / "episodes" / f"{_where(self.num_episodes)}.parquet", columns)
+        for path in [*descriptions, *data]:
+            path.unlink()
 
     def _write_meta(self) -> None:
         meta = self.root / "meta"
@@ -145,6 +158,26 @@ class LeRobotWriter:
         pandas = {"index_columns": [_INDEX], "column_indexes": [], "columns": columns, "pandas_version": "2.0.0"}
         table = {"task_index": list(range(len(self._tasks))), _INDEX: self._tasks}
         _write_table(meta / "tasks.parquet", table, {"pandas": json.dumps(pandas)})
+
+
+def _indices(number: Any) -> dict[str, Any]:
+    """Return the indices of the chunk and the file of a file's number, or of several."""
+    return dict(zip(("chunk_index", "file_index"), divmod(number, _CHUNK_SIZE), strict=True))
+
+
+def _where(number: int) -> str:
+    return _FILE.format(**_indices(number))
+
+
+def _join(paths: Sequence[Path], path: Path, columns: Mapping[str, np.ndarray] | None = None) -> None:
+    """Write one table of several, with other values in some columns."""
+    import pyarrow.parquet  # noqa: PLC0415 (optional extra)
+
+    table = pyarrow.concat_tables([pyarrow.parquet.read_table(each) for each in paths])
+    for name, values in (columns or {}).items():
+        table = table.set_column(table.column_names.index(name), name, pyarrow.array(values))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pyarrow.parquet.write_table(table, path)
 
 
 def _column(values: np.ndarray) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import PositiveInt
 from tensordict import TensorDict
 from torch import Tensor
 from typing_extensions import override
@@ -41,6 +42,7 @@ class LeRobotRecorder(Functor):
         use_videos: record the cameras.
         export_success_only: leave out the episodes that fail.
         environment_state: write ``observation.environment_state`` and ``environment``, too.
+        num_episodes: E: where an evaluation numbers its episodes, those of the numbers up to E alone; None: all.
         save_path: folder of the dataset inside the run's folder; None: ``datasets/<robot>_<date>_<time>``. If that
             dataset exists, ``_2`` and so on is appended.
     """
@@ -80,6 +82,7 @@ class LeRobotRecorder(Functor):
         use_videos: bool = True,
         export_success_only: bool = False,
         environment_state: bool = False,
+        num_episodes: PositiveInt | None = None,
         save_path: SavePath | None = None,
     ) -> None:
         """Record one step, and write the episodes that it ends."""
@@ -89,6 +92,8 @@ class LeRobotRecorder(Functor):
         frame = self._before | step
         for i, frames in enumerate(self._frames):
             frames.append({name: value[i] for name, value in frame.items()})
+        if num_episodes is not None and env.random.enumerates_episodes:
+            done = done & (env.random.stream_ids < num_episodes)
         for i in done.nonzero().squeeze(1).tolist():
             self._write(i)
 
@@ -100,6 +105,12 @@ class LeRobotRecorder(Functor):
     @override
     def state_dict(self) -> dict[str, Any]:
         return {"_frames": self._frames, "_before": self._before}  # each process writes into its own folder
+
+    @override
+    def close(self) -> None:
+        if self._writer is not None and self._is_recording:
+            self._writer.join()
+        self._writer = None
 
     def begin(self, obs: TensorDict) -> None:
         """Store the observation after resets, from which the next step starts."""

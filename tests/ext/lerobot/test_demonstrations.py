@@ -254,5 +254,6 @@ def test_whole_observation_is_recorded_only_if_asked_for(tmp_path: Path) -> None
     record(tmp_path / "data", environment_state=False)
     info = json.loads((tmp_path / "data/meta/info.json").read_text())
     assert OBS not in info["features"]
-    description = parquet.read_table(tmp_path / "data/meta/episodes/chunk-000/file-000.parquet").to_pydict()
+    (file,) = (tmp_path / "data/meta/episodes").glob("*/*.parquet")
+    description = parquet.read_table(file).to_pydict()
     assert "environment" not in description

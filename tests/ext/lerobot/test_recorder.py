@@ -82,8 +82,8 @@ def test_cameras_are_videos_of_the_episodes_frames(tmp_path: Path) -> None:
     assert info["features"]["observation.images.cam"]["shape"] == [16, 32, 3]
     video = tmp_path / "videos/observation.images.cam/chunk-000/file-001.mp4"
     assert imageio_ffmpeg.count_frames_and_secs(str(video)) == (3, pytest.approx(0.12))
-    episode = read(tmp_path / "meta/episodes/chunk-000/file-001.parquet")
-    assert episode["videos/observation.images.cam/file_index"] == [1]
+    episodes = read(tmp_path / "meta/episodes/chunk-000/file-002.parquet")  # behind those of the two
+    assert episodes["videos/observation.images.cam/file_index"] == [0, 1]
     mean = json.loads((tmp_path / "meta/stats.json").read_text())["observation.images.cam"]["mean"]
     assert all(0.0 < channel[0][0] < 1.0 for channel in mean)
 

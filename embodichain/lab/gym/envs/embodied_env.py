@@ -355,7 +355,9 @@ class EmbodiedEnv(BaseEnv):
 
     @override
     def close(self) -> None:
-        self.event_manager.close()
+        for manager in self._managers().values():
+            for functor in manager.functors:
+                functor.close()
         super().close()
 
 

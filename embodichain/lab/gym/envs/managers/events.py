@@ -422,11 +422,6 @@ class EventManager(Manager):
         """Count the steps for the interval events from 0 again, as the random streams start again."""
         self._steps = 0
 
-    def close(self) -> None:
-        """Close the events."""
-        for functor in self.functors:
-            functor.close()
-
 
 def _prepares_scene(func: Any) -> bool:
     if not (isinstance(func, type) and issubclass(func, Functor)):
