@@ -5,6 +5,7 @@ Nothing is built here.
 
 import dataclasses
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -23,9 +24,10 @@ from embodichain.agents.rl.config.trainer_cfg import EventsCfg, TrainCfg, Traine
 from embodichain.agents.rl.metrics.sinks import FoundLogger, find_loggers
 from embodichain.agents.rl.models.policy import PolicyBlock, PolicyCfg
 from embodichain.agents.rl.models.registry import chunk_length_of, get_policy_class, parse_policy_block, policy_data
-from embodichain.lab.gym.config.env_config import TOP_KEYS, ParsedEnv, converted, parse_env, terms_to_cfg
+from embodichain.lab.gym.config.env_config import ENV_KEYS, TOP_KEYS, ParsedEnv, converted, parse_env, terms_to_cfg
 from embodichain.lab.gym.env_sources import ParsedTask, TaskCfg, env_sources, find_source
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
+from embodichain.lab.gym.envs.env_cfg import TOP_FIELDS
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.managers.checks import SceneNames
 from embodichain.lab.gym.registry import find_env_spec, get_env_spec, get_registered_env_ids
@@ -40,6 +42,15 @@ TrainSource = str | Path | Mapping[str, Any] | TrainCfg
 """A training config: the path of its file or folder, or a shipped one's name; such a file's content; or typed."""
 OWN_CONFIG = "no shipped config: name it in the trainer.gym_config of your own"
 """Advice for a task that no shipped config trains."""
+_REPLACED = {
+    **dict.fromkeys(("num_envs", "env.num_envs", "env.sim_cfg.num_envs"), "trainer.num_envs"),
+    **{f"env.sim_cfg.{name}": f"trainer.{name}" for name in ("headless", "enable_rt", "gpu_id", "sim_device")},
+    "env.sim_cfg.render_device": "trainer.device",
+    "env.seed": "trainer.seed",
+    "env.group_size": "algorithm.cfg.group_size",
+    "max_episodes": "trainer.iterations",
+}
+"""Settings of the environment config, and the ones of the training config that replace them, unless these are null."""
 _RECORDERS = ("record_camera_data", "record_camera_data_async")  # events without influence on the training
 
 
@@ -161,7 +172,7 @@ def _load(data: dict[str, Any], folder: Path, overrides: Sequence[str], allowed_
 
     Each part is parsed without its wrong values, so that an error in one place hides none in another.
     """
-    own, of_env = split_overrides(overrides, {*TOP_KEYS, *(key for source in env_sources() for key in source.keys)})
+    own, of_env = split_overrides(overrides, env_config_keys())
     problems: list[str] = []
     apply_overrides(data, own, problems)
     record = data.pop("gym_config", None)  # of a run, unless an override names another one
@@ -170,7 +181,7 @@ def _load(data: dict[str, Any], folder: Path, overrides: Sequence[str], allowed_
     train, wrong = parse(TrainCfg, {key: value for key, value in data.items() if key != "$schema"}, "")
     trainer = train.trainer if train is not None and _is_there(train.trainer) else TrainerCfg()  # type: ignore[call-arg]
     import_allowed_modules(trainer.import_modules, allowed_imports, "trainer.import_modules", folder)
-    problems += trainer.problems()
+    problems += [*trainer.problems(), *_replaced_overrides(of_env, trainer)]
     policy: PolicyBlock | None = None
     algorithm: Any = None
     algo_class: type[BaseAlgorithm] | None = None
@@ -190,10 +201,18 @@ def _load(data: dict[str, Any], folder: Path, overrides: Sequence[str], allowed_
     find = partial(terms_to_cfg, cls=EventCfg, names=names, problems=problems, allowed_imports=allowed_imports)
     loggers = find_loggers(trainer.loggers, allowed_imports, problems)
     events = {kind: find(terms, place=f"trainer.events.{kind}") for kind, terms in vars(trainer.events).items()}
-    inside = {f.name: f"algorithm.cfg.{f.name}" for f in ([] if algorithm is None else dataclasses.fields(algorithm))}
-    inside |= {f.name: f"trainer.{f.name}" for f in dataclasses.fields(TrainerCfg)}
-    wrong |= {path: f"unknown key. Did you mean '{inside[path]}'?" for path in wrong if path in inside}
-    problems += [f"{path}: {problem}" for path, problem in wrong.items()]
+    inside = {key: f"'env.{key}' of the environment config" for key in ENV_KEYS}
+    inside |= {key: f"'{key}' of the environment config" for key in TOP_FIELDS}
+    inside |= {
+        f.name: f"'algorithm.cfg.{f.name}'" for f in ([] if algorithm is None else dataclasses.fields(algorithm))
+    }
+    inside |= {f.name: f"'trainer.{f.name}'" for f in dataclasses.fields(TrainerCfg)}
+    for place, problem in wrong.items():
+        if (meant := inside.get(place.rpartition(".")[2])) and problem.startswith("unknown key"):
+            problem = f"unknown key. Did you mean {meant}?"
+        elif place in [re.split(r"[.=]", override)[0] for override in own] and problem.startswith("unknown key"):
+            problem += f"; in the environment config: {', '.join(env_config_keys())}"
+        problems.append(f"{place}: {problem}")
     if train is not None and algo_class is not None and policy is not None and env is not None:
         problems += _pair_problems(train.algorithm.name, algorithm, trainer, policy, env, wrong)
     raise_problems(problems)
@@ -210,6 +229,22 @@ def _load(data: dict[str, Any], folder: Path, overrides: Sequence[str], allowed_
         path = str(find_named_file(str(path), folder, "trainer.gym_config"))
     train.trainer = replace(trainer, gym_config=path, events=_as_written(events, trainer.events))
     return _assemble(train, policy, algorithm, env, events, loggers)
+
+
+def env_config_keys() -> Sequence[str]:
+    """Return the keys at the top of environment configs, of our tasks and of other libraries'."""
+    return tuple(dict.fromkeys((*TOP_KEYS, *(key for source in env_sources() for key in source.keys))))
+
+
+def _replaced_overrides(overrides: Sequence[str], trainer: TrainerCfg) -> list[str]:
+    """Return the errors of overrides of the environment config that the training config replaces, one per line."""
+    places = {override: _REPLACED.get(override.partition("=")[0]) for override in overrides}
+    return [
+        f"override '{override}': has no effect: it is the environment config's, which {place} of the training config "
+        "replaces: set that one"
+        for override, place in places.items()
+        if place is not None and getattr(trainer, place.removeprefix("trainer."), True) is not None
+    ]
 
 
 def _is_there(value: Any) -> bool:
@@ -307,11 +342,19 @@ def _parse_env(
     wrong += env.problems
     if trainer.enable_eval and env.time_limit is None and not wrong:
         wrong.append("max_episode_steps: evaluation needs a time limit, and neither config nor task gives one")
-    problems += [place + line for line in wrong]
+    problems += [place + _with_place(line) for line in wrong]
     if isinstance(env, ParsedEnv):
         sim_cfg = replace(env.cfg.sim_cfg, sim_device=choose_sim_device(trainer, env.cfg, problems))
         env = dataclasses.replace(env, cfg=replace(env.cfg, sim_cfg=sim_cfg))
     return env
+
+
+def _with_place(line: str) -> str:
+    """Return the error of an environment config, with the training config's key of that name for an unknown one."""
+    path, _, problem = line.partition(": ")
+    key = path.rpartition(".")[2]
+    is_trainers = problem.startswith("unknown key") and key in {f.name for f in dataclasses.fields(TrainerCfg)}
+    return f"{path}: unknown key. Did you mean 'trainer.{key}' of the training config?" if is_trainers else line
 
 
 def _check_id(data: Mapping[str, Any], problems: list[str]) -> bool:

@@ -162,6 +162,41 @@ def test_values_of_the_environment_can_be_overridden(place: str, prefix: str) ->
     )
 
 
+@pytest.mark.parametrize(
+    ("override", "place"),
+    [
+        ("num_envs=3", "trainer.num_envs"),
+        ("env.sim_cfg.headless=false", "trainer.headless"),
+        ("env.group_size=2", "algorithm.cfg.group_size"),
+        ("max_episodes=9", "trainer.iterations"),
+    ],
+)
+def test_override_that_the_training_config_replaces_is_refused(override: str, place: str) -> None:
+    (line,) = errors(tiny_config(trainer__gym_config=str(CART_POLE_ENV)), overrides=[override])
+    assert line.startswith(f"override '{override}': has no effect: ")
+    assert f"which {place} of the training config replaces" in line
+
+
+def test_override_counts_where_the_training_config_has_none() -> None:
+    config = tiny_config(trainer__gym_config=str(CART_POLE_ENV), trainer__num_envs=None)
+    assert load_run_config(config, ["num_envs=3"]).env.num_envs == 3
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("rewards.calm.weight=2", "rewards: unknown key. Did you mean 'env.rewards' of the environment config?"),
+        ("trainer.max_episode_steps=7", "Did you mean 'max_episode_steps' of the environment config?"),
+        ("env.iterations=7", "Did you mean 'trainer.iterations' of the training config?"),
+        ("env.max_episode_steps=7", "has no effect beside max_episode_steps at the top of the file: set that one"),
+        ("calm.weight=2", "Known: trainer, policy, algorithm; in the environment config: id, env, "),
+    ],
+)
+def test_override_in_the_wrong_place_names_the_other_config(override: str, expected: str) -> None:
+    (line,) = errors(tiny_config(trainer__gym_config=str(CART_POLE_ENV)), overrides=[override])
+    assert expected in line
+
+
 @pytest.mark.parametrize("override", ["sensor[0].width=8", "sensor.0.width=8", "sensor[0]=8"])
 def test_element_of_a_list_is_not_overridden(override: str) -> None:
     config = tiny_config(trainer__gym_config=str(CART_POLE_ENV))

@@ -197,6 +197,11 @@ def _parse(
     problems += [f"env.{key}: {unknown_key(key, ENV_KEYS)}" for key in env if key not in ENV_KEYS]
     env = {**defaults.get("env", {}), **env}
     top = {key: whole[key] for whole in (defaults, data) for key in (*SCENE_KEYS, *TOP_FIELDS) if key in whole}
+    problems += [
+        f"env.{key}: has no effect beside {key} at the top of the file: set that one"
+        for key in TOP_FIELDS
+        if key in top and key in env
+    ]
     cfg, found = parse(EmbodiedEnvCfg, {key: env[key] for key in ENV_KEYS if key in env} | top, "")
     wrong |= {path if re.split(r"[.\[]", path)[0] in top else f"env.{path}": found[path] for path in found}
     return cfg or EmbodiedEnvCfg(), wrong
