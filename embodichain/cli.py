@@ -50,6 +50,7 @@ COMMANDS: dict[str, Command] = {
         "embodichain.commands.validate",
         "Check a training config or an environment config, and name every mistake in it; nothing is trained.",
     ),
+    "show": Command("embodichain.commands.show", "Print a resolved config, with the origin of each value."),
     "view": Command(
         "embodichain.commands.view", "Render or show a config's scene, and list the policy's observations and actions."
     ),

@@ -4,7 +4,7 @@ import argparse
 import math
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,13 @@ def check_viewer(args: argparse.Namespace) -> None:
 def print_result(args: argparse.Namespace, result: Any, text: Callable[[Any], str]) -> None:
     """Print plain data as JSON with ``--json``, else as formatted by ``text``."""
     print(json_text(result, indent=2) if args.json else text(result))
+
+
+def format_columns(rows: Iterable[Sequence[str]], longest: int = 48) -> str:
+    """Return rows of texts in columns; texts after the first column are cut to ``longest`` characters."""
+    cut = [[row[0], *(t if len(t) <= longest else f"{t[: longest - 4]} ..." for t in row[1:])] for row in rows]
+    widths = [max(map(len, column)) + 2 for column in zip(*cut, strict=True)]
+    return "\n".join("".join(f"{t:{width}}" for t, width in zip(row, widths, strict=True)).rstrip() for row in cut)
 
 
 def whole_number(lowest: int = 1, highest: float = math.inf) -> Callable[[str], int]:

@@ -5,6 +5,7 @@ import os
 import platform
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -119,8 +120,18 @@ def describe_machine() -> dict[str, Any]:
         "torch_threads": torch.get_num_threads(),
         "environment": {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
         "versions": {"embodichain-mujoco": __version__} | {n: installed[n] for n in _PACKAGES if n in installed},
+        "commit": _commit(),
         "command": " ".join(sys.argv),
     }
+
+
+def _commit() -> str | None:
+    """Return the commit of the package's checkout, with ``-dirty`` after it for changed files; None outside of one."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
+    if (Path(__file__).parents[2] / ".git").exists():
+        with suppress(OSError, subprocess.SubprocessError):
+            return subprocess.run(command, capture_output=True, text=True, check=True, timeout=5).stdout.strip()
+    return None
 
 
 def _system_memory() -> dict[str, int]:

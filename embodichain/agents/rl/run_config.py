@@ -42,7 +42,7 @@ TrainSource = str | Path | Mapping[str, Any] | TrainCfg
 """A training config: the path of its file or folder, or a shipped one's name; such a file's content; or typed."""
 OWN_CONFIG = "no shipped config: name it in the trainer.gym_config of your own"
 """Advice for a task that no shipped config trains."""
-_REPLACED = {
+REPLACED = {
     **dict.fromkeys(("num_envs", "env.num_envs", "env.sim_cfg.num_envs"), "trainer.num_envs"),
     **{f"env.sim_cfg.{name}": f"trainer.{name}" for name in ("headless", "enable_rt", "gpu_id", "sim_device")},
     "env.sim_cfg.render_device": "trainer.device",
@@ -238,7 +238,7 @@ def env_config_keys() -> Sequence[str]:
 
 def _replaced_overrides(overrides: Sequence[str], trainer: TrainerCfg) -> list[str]:
     """Return the errors of overrides of the environment config that the training config replaces, one per line."""
-    places = {override: _REPLACED.get(override.partition("=")[0]) for override in overrides}
+    places = {override: REPLACED.get(override.partition("=")[0]) for override in overrides}
     return [
         f"override '{override}': has no effect: it is the environment config's, which {place} of the training config "
         "replaces: set that one"

@@ -10,6 +10,10 @@ COMPARE = Command(
     "embodichain.ext.report.compare",
     "Compare trainings over seeds: interquartile means, intervals, a plot, a winner only where the data allow it.",
 )
+DIFF = Command(
+    "embodichain.ext.report.diff",
+    "Compare two runs side by side: the values that differ in their configs, machines and code, and the results.",
+)
 REWARDS = Command(
     "embodichain.ext.report.rewards",
     "Analyse a run's reward: each term's size, share of the variance and correlation with success.",

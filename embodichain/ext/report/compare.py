@@ -12,7 +12,7 @@ import numpy as np
 
 from embodichain.agents.rl.checkpoint.saved_run import find_run_folder
 from embodichain.agents.rl.run_data import NoMetricsError, RunData, read_run
-from embodichain.commands.arguments import add_json, output_file_with, print_result
+from embodichain.commands.arguments import add_json, format_columns, output_file_with, print_result
 from embodichain.ext.report.page import Section, Series, line_chart, render_page
 from embodichain.utils import ConfigError, utility
 
@@ -223,10 +223,8 @@ def _settings(run: RunData) -> dict[str, Any]:
 
 def format_comparison(result: dict[str, Any]) -> str:
     """Return the result of ``compare_runs`` for the screen."""
-    rows = [HEADINGS, *(cells(row) for row in result["groups"])]
-    widths = [max(len(row[i]) for row in rows) + 2 for i in range(len(HEADINGS))]
-    lines = ["".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join([f"{result['metric']}, last value", "", *lines, "", *verdicts(result)]).rstrip()
+    table = format_columns([HEADINGS, *(cells(row) for row in result["groups"])])
+    return "\n".join([f"{result['metric']}, last value", "", table, "", *verdicts(result)]).rstrip()
 
 
 def cells(row: dict[str, Any]) -> list[str]:

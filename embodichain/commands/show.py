@@ -1,0 +1,92 @@
+"""``embodichain show``: a resolved config, with the origin of each value."""
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from embodichain.agents.rl.config.arguments import add_allow_import, allowed_imports, split_overrides
+from embodichain.agents.rl.run_config import REPLACED, env_config_keys, find_train_config, load_run_config
+from embodichain.commands.arguments import CONFIG_HELP, add_json, add_overrides, format_columns, print_result
+from embodichain.lab.gym.config.env_config import converted, defaults_of
+from embodichain.lab.gym.env_sources import find_source
+from embodichain.lab.gym.envs.env_cfg import TOP_FIELDS
+from embodichain.lab.gym.registry import get_env_spec
+from embodichain.utils.utility import leaves_by_path, load_config_file
+
+EXAMPLES = ("push_cube", "train_config.json trainer.num_envs=256 --json")
+
+_ENV = "gym_config."  # before the paths of the environment config
+
+
+def resolved_values(config: str, overrides: Sequence[str], allowed: Sequence[str]) -> dict[str, tuple[Any, str]]:
+    """Return each value of a resolved training config and its origin, by path.
+
+    Origins are ``override``, the path of a file, ``task's own`` and ``default``; it is added where the training config
+    replaces a value. The environment config's paths begin with ``gym_config``, as in a run's ``config.json``.
+    """
+    path = find_train_config(config)
+    run = load_run_config(path, overrides, allowed)
+    data = converted(load_config_file(path), "training")
+    env: Any = data.pop("gym_config", None) or run.trainer.gym_config or data["trainer"]["gym_config"]
+    env_path = str(path)
+    if isinstance(env, str):
+        env, env_path = load_config_file(env), env
+    defaults: Mapping[str, Any] = {}
+    if find_source(run.env_id) is None:
+        env, defaults = converted(env, "environment"), defaults_of(get_env_spec(run.env_id).cls)
+    own, of_env = (
+        [text.partition("=")[0] for text in texts] for texts in split_overrides(overrides, env_config_keys())
+    )
+    origins = [
+        ("override", {*own, *map(_env_path, of_env)}),
+        (env_path, set(map(_env_path, leaves_by_path(env)))),
+        (str(path), set(leaves_by_path(data))),
+        ("task's own", set(map(_env_path, leaves_by_path(defaults)))),
+    ]
+    leaves = leaves_by_path(run.resolved)
+    found = {}
+    for leaf, value in leaves.items():
+        origin = next((name for name, paths in origins if _is_among(leaf, paths)), "default")
+        place = REPLACED.get(leaf.removeprefix(_ENV))
+        is_replaced = place is not None and leaves.get(place, value) is not None
+        found[leaf] = value, f"{origin}, replaced by {place}" if is_replaced else origin
+    return found
+
+
+def _env_path(path: str) -> str:
+    """Return an environment config's path in a run's config, where fields that may be at the top are there."""
+    is_top = path.removeprefix("env.") in TOP_FIELDS
+    return _ENV + (path.removeprefix("env.") if is_top else path)
+
+
+def _is_among(leaf: str, paths: set[str]) -> bool:
+    """Return whether a path, one above it, or one below it is among others."""
+    keys = leaf.split(".")
+    is_within = any(".".join(keys[:length]) in paths for length in range(1, len(keys) + 1))
+    return is_within or any(path.startswith(f"{leaf}.") for path in paths)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("config", metavar="CONFIG", help=CONFIG_HELP)
+    add_overrides(parser)
+    add_json(parser)
+    add_allow_import(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the values; return 0."""
+    values = resolved_values(args.config, args.overrides, allowed_imports(args))
+    result = {path: {"value": value, "from": origin} for path, (value, origin) in values.items()}
+    print_result(args, result, format_values)
+    return 0
+
+
+def format_values(values: dict[str, dict[str, Any]]) -> str:
+    """Return a line for each value: path, value, origin."""
+    rows = [
+        (path, json.dumps(row["value"], ensure_ascii=False), Path(row["from"]).name) for path, row in values.items()
+    ]
+    return format_columns(rows)

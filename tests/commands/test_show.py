@@ -1,0 +1,45 @@
+"""``embodichain show``: every value of a resolved config, with its origin."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from embodichain.cli import main
+from tests.agents.rl.fakes import CART_POLE_ENV, tiny_config, write_config
+
+pytestmark = pytest.mark.usefixtures("own_folder")
+SCENE = {"id": "SceneRL", "scene": "gymnasium/inverted_pendulum.xml", "env": {"max_episode_steps": 9}}
+
+
+def shown(capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, dict[str, Any]]:
+    assert main(["show", *argv, "--json"]) == 0
+    rows: dict[str, dict[str, Any]] = json.loads(capsys.readouterr().out)
+    return rows
+
+
+def test_each_value_has_its_origin(capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_config(Path(), tiny_config(trainer__gym_config=str(CART_POLE_ENV)))
+    rows = shown(capsys, path, "trainer.seed=7", "env.rewards.calm.weight=2")
+    assert rows["trainer.seed"] == {"value": 7, "from": "override"}
+    assert rows["gym_config.env.rewards.calm.weight"] == {"value": 2.0, "from": "override"}
+    assert rows["gym_config.env.rewards.still.weight"] == {"value": 0.2, "from": str(CART_POLE_ENV)}
+    assert rows["trainer.buffer_size"]["from"] == path
+    assert rows["algorithm.cfg.gae_lambda"] == {"value": 0.95, "from": "default"}
+    assert rows["gym_config.num_envs"] == {"value": 1, "from": "default, replaced by trainer.num_envs"}
+
+
+def test_values_of_a_task_and_of_an_inline_config_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_config(Path(), tiny_config(trainer__gym_config=SCENE))
+    rows = shown(capsys, path)
+    assert rows["gym_config.env.actions.control.func"] == {"value": "ActuatorTerm", "from": "task's own"}
+    assert rows["gym_config.max_episode_steps"] == {"value": 9, "from": path}
+
+
+def test_text_has_a_line_for_each_value(capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_config(Path(), tiny_config(trainer__gym_config=str(CART_POLE_ENV)))
+    assert main(["show", path]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["algorithm.name", '"ppo"', "train_config.json"] in rows
+    assert ["gym_config.id", '"CartPoleRL"', "gym_config.json"] in rows
