@@ -20,9 +20,12 @@ from embodichain.agents.rl.vec_env import TaskEnv
 from embodichain.commands import arguments
 from embodichain.commands.view import AGENTS, Camera, OwnCamera, SceneCamera, config_camera
 from embodichain.lab.gym.env_sources import TaskCfg
+from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers import EventCfg, Functor
 from embodichain.lab.gym.envs.managers.base import TermEnv
+from embodichain.lab.gym.envs.managers.motion.commands import MotionCommand, motion_of
 from embodichain.lab.gym.envs.managers.record import Montage
+from embodichain.lab.sim.motion import MotionClip, body_states, link_bodies
 from embodichain.tools.policy import check_is_free, evaluated, open_run, recorded, write_into
 from embodichain.utils import ConfigError, logger, replace
 from embodichain.utils.video import VIDEO_SUFFIXES, VideoWriter
@@ -74,6 +77,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="write the video's episodes as a LeRobot dataset, too",
     )
+    parser.add_argument(
+        "--record-motion",
+        type=arguments.output_file_with((".npz",)),
+        metavar="FILE",
+        help="write the first episode's motion as a clip that a MotionCommand can follow, too",
+    )
     parser.add_argument("--seed", type=arguments.whole_number(0), default=0, help="of the episodes (default: 0)")
     parser.add_argument(
         "--size",
@@ -92,8 +101,9 @@ def run(args: argparse.Namespace) -> int:
     if any(side % 2 for side in args.size or ()):
         raise ConfigError(f"--size {args.size[0]} {args.size[1]}: even numbers are needed")
     arguments.check_viewer(args)
-    if args.viewer and args.record is not None:
-        raise ConfigError("--record: not with --viewer, which has no end")
+    for option in ("record", "record_motion"):
+        if args.viewer and getattr(args, option) is not None:
+            raise ConfigError(f"--{option.replace('_', '-')}: not with --viewer, which has no end")
     count = args.grid[0] * args.grid[1]
     if count > 1 and args.record is not None:
         raise ConfigError("--record: not with --grid, which plays further episodes until the last one ends")
@@ -114,11 +124,13 @@ def run(args: argparse.Namespace) -> int:
         montage = Montage(env, count, fps, columns, episodes)
         with closing(VideoWriter(path, columns * width, rows * height, fps)) as video:
             logger.log_info(f"playing {episodes} episodes")
-            _film(evaluator, policy, camera, montage, video)
+            _film(evaluator, policy, camera, montage, video, args.record_motion)
     print(format_episodes(evaluator.table.columns()))
     print(f"video      {path}")
     if args.record is not None:
         print(f"dataset    {args.record}")
+    if args.record_motion is not None:
+        print(f"motion     {args.record_motion}")
     return 0
 
 
@@ -157,7 +169,8 @@ def _camera(env: TaskEnv, view: dict[str, object], args: argparse.Namespace) -> 
     """Return the image source of an environment."""
     if (scene := scene_env(env)) is not None:
         width, height = args.size or ((640, 480) if args.grid == (1, 1) else (320, 240))
-        return SceneCamera(scene, view, (width, height))
+        follows = isinstance(scene.command_manager.terms.get("motion"), MotionCommand)
+        return (ReferenceCamera if follows else SceneCamera)(scene, view, (width, height))
     if args.size is not None:
         raise ConfigError(f"--size: {type(env).__name__} has its own size: set it by its kwargs, if it takes one")
     if args.grid != (1, 1):
@@ -165,15 +178,25 @@ def _camera(env: TaskEnv, view: dict[str, object], args: argparse.Namespace) -> 
     return OwnCamera(env, args.seed)
 
 
-def _film(evaluator: Evaluator, policy: Policy, camera: Camera, montage: Montage, video: VideoWriter) -> None:
-    """Play the episodes, with an image of each episode's first state and of each step's, before any reset."""
+def _film(
+    evaluator: Evaluator, policy: Policy, camera: Camera, montage: Montage, video: VideoWriter, clip: Path | None
+) -> None:
+    """Play the episodes, with an image of each episode's first state and of each step's, before any reset.
+
+    Args:
+        clip: file for the first episode's motion, in the first environment; None: it is not recorded.
+    """
     log, num_frames, env = EvaluationLog("playing"), 0, evaluator.env
+    scene = scene_env(env)
+    motion = None if clip is None else MotionRecorder(scene)
 
     def show() -> None:
         nonlocal num_frames
         for image in montage.images(camera.render):
             video.write(image)
             num_frames += 1
+        if motion is not None:
+            motion.add()
 
     def on_step() -> None:
         total, ended, _ = evaluator.progress()
@@ -191,11 +214,52 @@ def _film(evaluator: Evaluator, policy: Policy, camera: Camera, montage: Montage
         def __call__(self, env: TermEnv, env_ids: torch.Tensor) -> None:
             show()
 
-    if (scene := scene_env(env)) is not None:
+    if scene is not None:
         scene.add_events({"play": EventCfg(Film, mode="interval", interval_step=1)})
     else:
         env.show_states(show, montage.add_step)  # type: ignore[attr-defined]
     evaluator.run(policy, "", on_step=on_step)
+    if motion is not None and clip is not None:
+        motion.clip().save(clip)
+
+
+class MotionRecorder:
+    """Records the states of an environment's first episode, one for each call of :meth:`add`."""
+
+    def __init__(self, env: EmbodiedEnv | None) -> None:
+        if env is None or not env.robot.base.is_free:
+            raise ConfigError("--record-motion: needs a robot with a free base")
+        self._env = env
+        self._bodies = torch.tensor(link_bodies(env.robot, env.sim.model), device=env.device)
+        self._rows: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._episodes = 0
+
+    def add(self) -> None:
+        """Record the present state, if it is of the first episode."""
+        env = self._env
+        self._episodes += int(env.elapsed_steps[0] == 0)
+        if self._episodes == 1:
+            joints = torch.cat((env.robot.get_qpos(), env.robot.get_qvel()), dim=1)
+            self._rows.append((joints[0].cpu(), body_states(env.sim.backend, self._bodies)[0].cpu()))
+
+    def clip(self) -> MotionClip:
+        """Return the recorded motion."""
+        joints, bodies = (torch.stack(rows).numpy() for rows in zip(*self._rows, strict=True))
+        return MotionClip.of(1.0 / self._env.step_dt, joints, bodies)
+
+
+class ReferenceCamera(SceneCamera):
+    """Renders the robot with the translucent reference of its ``MotionCommand``."""
+
+    def render(self, index: int = 0) -> np.ndarray:
+        """Return an image of the current state of an environment, the first one unless another is named."""
+        env = self.view.env
+        motion, backend, row = motion_of(env), env.sim.backend, env.all_env_ids[index : index + 1]
+        image, pose, state = super().render(index), self.view.pose(index), backend.copy_rows(row)
+        motion.place(row, motion.frame[row], torch.zeros(1, env.robot.dof + 12, device=env.device))
+        reference = self._renderer.render(index, pose)
+        backend.put_rows(row, state)
+        return (0.65 * image + 0.35 * reference).astype(np.uint8)
 
 
 def format_episodes(columns: Mapping[str, np.ndarray]) -> str:

@@ -13,6 +13,7 @@ from http import HTTPStatus
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+import numpy as np
 import rich
 import torch
 
@@ -22,7 +23,8 @@ from embodichain.agents.rl.trainer.viewer import Viewer
 from embodichain.commands.view import HandAgent
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers import CommandTerm
-from embodichain.lab.sim.rendering.live_scene import LiveScene
+from embodichain.lab.gym.envs.managers.motion.commands import MotionCommand
+from embodichain.lab.sim.rendering.live_scene import LiveScene, add_geom, geom_looks, is_seen, texture_colours
 from embodichain.utils import logger
 
 _OWN_NAMES = ("127.0.0.1", "localhost", "::1")
@@ -36,6 +38,7 @@ _LISTED = 5  # episodes on the page
 _IDLE = 0.05  # s between checks for a click while paused
 _SPEEDS = (0.1, 4.0)
 _NOTCHES = 40  # of a command's slider
+_REFERENCE_COLOUR = (0.3, 0.6, 0.9, 0.35)
 
 
 # --- a training while it runs ---
@@ -203,6 +206,7 @@ class LiveTask:
         self._steering = Steering(env.command_manager.terms, gui)
         self._metrics = gui.add_html("")
         self._scene = LiveScene(self._server, env.sim.backend, env.sim.appearance)
+        self._reference = Reference(self._server.scene, env, self._scene.places[0])
         self.url = page_address(self._server)
         logger.log_info(f"viewer: {self.url}   Ctrl-C ends it")
 
@@ -266,6 +270,7 @@ class LiveTask:
     def _show(self) -> None:
         with self._server.atomic():
             self._scene.update()
+            self._reference.update()
             self._metrics.content = metrics_html(self._columns(), "No step yet.")
 
     def _columns(self) -> dict[str, list[tuple[str, str]]]:
@@ -297,6 +302,37 @@ class LiveTask:
     def _ask_episode(self, event: Any) -> None:
         self._wants_episode = True
         self._clicked.set()
+
+
+class Reference:
+    """The reference motion of an environment's ``MotionCommand`` as a translucent second robot; else nothing.
+
+    Args:
+        scene: scene of a viser server.
+        place: origin of the shown environment, [3], m.
+    """
+
+    def __init__(self, scene: Any, env: EmbodiedEnv, place: np.ndarray) -> None:
+        self._motion, self._place, self._frames = env.command_manager.terms.get("motion"), place, list[Any]()
+        if not isinstance(self._motion, MotionCommand):
+            return
+        model = env.sim.backend.visual_model
+        looks = geom_looks(model, texture_colours(model))
+        seen = is_seen(looks)
+        looks[:, :4] = _REFERENCE_COLOUR
+        for name in env.robot.link_names:
+            body, frame = model.body(f"{env.robot.uid}/{name}").id, f"/reference/{name}"
+            self._frames.append(scene.add_frame(frame, show_axes=False))
+            for geom in np.flatnonzero(seen & (model.geom_bodyid == body)).tolist():
+                add_geom(scene, f"{frame}/geom_{geom}", model, geom, looks[geom], np.zeros((2, 2)))
+        self.update()
+
+    def update(self) -> None:
+        """Show the present frame."""
+        if isinstance(self._motion, MotionCommand):
+            states = self._motion.clips.links[self._motion.frame[0]].cpu().numpy()
+            for frame, state in zip(self._frames, states, strict=True):
+                frame.position, frame.wxyz = state[:3] + self._place, state[3:7]
 
 
 class Steering:

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -21,9 +22,11 @@ from embodichain.commands.view import HandAgent, ZeroAgent
 from embodichain.ext.viewer import pages
 from embodichain.ext.viewer.pages import LiveTask
 from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs.managers.motion.commands import motion_of
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.utils import install_extra, replace
 from tests.agents.rl.fakes import CART_POLE_ENV
+from tests.lab.gym.envs.managers.test_motion import motion_env
 from tests.lab.legs import legs_env
 
 CPU = torch.device("cpu")
@@ -207,3 +210,23 @@ def test_a_command_is_steered_by_hand_while_its_switch_is_on() -> None:
     steering.apply()
     legs.step(torch.zeros(1, 12))
     assert term.command.tolist() != [[0.75, 0.0, 0.0]]
+
+
+def test_reference_is_a_translucent_robot_at_the_present_frame() -> None:
+    env = motion_env()
+    added: list[SimpleNamespace] = []
+
+    def add(name: str, **look: Any) -> SimpleNamespace:
+        added.append(SimpleNamespace(name=name, **look))
+        return added[-1]
+
+    scene: Any = SimpleNamespace(**{f"add_{kind}": add for kind in ("frame", "box", "icosphere", "cylinder")})
+    reference = pages.Reference(scene, env, np.array([0.0, 5.0, 0.0]))
+    assert {shape.opacity for shape in added if hasattr(shape, "opacity")} == {0.35}
+    motion = motion_of(env)
+    motion.frame = torch.tensor([320])
+    reference.update()
+    torso = next(frame for frame in added if frame.name == "/reference/torso_link")
+    state = motion.clips.links[320, env.robot.link_names.index("torso_link")].numpy()
+    np.testing.assert_allclose(torso.position, state[:3] + np.array([0.0, 5.0, 0.0]))
+    np.testing.assert_allclose(torso.wxyz, state[3:7])
