@@ -35,6 +35,22 @@ def advantage_sign(patient: Patient) -> None:
     )
 
 
+def discrete_action_is_learned(patient: Patient) -> None:
+    """One of three discrete actions is rewarded: it becomes the most likely one."""
+    policy = probes.choice_policy(3)
+    states = torch.zeros(8 * GROUP_SIZE, dtype=torch.int64)
+    try:
+        (action,) = _trained(patient, policy, lambda: probes.bandit(policy, states, 1, lambda a: (a == 2).float()))
+    except KeyError as error:
+        raise CheckSkippedError(f"the algorithm is for normal actions alone: {error.args[0]}") from error
+    expect(
+        action == 2,
+        "2 as the most likely one of the actions 0, 1 and 2, since it is rewarded",
+        f"{action:.0f}",
+        "the indices of discrete actions are clipped or scaled before the policy evaluates them",
+    )
+
+
 def policy_of_observation(patient: Patient) -> None:
     """The rewarded action depends on the state: the means go apart (rung 5)."""
     policy = probes.table_policy(2)

@@ -110,6 +110,14 @@ def table_policy(num_states: int) -> ActorCritic:
     return ActorCritic(num_states, 1, "cpu", actor, critic)
 
 
+def choice_policy(num_choices: int) -> ActorCritic:
+    """Return a policy of one state that chooses among possibilities of equal probability."""
+    actor, critic = (nn.Linear(1, size, bias=False) for size in (num_choices, 1))
+    for table in (actor, critic):
+        nn.init.zeros_(table.weight)
+    return ActorCritic(1, 1, "cpu", actor, critic, choices=(num_choices,))
+
+
 def one_hot(states: Tensor, num_states: int) -> Tensor:
     """Return the observations [..., S] of states [...]."""
     return nn.functional.one_hot(states, num_states).float()

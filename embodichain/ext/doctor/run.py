@@ -38,6 +38,7 @@ CHECKS: dict[Callable[[probes.Patient], None], tuple[str, ...]] = {
     update_checks.value_at_truncation: (*_FINITE, "value_discounts"),
     update_checks.value_at_rollout_end: (*_FINITE, "value_discounts"),
     actor_checks.advantage_sign: (*_FINITE, "nothing_after_first_done", "groups_are_apart"),
+    actor_checks.discrete_action_is_learned: _ACTOR,
     actor_checks.policy_of_observation: _ACTOR,
     actor_checks.advantage_of_transition: (*_ACTOR, "policy_of_observation"),
     actor_checks.clipped_samples_give_no_gradient: _ACTOR,

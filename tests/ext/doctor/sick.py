@@ -40,6 +40,8 @@ class SickPPO(BaseAlgorithm):
         if "obs normalised" in bugs:
             obs = obs / 2.0
         action = rollout["action"][:, :-1]
+        if "indices clipped" in bugs and self.policy.choices:
+            action = action.clamp(-1, 1)
         batch = TensorDict(
             {
                 "obs": obs,
@@ -75,6 +77,8 @@ class SickPPO(BaseAlgorithm):
         advantage = batch["advantage"]
         clipped = ratio.clamp(1 - cfg.clip_coef, 1 + cfg.clip_coef) * advantage
         surrogate = torch.min(ratio * advantage, clipped)
+        if "reads the mean" in bugs:
+            surrogate = surrogate - 0.0 * new["mean"].sum(-1)
         if "no ratio clipping" in bugs:
             surrogate = ratio * advantage
         if "ratio always clipped" in bugs:

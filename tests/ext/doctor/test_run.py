@@ -46,6 +46,7 @@ MISTAKES = [
     ("returns transposed", "value_of_observation", "different orders"),
     ("no discount", "value_discounts", "gamma is not applied"),
     ("advantage sign", "advantage_sign", "wrong sign"),
+    ("indices clipped", "discrete_action_is_learned", "clipped or scaled"),
     ("actor detached", "advantage_sign", "do not reach the actor"),
     ("no eps", "equal_rewards_move_nothing", "divided by their std"),
     ("no ratio clipping", "clipped_samples_give_no_gradient", "not clipped"),
@@ -103,6 +104,14 @@ def test_planted_mistake_in_groups_fails_the_check_that_names_it(mistake: str, c
     (failure,) = (result for result in check_algorithm(with_group_bugs(mistake)) if result.status == "failed")
     assert failure.name == check
     assert words in failure.cause
+
+
+def test_algorithm_of_normal_actions_skips_the_discrete_ones() -> None:
+    results = check_algorithm(with_bugs("reads the mean"))
+    assert {result.name for result in results if result.status == "failed"} == set()
+    (skipped,) = (result for result in results if result.name == "discrete_action_is_learned")
+    assert skipped.status == "skipped"
+    assert skipped.cause.startswith('the algorithm is for normal actions alone: key "mean" not found')
 
 
 def test_sound_groups_pass_all_but_the_checks_of_a_critic() -> None:
