@@ -28,7 +28,7 @@ class BuildWithConfigs(build_py):
 
     def _configs(self) -> list[tuple[str, str]]:
         """Return the path of each config, and where it is built."""
-        sources = sorted(Path("configs").rglob("*.json"))
+        sources = sorted(path for kind in ("json", "npz") for path in Path("configs").rglob(f"*.{kind}"))
         return [(str(path), str(Path(self.build_lib, "embodichain", path))) for path in sources]
 
 

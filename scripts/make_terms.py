@@ -22,17 +22,17 @@ MANAGERS = "embodichain.lab.gym.envs.managers"
 SECTIONS = [
     (
         "Actions",
-        "actions",
+        "actions motion.actions",
         "`env.actions`: what the policy's numbers mean. Sizes below: N environments, J joints.",
     ),
     (
         "Commands",
-        "commands",
+        "commands motion.commands",
         "`env.commands`: commands that the policy follows, drawn anew after each `resampling_time`.",
     ),
     (
         "Observations",
-        "observations locomotion_observations",
+        "observations locomotion_observations motion.observations",
         "`env.observations`: entries of the observation, [N, ...] each. F is the number of a sensor's links.",
     ),
     (
@@ -42,11 +42,19 @@ SECTIONS = [
     ),
     (
         "Rewards",
-        "rewards locomotion_rewards",
+        "rewards locomotion_rewards motion.rewards",
         "`env.rewards`: summands of the reward, [N] each, times their `weight`. F as above.",
     ),
-    ("Terminations", "terminations", "`env.terminations`: ends of episodes: failures, or with `time_out` truncations."),
-    ("Curriculum", "curriculum", "`env.curriculum`: changes with the policy's progress, in training alone."),
+    (
+        "Terminations",
+        "terminations motion.terminations",
+        "`env.terminations`: ends of episodes: failures, or with `time_out` truncations.",
+    ),
+    (
+        "Curriculum",
+        "curriculum motion.curriculum",
+        "`env.curriculum`: changes with the policy's progress, in training alone.",
+    ),
     ("Domain randomization", "randomization", "`env.events`: draws for the n environments concerned."),
     ("Other events", "events", "`env.events`: other changes of the n environments concerned."),
     ("Recording", "record", "`env.events`, or `trainer.events` of the train config."),

@@ -9,23 +9,28 @@ from scripts.make_terms import PAGE, page, term_text
 # What users' configs may name.
 TERMS = {
     "Actions": """
-        DeltaQposTerm EefPoseTerm JointPositionTerm QfTerm QposDenormalizedTerm QposNormalizedTerm QposTerm QvelTerm""",
-    "Commands": "UniformVelocityCommand",
+        DeltaQposTerm EefPoseTerm JointPositionTerm QfTerm QposDenormalizedTerm QposNormalizedTerm QposTerm QvelTerm
+        MotionPositionTerm""",
+    "Commands": "UniformVelocityCommand MotionCommand",
     "Observations": """
         compute_exteroception compute_semantic_mask get_sensor_intrinsics get_sensor_pose_in_robot_frame
         get_articulation_joint_drive get_object_body_scale get_object_pose get_object_uid
         get_rigid_object_physics_attributes get_rigid_object_pose get_rigid_object_velocity get_robot_eef_pose
         normalize_robot_joint_data target_position
         base_ang_vel base_height base_lin_vel feet_contact gait_phase generated_command joint_pos_rel joint_vel
-        last_action projected_gravity""",
+        last_action projected_gravity motion_joints_ahead motion_anchor_pose motion_bodies motion_phase""",
     "Rewards": """
         action_smoothness_penalty distance_between_objects distance_to_target incremental_distance_to_target
         joint_limit_penalty joint_velocity_penalty orientation_alignment reaching_behind_object success_reward
         action_rate_l2 ang_vel_xy_l2 base_height_l2 feet_air_time feet_clearance feet_gait feet_impact feet_slide
         flat_orientation_l2 is_alive is_terminated joint_acc_l2 joint_pos_limits joint_torque_limits joint_torques_l2
-        joint_vel_l2 lin_vel_z_l2 posture track_ang_vel_z_exp track_lin_vel_xy_exp undesired_contacts""",
-    "Terminations": "bad_orientation base_height_below illegal_contact",
-    "Curriculum": "command_range",
+        joint_vel_l2 lin_vel_z_l2 posture track_ang_vel_z_exp track_lin_vel_xy_exp undesired_contacts
+        motion_anchor_pos_exp motion_anchor_rot_exp motion_body_pos_exp motion_body_rot_exp motion_body_lin_vel_exp
+        motion_body_ang_vel_exp motion_joint_pos_exp""",
+    "Terminations": """
+        bad_orientation base_height_below illegal_contact motion_anchor_height motion_anchor_tilt
+        motion_body_heights""",
+    "Curriculum": "command_range motion_failures",
     "Domain randomization": """
         planner_grid_cell_sampler randomize_articulation_root_pose randomize_rigid_object_center_of_mass
         randomize_rigid_object_mass randomize_rigid_object_pose randomize_rigid_object_scale

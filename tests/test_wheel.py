@@ -97,7 +97,7 @@ def embodichain(site: Path, folder: Path, *arguments: str) -> subprocess.Complet
 def test_wheel_has_every_file_of_the_package_and_every_shipped_config(wheel: Path) -> None:
     package = {path for path in (REPOSITORY / "embodichain").rglob("*") if path.is_file()}
     wanted = {path.relative_to(REPOSITORY).as_posix() for path in package if "__pycache__" not in path.parts}
-    configs = (path.relative_to(REPOSITORY).as_posix() for path in (REPOSITORY / "configs").rglob("*.json"))
+    configs = (path.relative_to(REPOSITORY).as_posix() for path in (REPOSITORY / "configs").rglob("*.*"))
     assert files_of(wheel) == wanted | {f"embodichain/{path}" for path in configs}
 
 

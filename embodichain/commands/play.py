@@ -20,17 +20,24 @@ from embodichain.agents.rl.vec_env import TaskEnv
 from embodichain.commands import arguments
 from embodichain.commands.view import AGENTS, Camera, OwnCamera, SceneCamera, config_camera
 from embodichain.lab.gym.env_sources import TaskCfg
-from embodichain.lab.gym.envs.managers import EventCfg
+from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs.managers import EventCfg, Functor
 from embodichain.lab.gym.envs.managers.base import TermEnv
-from embodichain.lab.gym.envs.managers.record import EpisodeVideo, VideoEvent
+from embodichain.lab.gym.envs.managers.motion.commands import MotionCommand, motion_of
+from embodichain.lab.gym.envs.managers.record import Montage
+from embodichain.lab.sim.motion import MotionClip, body_states, link_bodies
 from embodichain.tools.policy import check_is_free, evaluated, open_run, recorded, write_into
 from embodichain.utils import ConfigError, logger, replace
-from embodichain.utils.video import VIDEO_SUFFIXES
+from embodichain.utils.video import VIDEO_SUFFIXES, VideoWriter
 
-EXAMPLES = ("latest", "latest/best --grid 3x3 --speed 0.25", "latest --viewer", "train_config.json --agent random")
+EXAMPLES = (
+    "latest",
+    "latest/best --grid 3x3 --speed 0.25 --out best.mp4",
+    "latest --viewer",
+    "train_config.json --agent random",
+)
 
 _EPISODES = 3
-_SPEEDS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
 _SEED_OFFSET = 3_000_003  # other episodes than training's and evaluation's
 
 
@@ -49,9 +56,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"default: {_EPISODES}, or one in each cell of --grid; with --viewer: without end",
     )
     parser.add_argument(
-        "--grid", type=arguments.grid, default=(1, 1), metavar="CxR", help="environments in columns and rows (1x1)"
+        "--grid",
+        type=arguments.grid,
+        default=(1, 1),
+        metavar="CxR",
+        help="several environments, in C columns and R rows (default: 1x1)",
     )
-    parser.add_argument("--speed", type=float, choices=_SPEEDS, default=1.0, help="of the video (default: real time)")
+    parser.add_argument(
+        "--speed", type=arguments.speed, default=1.0, metavar="X", help="0.25: slow motion (default: 1, real time)"
+    )
     parser.add_argument(
         "--out",
         type=arguments.output_file_with(VIDEO_SUFFIXES),
@@ -64,13 +77,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="write the video's episodes as a LeRobot dataset, too",
     )
+    parser.add_argument(
+        "--record-motion",
+        type=arguments.output_file_with((".npz",)),
+        metavar="FILE",
+        help="write the first episode's motion as a clip that a MotionCommand can follow, too",
+    )
     parser.add_argument("--seed", type=arguments.whole_number(0), default=0, help="of the episodes (default: 0)")
     parser.add_argument(
         "--size",
         nargs=2,
         type=arguments.pixels,
         metavar=("W", "H"),
-        help="pixels, even numbers (default: 640 480, in a grid 320 240 each; of Gymnasium's: their own)",
+        help="pixels of an environment's image, even numbers (default: 640 480, in a grid 320 240; of Gymnasium's: "
+        "their own)",
     )
     arguments.add_device(parser)
     add_allow_import(parser)
@@ -81,13 +101,16 @@ def run(args: argparse.Namespace) -> int:
     if any(side % 2 for side in args.size or ()):
         raise ConfigError(f"--size {args.size[0]} {args.size[1]}: even numbers are needed")
     arguments.check_viewer(args)
-    if args.viewer and args.record is not None:
-        raise ConfigError("--record: not with --viewer, which has no end")
+    for option in ("record", "record_motion"):
+        if args.viewer and getattr(args, option) is not None:
+            raise ConfigError(f"--{option.replace('_', '-')}: not with --viewer, which has no end")
     count = args.grid[0] * args.grid[1]
+    if count > 1 and args.record is not None:
+        raise ConfigError("--record: not with --grid, which plays further episodes until the last one ends")
     seed, device = args.seed + _SEED_OFFSET, torch.device(args.device)
     if args.viewer:
         with _stage(args, count, lambda cfg: with_scene(cfg, "--viewer")) as (env, policy, _, _):
-            viewer.play_live(scene_env(env), policy.eval(), device, seed, args.episodes)
+            viewer.play_live(scene_env(env), policy.eval(), device, seed, args.episodes, args.speed)
         return 0
     if args.record is not None:
         check_is_free(args.record)
@@ -97,13 +120,17 @@ def run(args: argparse.Namespace) -> int:
         path = args.out or default
         write_into(env, args.record)
         evaluator = Evaluator(env, episodes, seed, device, path.parent)
-        with closing(EpisodeVideo(path, env, camera.fps * args.speed, count, args.grid[0], episodes)) as video:
+        (columns, rows), (width, height), fps = args.grid, camera.size, camera.fps * args.speed
+        montage = Montage(env, count, fps, columns, episodes)
+        with closing(VideoWriter(path, columns * width, rows * height, fps)) as video:
             logger.log_info(f"playing {episodes} episodes")
-            _film(evaluator, policy, camera, video)
+            _film(evaluator, policy, camera, montage, video, args.record_motion)
     print(format_episodes(evaluator.table.columns()))
     print(f"video      {path}")
     if args.record is not None:
         print(f"dataset    {args.record}")
+    if args.record_motion is not None:
+        print(f"motion     {args.record_motion}")
     return 0
 
 
@@ -142,7 +169,8 @@ def _camera(env: TaskEnv, view: dict[str, object], args: argparse.Namespace) -> 
     """Return the image source of an environment."""
     if (scene := scene_env(env)) is not None:
         width, height = args.size or ((640, 480) if args.grid == (1, 1) else (320, 240))
-        return SceneCamera(scene, view, (width, height))
+        follows = isinstance(scene.command_manager.terms.get("motion"), MotionCommand)
+        return (ReferenceCamera if follows else SceneCamera)(scene, view, (width, height))
     if args.size is not None:
         raise ConfigError(f"--size: {type(env).__name__} has its own size: set it by its kwargs, if it takes one")
     if args.grid != (1, 1):
@@ -150,24 +178,88 @@ def _camera(env: TaskEnv, view: dict[str, object], args: argparse.Namespace) -> 
     return OwnCamera(env, args.seed)
 
 
-def _film(evaluator: Evaluator, policy: Policy, camera: Camera, video: EpisodeVideo) -> None:
-    """Play the episodes, with an image of each episode's first state and of each step's, before any reset."""
-    log, env = EvaluationLog("playing"), evaluator.env
+def _film(
+    evaluator: Evaluator, policy: Policy, camera: Camera, montage: Montage, video: VideoWriter, clip: Path | None
+) -> None:
+    """Play the episodes, with an image of each episode's first state and of each step's, before any reset.
+
+    Args:
+        clip: file for the first episode's motion, in the first environment; None: it is not recorded.
+    """
+    log, num_frames, env = EvaluationLog("playing"), 0, evaluator.env
+    scene = scene_env(env)
+    motion = None if clip is None else MotionRecorder(scene)
+
+    def show() -> None:
+        nonlocal num_frames
+        for image in montage.images(camera.render):
+            video.write(image)
+            num_frames += 1
+        if motion is not None:
+            motion.add()
 
     def on_step() -> None:
         total, ended, _ = evaluator.progress()
-        log.update(total, ended, video.frames)
+        log.update(total, ended, num_frames)
 
-    class Film(VideoEvent):
+    class Film(Functor):
+        is_global = only_reads = True
+
+        def shows_first_state(self) -> bool:
+            return montage.begins()
+
+        def after_rewards(self, reward: torch.Tensor, done: torch.Tensor, success: torch.Tensor) -> None:
+            montage.add_step(reward, done, success)
+
         def __call__(self, env: TermEnv, env_ids: torch.Tensor) -> None:
-            video.add(camera.render)
+            show()
 
-    Film.video = video
-    if (scene := scene_env(env)) is not None:
+    if scene is not None:
         scene.add_events({"play": EventCfg(Film, mode="interval", interval_step=1)})
     else:
-        env.show_states(lambda: video.add(camera.render), video.add_step)  # type: ignore[attr-defined]
+        env.show_states(show, montage.add_step)  # type: ignore[attr-defined]
     evaluator.run(policy, "", on_step=on_step)
+    if motion is not None and clip is not None:
+        motion.clip().save(clip)
+
+
+class MotionRecorder:
+    """Records the states of an environment's first episode, one for each call of :meth:`add`."""
+
+    def __init__(self, env: EmbodiedEnv | None) -> None:
+        if env is None or not env.robot.base.is_free:
+            raise ConfigError("--record-motion: needs a robot with a free base")
+        self._env = env
+        self._bodies = torch.tensor(link_bodies(env.robot, env.sim.model), device=env.device)
+        self._rows: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._episodes = 0
+
+    def add(self) -> None:
+        """Record the present state, if it is of the first episode."""
+        env = self._env
+        self._episodes += int(env.elapsed_steps[0] == 0)
+        if self._episodes == 1:
+            joints = torch.cat((env.robot.get_qpos(), env.robot.get_qvel()), dim=1)
+            self._rows.append((joints[0].cpu(), body_states(env.sim.backend, self._bodies)[0].cpu()))
+
+    def clip(self) -> MotionClip:
+        """Return the recorded motion."""
+        joints, bodies = (torch.stack(rows).numpy() for rows in zip(*self._rows, strict=True))
+        return MotionClip.of(1.0 / self._env.step_dt, joints, bodies)
+
+
+class ReferenceCamera(SceneCamera):
+    """Renders the robot with the translucent reference of its ``MotionCommand``."""
+
+    def render(self, index: int = 0) -> np.ndarray:
+        """Return an image of the current state of an environment, the first one unless another is named."""
+        env = self.view.env
+        motion, backend, row = motion_of(env), env.sim.backend, env.all_env_ids[index : index + 1]
+        image, pose, state = super().render(index), self.view.pose(index), backend.copy_rows(row)
+        motion.place(row, motion.frame[row], torch.zeros(1, env.robot.dof + 12, device=env.device))
+        reference = self._renderer.render(index, pose)
+        backend.put_rows(row, state)
+        return (0.65 * image + 0.35 * reference).astype(np.uint8)
 
 
 def format_episodes(columns: Mapping[str, np.ndarray]) -> str:

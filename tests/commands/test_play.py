@@ -75,9 +75,12 @@ def test_grid_plays_each_episode_once_in_slow_motion(
     # Both end together: the video stops for half a second, 6 images of 2 * 0.04 s.
     assert read_video(Path("grid.mp4"), 48, 128).shape[0] == 3 + 6
     assert imageio_ffmpeg.count_frames_and_secs("grid.mp4")[1] == pytest.approx(9 * 0.08)
-    with pytest.raises(SystemExit):
-        main(["play", "latest", "--grid", "9x1"])
-    assert "must be columns x rows, such as 3x3, at most 8x8, got '9x1'" in capsys.readouterr().err
+    for option, text in (("--grid", "9x1"), ("--speed", "0"), ("--speed", "x")):
+        with pytest.raises(SystemExit):
+            main(["play", "latest", option, text])
+        assert f"got '{text}'" in capsys.readouterr().err
+    assert main(["play", "latest", "--grid", "2x1", "--record", "shown"]) == 2
+    assert "--record: not with --grid" in capsys.readouterr().err
 
 
 @needs_gl
@@ -173,3 +176,26 @@ def test_overrides_change_what_is_played(
     assert "length    5" in capsys.readouterr().out
     assert main(["play", *target, "trainer.device=cpu", *SMALL, "--out", out]) == 2
     assert "trainer.device is decided here by the command's own options" in capsys.readouterr().err
+
+
+@needs_gl
+def test_motion_of_the_first_episode_is_recorded_as_a_clip(tmp_path: Path) -> None:
+    clip, out = tmp_path / "clip.npz", ("--out", str(tmp_path / "x.mp4"), "--size", "64", "48", "--episodes", "2")
+    # It starts at any frame of the shipped clip, and falls.
+    assert main(["play", "g1_motion", "--agent", "zero", "--record-motion", str(clip), *out]) == 0
+    with np.load(clip) as first:
+        frames = len(first["joint_pos"])
+        assert first["fps"] == 50.0
+        assert first["body_quat_w"].shape == (frames, 20, 4)
+        moved = np.gradient(first["body_pos_w"][:, 0, 0], 0.02)
+        np.testing.assert_allclose(moved[2:-2], first["body_lin_vel_w"][2:-2, 0, 0], atol=0.1)
+    # It can be followed, and is drawn over the video.
+    follow = f'gym_config.env.commands.motion.params.files=["{clip}"]'
+    assert main(["play", "g1_motion", "--agent", "zero", "--record-motion", str(clip), *out, follow]) == 0
+    assert len(np.load(clip)["joint_pos"]) <= frames
+
+
+def test_motion_of_a_fixed_robot_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = ("--record-motion", str(tmp_path / "clip.npz"), "--out", str(tmp_path / "x.mp4"))
+    assert main(["play", "cart_pole", "--agent", "zero", *SMALL, *out]) == 2
+    assert "--record-motion: needs a robot with a free base" in capsys.readouterr().err

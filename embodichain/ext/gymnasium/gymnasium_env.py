@@ -26,7 +26,17 @@ from embodichain.ext.gymnasium.foreign_env import RENDER_MODE, ForeignEnv, Forei
 from embodichain.ext.gymnasium.spaces import action_sizes, columns_of, has_images, numbers_of
 from embodichain.lab.gym.registry import find_env_spec
 from embodichain.lab.sim.backend import draw_without_shadows, is_model
-from embodichain.utils import CommandFailedError, ConfigError, MayChange, configclass, nearest, placed, replace, system
+from embodichain.utils import (
+    CommandFailedError,
+    ConfigError,
+    MayChange,
+    configclass,
+    doors,
+    nearest,
+    placed,
+    replace,
+    system,
+)
 from embodichain.utils.choices import ACTION_MASK
 from embodichain.utils.module_utils import folders_on_path, import_allowed_modules, import_folders
 
@@ -208,9 +218,17 @@ def _make(cfg: GymnasiumEnvCfg) -> VectorEnv:
     if cfg.max_episode_steps is not None:
         kwargs["max_episode_steps"] = cfg.max_episode_steps
     with placed(f"{cfg.id}: "), folders_on_path(entry_folders(cfg.id, spec)), system.starting_workers():
-        return gym.make_vec(
-            spec, cfg.num_envs, cfg.vectorization, settings, [partial(_Member, owner=os.getpid())], **kwargs
-        )
+        try:
+            return gym.make_vec(
+                spec, cfg.num_envs, cfg.vectorization, settings, [partial(_Member, owner=os.getpid())], **kwargs
+            )
+        except (ModuleNotFoundError, gym.error.DependencyNotInstalled) as error:
+            # Gymnasium names its extras as its packages: gymnasium.envs.mujoco, gymnasium.envs.box2d.
+            package, _, rest = str(spec.entry_point).partition("gymnasium.envs.")
+            if package or not rest:
+                raise
+            extra = rest.partition(".")[0].partition(":")[0]
+            raise ConfigError(f"{error}; to install it: {doors.install_command(f'gymnasium[{extra}]')}") from error
 
 
 def check_gymnasium_id(env_id: str, allowed_imports: Sequence[str]) -> EnvSpec:

@@ -137,6 +137,9 @@ def test_settings_without_effect_are_said(own_folder: Path, capsys: pytest.Captu
         "[WARNING] algorithm.cfg.n_steps: with 2 trainer.asynchronous.env_groups, whose rollouts alternate, returns "
         "also end where a rollout does, after 4 steps",
     ]
+    shown = write_config(own_folder, tiny_sac_config(algorithm__cfg={"learning_starts": 0, "demonstrations": "data"}))
+    assert cli(["validate", shown]) == 0
+    assert "with the other defaults little is learned from them; the recipe pick_cube" in capsys.readouterr().err
     used = write_config(own_folder, tiny_sac_config(algorithm__cfg={"learning_starts": 16, "replay_capacity": 8}))
     assert cli(["validate", used]) == 0
     assert not capsys.readouterr().err

@@ -454,3 +454,9 @@ def test_global_seeding_leaves_the_exploration_alone() -> None:
 def test_more_environments_than_the_memory_holds_are_one_line() -> None:
     with pytest.raises(ConfigError, match=r"num_envs: 1,000,000,000,000 environments take 5,000,000\.0 GB"):
         GYMNASIUM.build(GymnasiumEnvCfg("gymnasium:Pendulum-v1", num_envs=10**12))
+
+
+def test_missing_dependency_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gymnasium.envs.mujoco", None)  # an import of it fails
+    with pytest.raises(ConfigError, match=r"HalfCheetah-v5: .*to install it: .*'gymnasium\[mujoco\]'"):
+        make("HalfCheetah-v5")

@@ -85,6 +85,11 @@ class SACCfg(BaseAlgorithmCfg):
             names, default = ("num_demonstrations", "demonstration_share", "imitation_coef"), SACCfg()
             unused = [name for name in names if getattr(self, name) != getattr(default, name)]
             lines += [f"algorithm.cfg.{name}: not used without algorithm.cfg.demonstrations" for name in unused]
+        elif not self.imitation_coef and self.entropy_in_targets:
+            lines.append(
+                "algorithm.cfg.demonstrations: with the other defaults little is learned from them; the recipe "
+                "pick_cube/sac_sparse has imitation_coef 2, entropy_in_targets false, n_steps 5, a low temperature"
+            )
         return lines
 
 

@@ -112,16 +112,17 @@ TERM_BLOCKS: dict[str, type[FunctorCfg]] = {
 """The blocks of terms in ``env``, with their terms' config classes."""
 _MANAGERS = "embodichain.lab.gym.envs.managers"
 BLOCK_MODULES = {
-    "actions": [f"{_MANAGERS}.actions"],
-    "commands": [f"{_MANAGERS}.commands"],
+    "actions": [f"{_MANAGERS}.actions", f"{_MANAGERS}.motion.actions"],
+    "commands": [f"{_MANAGERS}.commands", f"{_MANAGERS}.motion.commands"],
     "observations": [
         f"{_MANAGERS}.observations",
         f"{_MANAGERS}.locomotion_observations",
         f"{_MANAGERS}.sensor_models",
+        f"{_MANAGERS}.motion.observations",
     ],
-    "rewards": [f"{_MANAGERS}.rewards", f"{_MANAGERS}.locomotion_rewards"],
-    "terminations": [f"{_MANAGERS}.terminations"],
-    "curriculum": [f"{_MANAGERS}.curriculum"],
+    "rewards": [f"{_MANAGERS}.rewards", f"{_MANAGERS}.locomotion_rewards", f"{_MANAGERS}.motion.rewards"],
+    "terminations": [f"{_MANAGERS}.terminations", f"{_MANAGERS}.motion.terminations"],
+    "curriculum": [f"{_MANAGERS}.curriculum", f"{_MANAGERS}.motion.curriculum"],
     "events": [f"{_MANAGERS}.randomization", f"{_MANAGERS}.events", f"{_MANAGERS}.record"],
     "dataset": [f"{_MANAGERS}.datasets"],
 }

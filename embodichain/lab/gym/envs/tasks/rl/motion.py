@@ -1,0 +1,47 @@
+"""Follow a reference motion. Shapes: N environments."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs.managers.motion.commands import motion_of
+from embodichain.lab.gym.envs.tasks.rl.basic import default_cfg
+from embodichain.lab.gym.registry import register_env
+
+
+class MotionEnv(EmbodiedEnv):
+    """The robot is to follow the command ``motion`` to its clip's end; its observations are all terms.
+
+    The clip's end is success, and ends the episode; the terminations say what is too far from the reference.
+    """
+
+    base_entries = ()
+
+    def _base_obs(self) -> dict[str, Tensor]:
+        return self._images()
+
+    @override
+    def compute_task_state(self, **kwargs: Any) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Return success, failure (never: see the terminations), and the metrics of the present step.
+
+        ``joint_error`` (mean over the joints, rad), ``body_error`` (mean over the aligned bodies, m), ``anchor_error``
+        (world frame, m), and ``tracked``, the share done of what there was to follow from the start on.
+        """
+        motion = motion_of(self)
+        bodies = motion.robot()[:, :-1, :3] - motion.aligned()[:, :-1, :3]
+        anchor = (motion.robot() - motion.reference())[:, -1, :3]
+        metrics = {
+            "joint_error": (self.robot.get_qpos() - motion.joints()[:, : self.robot.dof]).abs().mean(dim=1),
+            "body_error": torch.linalg.vector_norm(bodies, dim=2).mean(dim=1),
+            "anchor_error": torch.linalg.vector_norm(anchor, dim=1),
+            "tracked": (motion.frame - motion.first) / (motion.clips.last[motion.first] - motion.first),
+        }
+        return motion.clips.is_last[motion.frame], self._never, metrics
+
+
+@register_env("G1MotionRL", max_episode_steps=1000, override=True, default_cfg=default_cfg("g1_motion"))
+class G1MotionEnv(MotionEnv):
+    """A humanoid that follows a squat, a wave, and a jump with a half turn."""
