@@ -1,7 +1,9 @@
 """``embodichain new``: a package with a task, its configs and its tests, from templates."""
 
 import argparse
+import ast
 import importlib.util
+import inspect
 import json
 import keyword
 import re
@@ -11,15 +13,22 @@ from contextlib import closing
 from pathlib import Path
 
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks; their names are taken)
-from embodichain.commands.arguments import output_folder
+from embodichain.agents.rl.run_config import find_train_config, load_run_config
+from embodichain.commands.arguments import CONFIG_HELP, output_folder
 from embodichain.commands.robot_files import choose_link, relative_file, robot_task
 from embodichain.lab.gym.config.env_config import config_to_cfg
+from embodichain.lab.gym.env_sources import find_source
 from embodichain.lab.gym.envs import EmbodiedEnv
-from embodichain.lab.gym.registry import get_registered_env_ids
+from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids
 from embodichain.schema import schema_text
 from embodichain.utils import ConfigError, doors
 
-EXAMPLES = ("task lift_cube", "task my_reach --into projects", "task my_walk --robot my_robot.xml")
+EXAMPLES = (
+    "task lift_cube",
+    "task my_reach --into projects",
+    "task my_walk --robot my_robot.xml",
+    "task my_go2 --from go2_flat",
+)
 
 _TEMPLATES = Path(__file__).parents[1] / "tools" / "task_template"
 # Words in the templates, for their own robot.
@@ -37,30 +46,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--robot", metavar="FILE", help="its model: MJCF, URDF, menagerie/<model>, or a bundled asset (default: a UR10)"
     )
+    parser.add_argument("--from", dest="config", metavar="CONFIG", help=f"copy a task: {CONFIG_HELP}")
     parser.add_argument("--into", type=output_folder, default=Path(), metavar="FOLDER", help="where (default: here)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the package; return 0."""
     name = args.name
-    folder, task = write_task(name, args.into, args.robot)
+    if args.robot is not None and args.config is not None:
+        raise ConfigError("--robot: cannot go together with --from: the copy has the robot of its config")
+    folder, task = write_task(name, args.into, args.robot, args.config)
     print(f"{folder} is there, with the task {task}. From {folder.parent.absolute()}:\n")
     print(f"  embodichain trust {name}    # once: a config file alone does not choose what code runs")
     print(f"  embodichain train {name}/train.json")
     print(f"  embodichain play {name}/train.json --agent random")
     python = "python"
-    if not importlib.util.find_spec("pytest"):
+    if args.config is None and not importlib.util.find_spec("pytest"):
         print(f"  {doors.install_command('pytest')}")
         python = shlex.quote(sys.executable)
-    print(f"  {python} -m pytest {name}\n\n{folder / 'README.md'} says more.")
+    tests = "" if args.config is not None else f"  {python} -m pytest {name}\n"
+    print(f"{tests}\n{folder / 'README.md'} says more.")
     return 0
 
 
-def write_task(name: str, into: Path, robot: str | None = None) -> tuple[Path, str]:
+def write_task(name: str, into: Path, robot: str | None = None, config: str | None = None) -> tuple[Path, str]:
     """Write the package ``name`` into a folder; return its folder and its task's registered name.
 
     Args:
         robot: model of the robot, named as for ``robot.fpath``; None: the template's own.
+        config: training config whose task is copied, as ``find_train_config`` takes it; None: the templates.
 
     Raises:
         ConfigError: the name cannot be used, or is taken, or the model cannot be a robot.
@@ -79,6 +93,8 @@ def write_task(name: str, into: Path, robot: str | None = None) -> tuple[Path, s
         files[template.stem] = template.read_text(encoding="utf-8")
     if robot is not None:
         words |= _use_robot(files, robot, folder)
+    if config is not None:
+        words |= _use_task(files, config)
     folder.mkdir(parents=True)
     for file, text in files.items():
         for word, value in words.items():
@@ -110,3 +126,62 @@ def _use_robot(files: dict[str, str], robot: str, folder: Path) -> dict[str, str
     for file, content in (("env.json", config), ("train.json", train)):
         files[file] = json.dumps(content, indent=2) + "\n"
     return {"what": f"the link {link}", "tool": f"env.robot.get_link_pose({link!r})[:, :3]", "note": ""}
+
+
+def _use_task(files: dict[str, str], config: str) -> dict[str, str]:
+    """Put a copy of a task's configs and class in place of the templates; return the words for the others."""
+    path = find_train_config(config)
+    run = load_run_config(path)
+    if not run.trainer.gym_config or find_source(run.env_id) is not None:
+        raise ConfigError(f"--from {config}: has no task of ours in a file of its own: copy {path} itself")
+    spec = get_env_spec(run.env_id)
+    limit = "" if spec.max_episode_steps is None else f", max_episode_steps={spec.max_episode_steps}"
+    values = {"exp_name": '"{{name}}"', "gym_config": '"env.json", "import_modules": ["{{name}}.task"]'}
+    files["train.json"] = _with_values(path, {"$schema": '"schema/train.schema.json"', **values})
+    values = {"$schema": '"schema/env.schema.json"', "id": '"{{camel}}RL"'}
+    files["env.json"] = _with_values(Path(str(run.trainer.gym_config)), values)
+    files["task.py"] = _copied_class(spec.cls, f'@register_env("{{{{camel}}}}RL"{limit}, override=True)')
+    del files["test_task.py"]
+    readme = re.sub(r".*test_task\.py.*\n|.*pytest.*\n", "", files["README.md"])
+    files["README.md"] = re.sub(r"the task: .*names", f"the task, a copy of {run.env_id}", readme)
+    return {"note": ""}
+
+
+def _with_values(path: Path, values: dict[str, str]) -> str:
+    """Return a config's text with other texts for the first values of its keys."""
+    text = path.read_text(encoding="utf-8")
+    for key, value in values.items():
+        text = re.sub(rf'"{re.escape(key)}": "[^"]*"', f'"{key}": {value}', text, count=1)
+    return text
+
+
+def _copied_class(cls: type, decorator: str) -> str:
+    """Return a template of a module with a class and what it needs of its own module."""
+    source = Path(inspect.getfile(cls)).read_text(encoding="utf-8")
+    lines, tree, needed = source.splitlines(), ast.parse(source), {"register_env", cls.__name__}
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == cls.__name__:
+            node.decorator_list = []
+    for _ in tree.body:  # also what stands below the class
+        used = [ast.walk(node) for node in tree.body if needed & _defined(node)]
+        needed |= {inner.id for inners in used for inner in inners if isinstance(inner, ast.Name)}
+    imports, others, start = list[str](), list[str](), 0
+    for node in tree.body:
+        text, start = "\n".join(lines[start : node.end_lineno]).strip(), node.end_lineno or 0  # with the comments above
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            node.names = [alias for alias in node.names if (alias.asname or alias.name) in needed]
+            imports += [ast.unparse(node)] if node.names else []
+        elif isinstance(node, ast.ClassDef) and node.name == cls.__name__:
+            others += [f"{decorator}\n" + "\n".join(lines[node.lineno - 1 : node.end_lineno])]
+        elif needed & _defined(node):
+            others.append(text)
+    head = f'"""A copy of {cls.__module__}, to edit. {ast.get_docstring(tree)}\n"""\n'
+    return "\n".join([head, *imports, "", "", "\n\n\n".join(others), ""]).replace(cls.__name__, "{{camel}}Env")
+
+
+def _defined(node: ast.stmt) -> set[str]:
+    """Return the names that a statement defines."""
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return {alias.asname or alias.name for alias in node.names}
+    stored = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    return {node.name} if isinstance(node, ast.ClassDef | ast.FunctionDef) else stored

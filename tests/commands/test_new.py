@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
+from embodichain.agents.rl.run_config import load_run_config
 from embodichain.cli import main
 from tests.commands.test_view import HOPPER
 
@@ -60,6 +61,43 @@ def test_new_task_is_valid_without_the_folder_on_the_path(
     assert main(["validate", "tidy_down/train.json", "--allow-import", "tidy_down"]) == 0
     assert "valid. ppo with the policy actor_critic on TidyDownRL" in capsys.readouterr().out
     assert sys.path == path
+
+
+@pytest.mark.ext
+@pytest.mark.parametrize(("config", "kept"), [("reach", "_COLOURS = ("), ("pick_cube", "def finger_problems(")])
+def test_copied_task_has_its_configs_and_class(config: str, kept: str, capsys: pytest.CaptureFixture[str]) -> None:
+    name = f"tidy_{config}"
+    assert main(["new", "task", name, "--from", config]) == 0
+    assert "-m pytest" not in capsys.readouterr().out + Path(f"{name}/README.md").read_text(encoding="utf-8")
+    assert {path.name for path in Path(name).iterdir()} == {
+        *("README.md", "__init__.py", "env.json", "task.py", "train.json", "schema")
+    }
+    assert kept in (code := Path(f"{name}/task.py").read_text(encoding="utf-8"))
+    assert "default_cfg" not in code
+    assert "OpenDrawer" not in code
+    own = load_run_config(f"{name}/train.json", allowed_imports=[name])
+    theirs = load_run_config(config)
+    assert own.env_id == "".join(part.capitalize() for part in name.split("_")) + "RL"
+    assert own.resolved["algorithm"] == theirs.resolved["algorithm"]
+    assert own.resolved["gym_config"]["env"] == theirs.resolved["gym_config"]["env"]
+    for file in ("train.json", "env.json"):
+        assert (Path(name) / json.loads(Path(name, file).read_text(encoding="utf-8"))["$schema"]).is_file()
+
+
+@pytest.mark.ext
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--from", "pendulum"], "--from pendulum: has no task of ours in a file of its own: copy "),
+        (["--from", "reach", "--robot", "x.xml"], "--robot: cannot go together with --from"),
+    ],
+)
+def test_task_that_cannot_be_copied_is_an_error(
+    argv: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["new", "task", "tidy_copy", *argv]) == 2
+    assert message in capsys.readouterr().err
+    assert not Path("tidy_copy").exists()
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,9 @@ def sweep(
 
     def train(trial: Any) -> float:
         chosen = _as_overrides({path: parameter.suggest(trial) for path, parameter in searched.items()})
+        others = [t for t in study.get_trials(deepcopy=False) if t.number < trial.number and t.state.name != "FAIL"]
+        if trial.params in [other.params for other in others]:
+            raise import_module("optuna").TrialPruned  # the settings of an earlier trial
         scores = []
         for seed in range(1, seeds + 1):
             run_name = f"{name[:60]}_trial{trial.number}_{secrets.token_hex(3)}"
@@ -126,7 +130,11 @@ def sweep(
     best = max(done, key=lambda trial: trial.value, default=None)
     return {
         "metric": metric,
-        "trials": [{"number": t.number, "value": t.value, "params": _plain(t.params)} for t in study.trials],
+        "trials": [
+            {"number": t.number, "value": t.value, "params": _plain(t.params)}
+            for t in study.trials
+            if t.state.name != "PRUNED"
+        ],
         "best": None if best is None else {"value": best.value, "params": _plain(best.params)},
         "study": str(folder),
     }
@@ -183,7 +191,7 @@ def format_sweep(result: dict[str, Any], config: str, overrides: Sequence[str], 
         return f"all {failed} trials failed\nstudy    {result['study']}"
     lines = [f"{result['metric']} of {len(done)} trials ({failed} failed), the best first", ""]
     for trial in done[:10]:
-        values = "  ".join(f"{path.rpartition('.')[2]} {value}" for path, value in trial["params"].items())
+        values = "  ".join(f"{path} {value}" for path, value in trial["params"].items())
         lines.append(f"  {trial['value']:8.4g}  {values}")
     chosen = _as_overrides({path: json.dumps(value) for path, value in result["best"]["params"].items()})
     command = ["embodichain", "train", config, *overrides, *chosen, "trainer.seed=101", *_options(allow_import)]
