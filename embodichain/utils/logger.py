@@ -4,6 +4,7 @@ import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import NoReturn
 
 _LOGGER = logging.getLogger("embodichain")
@@ -57,6 +58,12 @@ def log_info(message: str) -> None:
 
 def log_warning(message: str) -> None:
     """Log at level WARNING."""
+    _LOGGER.warning(message)
+
+
+@cache
+def warn_once(message: str) -> None:
+    """Log at level WARNING, each message once in a process."""
     _LOGGER.warning(message)
 
 

@@ -223,8 +223,9 @@ class SimulationManager:
             articulations = (*self.articulations.values(), *self.robots.values())
             by_effort = {name for articulation in articulations for name in articulation.drives.by_effort()}
             if texts := [text for name, text in self._softened.items() if name not in by_effort]:
-                logger.log_warning(
-                    f"drives too stiff for physics_dt {self.cfg.physics_dt}, softened: {'; '.join(texts)}"
+                logger.warn_once(
+                    f"drives too stiff for physics_dt {self.cfg.physics_dt}, softened: {'; '.join(texts)}. A smaller "
+                    "env.sim_cfg.physics_dt with more env.sim_steps_per_control keeps their gains"
                 )
             self._softened = {}
         self.backend.step(substeps, env_ids)

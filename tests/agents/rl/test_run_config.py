@@ -209,7 +209,7 @@ def test_override_of_the_environment_is_checked_like_its_file(prefix: str) -> No
     config = tiny_config(trainer__gym_config=env_file())
     found = errors(config, overrides=[f"{prefix}max_episode_steps=-1", f"{prefix}env.rewards.clam.weight=2"])
     assert [line.partition(": Input")[0] for line in sorted(found)] == [
-        "env.json: env.rewards.clam.func: required, but missing",
+        "env.json: env.rewards.clam.func: required, but missing. Did you mean 'calm'? There are: calm, still",
         "env.json: max_episode_steps",
     ]
     own = ["env.rewards.mine.func=success_reward", "env.rewards.mine.weight=2"]

@@ -129,6 +129,11 @@ def test_softened_drives_are_one_warning_at_the_first_step(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("[WARNING] drives too stiff for physics_dt 0.01, softened: arm/wrist_3_joint stiffness ")
     assert "wrist_2" not in line
+    assert line.endswith(". A smaller env.sim_cfg.physics_dt with more env.sim_steps_per_control keeps their gains")
+    again = simulate(ur10(drive_pros=stiff))  # as for the evaluation of a training
+    again.get_robot("arm").drives.set_mode("effort", [4])
+    again.update()
+    assert capsys.readouterr().err == ""
 
 
 def test_latest_simulation_is_known_until_it_is_destroyed() -> None:

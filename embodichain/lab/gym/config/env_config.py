@@ -22,7 +22,7 @@ from embodichain.lab.gym.envs.managers.checks import SceneNames, parse_term
 from embodichain.lab.gym.registry import EnvSpec, find_env_spec
 from embodichain.utils import collected, configclass, doors, logger, raise_problems, replace, unknown_key, unknown_name
 from embodichain.utils.configclass import parse
-from embodichain.utils.errors import MISSPELT, closest
+from embodichain.utils.errors import MISSPELT, closest, nearest
 from embodichain.utils.module_utils import find_admitted
 from embodichain.utils.utility import load_config_file
 
@@ -204,6 +204,11 @@ def _parse(
     ]
     cfg, found = parse(EmbodiedEnvCfg, {key: env[key] for key in ENV_KEYS if key in env} | top, "")
     wrong |= {path if re.split(r"[.\[]", path)[0] in top else f"env.{path}": found[path] for path in found}
+    for path in wrong:
+        match = re.fullmatch(rf"env\.({'|'.join(TERM_BLOCKS)})\.(.+)\.func", path)
+        if match and "missing" in wrong[path]:
+            others = [name for name in env[match[1]] if name != match[2]]
+            wrong[path] += f".{nearest(match[2], others)} There are: {', '.join(others) or 'none'}"
     return cfg or EmbodiedEnvCfg(), wrong
 
 

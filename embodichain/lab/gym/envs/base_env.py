@@ -291,6 +291,12 @@ class BaseEnv(TaskHooks):
             action = torch.as_tensor(action, dtype=torch.float32, device=self.device)
         elif not isinstance(action, Tensor):
             action = self._join_action(action)
+        size = len(self._action_low)
+        if action.ndim < 2 or (action.shape[0], action.shape[-1]) != (self.num_envs, size):  # others may broadcast
+            raise ValueError(
+                f"actions must have the shape [{self.num_envs}, {size}] (environments, numbers of an action), got "
+                f"{list(action.shape)}"
+            )
         # NaN stays NaN: the physics reports it as a divergence.
         return torch.clamp(action, self._action_low, self._action_high)
 

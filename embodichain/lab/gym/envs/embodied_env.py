@@ -145,6 +145,8 @@ class EmbodiedEnv(BaseEnv):
         return self.action_manager.low, self.action_manager.high
 
     def _join_action(self, action: Mapping[str, Tensor]) -> Tensor:
+        if missing := [name for name in self.action_manager.terms if name not in action]:
+            raise ValueError(f"actions by name lack {', '.join(missing)}; got {', '.join(action) or 'none'}")
         return torch.cat([action[name] for name in self.action_manager.terms], dim=-1)
 
     def _restart(self) -> None:

@@ -236,7 +236,10 @@ class SceneBuilder:
             for name, q in zip(joints, cfg.init_qpos, strict=True):
                 low, high = built.ranges.get(name, (q, q))
                 if not low <= q <= high:
-                    raise ConfigError(f"{place}.init_qpos: joint '{name}' at {q:g} is outside {low:g} to {high:g}")
+                    unit = "m" if self._spec.joint(joints[name]).type == mujoco.mjtJoint.mjJNT_SLIDE else "rad"
+                    raise ConfigError(
+                        f"{place}.init_qpos: joint '{name}' at {q:g} is outside {low:g} to {high:g} {unit}"
+                    )
                 self._init_qpos[joints[name]] = q
         self._controls |= {f"{cfg.uid}/{name}": control for name, control in built.controls.items()}
         self._warnings += [f"{place}: {warning}" for warning in built.warnings]

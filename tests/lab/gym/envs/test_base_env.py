@@ -136,6 +136,17 @@ def test_results_have_the_documented_shapes_types_and_keys() -> None:
     torch.testing.assert_close(reward, torch.stack(list(info["rewards"].values())).sum(dim=0))
 
 
+@pytest.mark.parametrize("shape", [(6,), (3, 1), (1, 6), (3, 7)])
+def test_action_of_another_shape_is_an_error(shape: tuple[int, ...]) -> None:
+    env = env_of(PUSH_CUBE, 3)
+    env.reset()
+    message = rf"actions must have the shape \[3, 6\] .*, got \[{', '.join(map(str, shape))}\]"
+    with pytest.raises(ValueError, match=message):
+        env.step(torch.zeros(shape))
+    with pytest.raises(ValueError, match=r"actions by name lack .*; got mine"):
+        env.step({"mine": torch.zeros(3, 6)})
+
+
 def test_spaces_describe_the_actions_and_observations() -> None:
     env = env_of(PUSH_CUBE, 3)
     obs, _ = env.reset(seed=1)

@@ -620,7 +620,7 @@ def test_changes_of_a_file_are_listed(tmp_path: Path) -> None:
 
 
 def test_initial_position_outside_a_joints_range_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^robot 'r'\.init_qpos: joint 'j' at 1\.5 is outside -1 to 1$"):
+    with pytest.raises(ConfigError, match=r"^robot 'r'\.init_qpos: joint 'j' at 1\.5 is outside -1 to 1 rad$"):
         scene_of(tmp_path, f"<worldbody>{ARM}</worldbody>", init_qpos=[1.5])
 
 
