@@ -276,3 +276,9 @@ def test_both_engines_agree_over_some_steps(on_warp: LocomotionEnv) -> None:
 
 def test_step_never_waits_for_the_device(on_warp: LocomotionEnv, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_never_waits(on_warp, 7, monkeypatch)  # episodes of 6 steps: some end, and commands are drawn anew
+
+
+def test_imitation_of_a_motion_never_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = env_on("warp", "g1_motion/gym_config.json", 2, max_episode_steps=4)
+    assert_never_waits(env, 6, monkeypatch)
+    env.close()

@@ -169,10 +169,12 @@ def test_end_of_the_clip_is_success_and_ends_the_episode() -> None:
     assert float(info["metrics"]["tracked"]) == 1.0
 
 
-def test_zero_action_aims_at_the_next_frame(env: EmbodiedEnv) -> None:
+def test_zero_action_aims_at_the_next_frame_and_its_velocity(env: EmbodiedEnv) -> None:
     place(env, frame=310)
     targets = env.action_manager.terms["joint_position"].process_action(torch.zeros(1, 19))["qpos"]
-    torch.testing.assert_close(targets, motion_of(env).clips.joints[311:312, :19])
+    pos, vel = motion_of(env).clips.joints[311:312].split(19, dim=1)
+    knee = env.robot.joint_names.index("left_knee_joint")  # stiffness 150, damping 4
+    torch.testing.assert_close(targets[:, knee], pos[:, knee] + 4.0 / 150.0 * vel[:, knee])
 
 
 def test_failures_weigh_the_starts_before_them() -> None:

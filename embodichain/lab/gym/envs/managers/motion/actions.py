@@ -6,14 +6,16 @@ from typing_extensions import override
 from embodichain.lab.gym.envs.managers.actions import JointPositionTerm
 from embodichain.lab.gym.envs.managers.base import CommandMap
 from embodichain.lab.gym.envs.managers.motion.commands import motion_of
+from embodichain.utils.device import constant
 
 __all__ = ["MotionPositionTerm"]
 
 
 class MotionPositionTerm(JointPositionTerm):
-    """Targets are the reference's joint positions at the next frame plus ``scale`` times the action.
+    """Targets are the reference's joints at the next frame plus ``scale`` times the action.
 
-    Zero actions follow the reference as far as the drives can. Arguments are ``JointPositionTerm``'s.
+    With the reference's positions and velocities q and qd they are q + damping / stiffness qd, so that the drives damp
+    the difference to qd rather than all motion. Arguments are ``JointPositionTerm``'s.
     """
 
     @override
@@ -23,4 +25,7 @@ class MotionPositionTerm(JointPositionTerm):
     @override
     def process_action(self, action: Tensor) -> dict[str, Tensor]:
         change = super().process_action(action)["qpos"] - self._default
-        return {"qpos": motion_of(self.env).joints(1)[:, self.joint_ids] + change}
+        robot, joints = self.env.robot, constant(tuple(self.joint_ids), self.device)
+        stiffness, damping = robot.drives.configured_gains
+        pos, vel = motion_of(self.env).joints(1).split(robot.dof, dim=1)
+        return {"qpos": (pos + damping / stiffness * vel)[:, joints] + change}
