@@ -90,13 +90,6 @@ def grid(text: str) -> tuple[int, int]:
     return int(text[0]), int(text[2])
 
 
-def speed(text: str) -> float:
-    """Type for ``add_argument``: a share of real time."""
-    if not re.fullmatch(r"\d*\.?\d+", text) or not 0.1 <= float(text) <= 4.0:
-        raise argparse.ArgumentTypeError(f"must be a number from 0.1 to 4, got '{text}'")
-    return float(text)
-
-
 def number_of_episodes(lowest: int = 1) -> Callable[[str], int]:
     """Return a type for ``add_argument``: a number of episodes that fits the memory."""
     return whole_number(lowest, MOST_EPISODES)

@@ -21,23 +21,19 @@ from embodichain.commands import arguments
 from embodichain.commands.view import AGENTS, Camera, OwnCamera, SceneCamera, config_camera
 from embodichain.lab.gym.env_sources import TaskCfg
 from embodichain.lab.gym.envs import EmbodiedEnv
-from embodichain.lab.gym.envs.managers import EventCfg, Functor
+from embodichain.lab.gym.envs.managers import EventCfg
 from embodichain.lab.gym.envs.managers.base import TermEnv
 from embodichain.lab.gym.envs.managers.motion.commands import MotionCommand, motion_of
-from embodichain.lab.gym.envs.managers.record import Montage
+from embodichain.lab.gym.envs.managers.record import EpisodeVideo, VideoEvent
 from embodichain.lab.sim.motion import MotionClip, body_states, link_bodies
 from embodichain.tools.policy import check_is_free, evaluated, open_run, recorded, write_into
 from embodichain.utils import ConfigError, logger, replace
-from embodichain.utils.video import VIDEO_SUFFIXES, VideoWriter
+from embodichain.utils.video import VIDEO_SUFFIXES
 
-EXAMPLES = (
-    "latest",
-    "latest/best --grid 3x3 --speed 0.25 --out best.mp4",
-    "latest --viewer",
-    "train_config.json --agent random",
-)
+EXAMPLES = ("latest", "latest/best --grid 3x3 --speed 0.25", "latest --viewer", "train_config.json --agent random")
 
 _EPISODES = 3
+_SPEEDS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
 _SEED_OFFSET = 3_000_003  # other episodes than training's and evaluation's
 
 
@@ -56,15 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"default: {_EPISODES}, or one in each cell of --grid; with --viewer: without end",
     )
     parser.add_argument(
-        "--grid",
-        type=arguments.grid,
-        default=(1, 1),
-        metavar="CxR",
-        help="several environments, in C columns and R rows (default: 1x1)",
+        "--grid", type=arguments.grid, default=(1, 1), metavar="CxR", help="environments in columns and rows (1x1)"
     )
-    parser.add_argument(
-        "--speed", type=arguments.speed, default=1.0, metavar="X", help="0.25: slow motion (default: 1, real time)"
-    )
+    parser.add_argument("--speed", type=float, choices=_SPEEDS, default=1.0, help="of the video (default: real time)")
     parser.add_argument(
         "--out",
         type=arguments.output_file_with(VIDEO_SUFFIXES),
@@ -89,8 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs=2,
         type=arguments.pixels,
         metavar=("W", "H"),
-        help="pixels of an environment's image, even numbers (default: 640 480, in a grid 320 240; of Gymnasium's: "
-        "their own)",
+        help="pixels, even numbers (default: 640 480, in a grid 320 240 each; of Gymnasium's: their own)",
     )
     arguments.add_device(parser)
     add_allow_import(parser)
@@ -105,12 +94,10 @@ def run(args: argparse.Namespace) -> int:
         if args.viewer and getattr(args, option) is not None:
             raise ConfigError(f"--{option.replace('_', '-')}: not with --viewer, which has no end")
     count = args.grid[0] * args.grid[1]
-    if count > 1 and args.record is not None:
-        raise ConfigError("--record: not with --grid, which plays further episodes until the last one ends")
     seed, device = args.seed + _SEED_OFFSET, torch.device(args.device)
     if args.viewer:
         with _stage(args, count, lambda cfg: with_scene(cfg, "--viewer")) as (env, policy, _, _):
-            viewer.play_live(scene_env(env), policy.eval(), device, seed, args.episodes, args.speed)
+            viewer.play_live(scene_env(env), policy.eval(), device, seed, args.episodes)
         return 0
     if args.record is not None:
         check_is_free(args.record)
@@ -120,11 +107,9 @@ def run(args: argparse.Namespace) -> int:
         path = args.out or default
         write_into(env, args.record)
         evaluator = Evaluator(env, episodes, seed, device, path.parent)
-        (columns, rows), (width, height), fps = args.grid, camera.size, camera.fps * args.speed
-        montage = Montage(env, count, fps, columns, episodes)
-        with closing(VideoWriter(path, columns * width, rows * height, fps)) as video:
+        with closing(EpisodeVideo(path, env, camera.fps * args.speed, count, args.grid[0], episodes)) as video:
             logger.log_info(f"playing {episodes} episodes")
-            _film(evaluator, policy, camera, montage, video, args.record_motion)
+            _film(evaluator, policy, camera, video, args.record_motion)
     print(format_episodes(evaluator.table.columns()))
     print(f"video      {path}")
     if args.record is not None:
@@ -178,46 +163,31 @@ def _camera(env: TaskEnv, view: dict[str, object], args: argparse.Namespace) -> 
     return OwnCamera(env, args.seed)
 
 
-def _film(
-    evaluator: Evaluator, policy: Policy, camera: Camera, montage: Montage, video: VideoWriter, clip: Path | None
-) -> None:
+def _film(evaluator: Evaluator, policy: Policy, camera: Camera, video: EpisodeVideo, clip: Path | None) -> None:
     """Play the episodes, with an image of each episode's first state and of each step's, before any reset.
 
     Args:
         clip: file for the first episode's motion, in the first environment; None: it is not recorded.
     """
-    log, num_frames, env = EvaluationLog("playing"), 0, evaluator.env
+    log, env = EvaluationLog("playing"), evaluator.env
     scene = scene_env(env)
     motion = None if clip is None else MotionRecorder(scene)
 
-    def show() -> None:
-        nonlocal num_frames
-        for image in montage.images(camera.render):
-            video.write(image)
-            num_frames += 1
-        if motion is not None:
-            motion.add()
-
     def on_step() -> None:
         total, ended, _ = evaluator.progress()
-        log.update(total, ended, num_frames)
+        log.update(total, ended, video.frames)
 
-    class Film(Functor):
-        is_global = only_reads = True
-
-        def shows_first_state(self) -> bool:
-            return montage.begins()
-
-        def after_rewards(self, reward: torch.Tensor, done: torch.Tensor, success: torch.Tensor) -> None:
-            montage.add_step(reward, done, success)
-
+    class Film(VideoEvent):
         def __call__(self, env: TermEnv, env_ids: torch.Tensor) -> None:
-            show()
+            video.add(camera.render)
+            if motion is not None:
+                motion.add()
 
+    Film.video = video
     if scene is not None:
         scene.add_events({"play": EventCfg(Film, mode="interval", interval_step=1)})
     else:
-        env.show_states(show, montage.add_step)  # type: ignore[attr-defined]
+        env.show_states(lambda: video.add(camera.render), video.add_step)  # type: ignore[attr-defined]
     evaluator.run(policy, "", on_step=on_step)
     if motion is not None and clip is not None:
         motion.clip().save(clip)

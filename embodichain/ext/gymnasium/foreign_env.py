@@ -19,10 +19,10 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.ext.gymnasium.spaces import ActionAdapter, InfoReader, ObservationAdapter
-from embodichain.lab.gym.envs.managers.record import Montage
+from embodichain.lab.gym.envs.managers.record import EpisodeVideo
 from embodichain.lab.sim.random import CounterRandom
 from embodichain.utils import CommandFailedError, ConfigError, configclass, field, logger, placed, replace, to_dict
-from embodichain.utils.video import Footage, VideoWriter
+from embodichain.utils.video import Footage
 
 StepResult = tuple[TensorDict, Tensor, Tensor, Tensor, dict[str, Any]]
 """Observation, reward [N], terminated [N], truncated [N], info."""
@@ -358,52 +358,44 @@ class EpisodeRecorder:
 
     def __init__(self, env: ForeignEnv) -> None:
         self._env = env
-        self._montage = Montage(env, 1, env.render_fps)
-        self._path: Path | None = None  # while there is something to record
-        self._writer: VideoWriter | None = None
+        self._video: EpisodeVideo | None = None  # from the recording's beginning to its end
+        self._records = False
         self.footage = Footage()
         self._is_available = True
 
     def start(self, folder: Path, label: str) -> None:
         """Record the next episode into ``<folder>/render_<label>.mp4``."""
-        self._path = folder / f"render_{label}.mp4" if self._is_available else None
-        self._montage, self.footage = Montage(self._env, 1, self._env.render_fps), Footage()
+        self._video = EpisodeVideo(folder / f"render_{label}.mp4", self._env, self._env.render_fps)
+        self._records, self.footage = self._is_available, Footage()
 
     def begin_episode(self) -> None:
         """Add an image of the episode's first state; if there are images already, end the recording before it."""
-        if self._writer is None:
+        if self.footage.frames == 0:
             self._add()
         else:
-            self._path = None
+            self._records = False
 
     def add_step(self, reward: Tensor, done: Tensor, success: Tensor) -> None:
         """Add an image to the episode that is being recorded, if any, after a step with these results [N]."""
-        if self._writer is not None:
-            self._montage.add_step(reward, done, success)
+        if self._video is not None and self.footage.frames > 0:
+            self._video.add_step(reward, done, success)
             self._add()
 
     def stop(self) -> list[Path]:
         """Finish the video and return its path; nothing if there is none."""
-        writer, self._writer, self._path = self._writer, None, None
-        if writer is None:
-            return []
+        video, self._video, self._records, path = self._video, None, False, None
         start = time.perf_counter()
         with self._warning_once():
-            writer.close()
+            path = None if video is None else video.close()
         self.footage += Footage(seconds=time.perf_counter() - start)
-        return [writer.path] if self._is_available else []
+        return [path] if path is not None and self._is_available else []
 
     def _add(self) -> None:
-        if self._path is None or self.footage.frames == _MOST_IMAGES:
+        if self._video is None or not self._records or self.footage.frames == _MOST_IMAGES:
             return
         start = time.perf_counter()
         with self._warning_once():
-            images = self._montage.images(lambda _: self._env.first_image())
-            if self._writer is None:
-                height, width, _ = images[0].shape
-                self._writer = VideoWriter(self._path, width, height, self._env.render_fps)
-            for image in images:
-                self._writer.write(image)
+            self._video.add(lambda _: self._env.first_image())
             self.footage += Footage(1, time.perf_counter() - start)
 
     @contextmanager
@@ -413,4 +405,4 @@ class EpisodeRecorder:
         except Exception as error:  # noqa: BLE001 (other libraries'; an image is not worth a training)
             if self._is_available:
                 logger.log_warning(f"no video is recorded: {error}")
-            self._is_available, self._path = False, None  # an open video is closed at the end
+            self._is_available = self._records = False  # an open video is closed at the end

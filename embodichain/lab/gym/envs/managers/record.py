@@ -37,11 +37,35 @@ Resolution = tuple[
 Intrinsics = tuple[PositiveFloat, PositiveFloat, float, float]
 
 
-class record_camera_data(Functor):  # noqa: N801 (named like a function, as configs name it)
+class VideoEvent(Functor):
+    """An interval event that adds images to a video, after each step and of the first state of an episode.
+
+    Attributes:
+        video: the video that is being recorded, if any.
+    """
+
+    is_global, only_reads = True, True
+    video: "EpisodeVideo | None" = None
+
+    @override
+    def shows_first_state(self) -> bool:
+        return self.video is not None and self.video.begins()
+
+    @override
+    def after_rewards(self, reward: Tensor, done: Tensor, success: Tensor) -> None:
+        if self.video is not None:
+            self.video.add_step(reward, done, success)
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        return {}  # a video ends with its process
+
+
+class record_camera_data(VideoEvent):  # noqa: N801 (named like a function, as configs name it)
     """Record videos of the first environments, between the environment's ``start_recording`` and ``stop_recording``.
 
     An image shows the state after a control step, before any reset, or the first state of an episode. See
-    :class:`Montage` for captions and the ends of episodes.
+    :class:`EpisodeVideo` for captions and the ends of episodes.
 
     Without OpenGL or a ray tracer one warning names the packages, and nothing is recorded. If a video cannot be
     written, a warning is logged and the run continues.
@@ -63,16 +87,10 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
         follow_uid: an entity that the camera moves with, horizontally; eye and target are relative to its position.
     """
 
-    is_global, only_reads = True, True
-
     def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:
         super().__init__(cfg, env)
         self._renderer: Renderer | None = None
         self._view: View | None = None
-        self._writer: video.VideoWriter | None = None
-        self._montage: Montage | None = None
-        self._folder: Path | None = None
-        self._label = ""
         self._is_available = True
         self.footage = video.Footage()  # of the recording that began last
 
@@ -86,36 +104,30 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
 
     def start(self, folder: Path, label: str) -> None:
         """Record from now on into ``<folder>/<name>_<label>.mp4``."""
-        self._folder, self._label, self.footage = folder, label, video.Footage()
-        shown = min(self.cfg.params.get("max_env_num", 1), self.num_envs)
-        self._montage = Montage(self.env, shown, self._fps(), is_captioned=self.cfg.params.get("caption", True))
+        params, self.footage = self.cfg.params, video.Footage()
+        folder = self.env.output.place(params["save_path"]) if params.get("save_path") else folder
+        assert isinstance(self.cfg, EventCfg)
+        assert isinstance(self.cfg.interval_step, int)  # since the event is global
+        path, period = folder / f"{params.get('name', 'camera')}_{label}.mp4", self.env.step_dt * self.cfg.interval_step
+        captioned = params.get("caption", True)
+        if self._is_available:
+            self.video = EpisodeVideo(
+                path, self.env, 1.0 / period, params.get("max_env_num", 1), is_captioned=captioned
+            )
 
     def stop(self) -> Path | None:
         """Finish the video and return its path, or None when there is none."""
-        writer, self._writer, self._folder, self._montage = self._writer, None, None, None
-        if writer is None:
+        finished, self.video = self.video, None
+        if finished is None:
             return None
         start = time.perf_counter()
         try:
-            writer.close()
+            path = finished.close()
         except OSError as error:
-            logger.log_warning(f"video {writer.path} could not be written: {reason_of(error)}")
+            logger.log_warning(f"video {finished.path} could not be written: {reason_of(error)}")
             return None
         self.footage += video.Footage(seconds=time.perf_counter() - start)
-        return writer.path
-
-    @override
-    def shows_first_state(self) -> bool:
-        return self._montage is not None and self._montage.begins()
-
-    @override
-    def after_rewards(self, reward: Tensor, done: Tensor, success: Tensor) -> None:
-        if self._montage is not None:
-            self._montage.add_step(reward, done, success)
-
-    @override
-    def state_dict(self) -> dict[str, Any]:
-        return {}  # a video ends with its process
+        return path
 
     def close(self) -> None:
         """Finish the video and free the renderer."""
@@ -141,42 +153,26 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
         follow_uid: str | None = None,
     ) -> None:
         """Record one image, if a recording is active."""
-        if self._folder is None or not self._is_available or self.footage.frames == max_frames:
+        if self.video is None or self.footage.frames == max_frames:
             return
-        assert self._montage is not None
         start = time.perf_counter()
         width, height = resolution
-        if self._renderer is None:
-            try:
+        try:
+            if self._renderer is None:
                 cfg = env.sim.cfg
                 self._renderer = Renderer(
                     env.sim.backend, env.sim.appearance, width, height, cfg.enable_rt, cfg.render_device
                 )
-            except RenderingUnavailableError as error:
-                self._is_available = False
-                logger.log_warning(f"no video is recorded: {error}")
-                return
-        if self._view is None:
-            self._view = View(env, resolution, eye, target, up, intrinsics, follow_uid)
-        renderer, view = self._renderer, self._view
-        images = self._montage.images(lambda i: renderer.render(i, view.pose(i)))
-        folder = self._folder if save_path is None else env.output.place(save_path)
-        path = folder / f"{name}_{self._label}.mp4"
-        try:
-            if self._writer is None:
-                height, width, _ = images[0].shape
-                self._writer = video.VideoWriter(path, width, height, fps=self._fps())
-            for image in images:
-                self._writer.write(image)
+            renderer = self._renderer
+            view = self._view = self._view or View(env, resolution, eye, target, up, intrinsics, follow_uid)
+            self.video.add(lambda i: renderer.render(i, view.pose(i)))
             self.footage += video.Footage(1, time.perf_counter() - start)
+        except RenderingUnavailableError as error:
+            logger.log_warning(f"no video is recorded: {error}")
+            self._is_available, self.video = False, None
         except OSError as error:
-            logger.log_warning(f"video {path} could not be written: {reason_of(error)}")
-            self._writer = self._folder = self._montage = None  # until the next recording
-
-    def _fps(self) -> float:
-        assert isinstance(self.cfg, EventCfg)
-        assert isinstance(self.cfg.interval_step, int)  # since the event is global
-        return 1.0 / (self.env.step_dt * self.cfg.interval_step)
+            logger.log_warning(f"video {self.video.path} could not be written: {reason_of(error)}")
+            self.video = None  # until the next recording
 
 
 class record_camera_data_async(record_camera_data):  # noqa: N801 (named like a function, as configs name it)
@@ -246,32 +242,39 @@ class _Cell:
     image: np.ndarray | None = None
 
 
-class Montage:
-    """Images of the first K environments in a grid, with captions; an episode's last image stays for half a second.
+class EpisodeVideo:
+    """A video of the first K environments in a grid, with captions; an episode's last image stays for half a second.
 
     Meanwhile the other environments of the grid continue; where all of them wait, the video is longer.
 
     Args:
+        path: path of the file, which is created with the first image.
         env: environments of ours, or another library's.
-        count: K.
-        fps: images a second of the video.
+        fps: images a second.
+        count: K, if there are as many environments.
         columns: columns of the grid; None: as many as rows, or one more.
         num_episodes: number of the first episode that is not shown: its environment keeps its last image.
         is_captioned: write episode, time, return and outcome over each image, and the instruction under it.
+
+    Attributes:
+        frames: number of times that images were added.
     """
 
     def __init__(
         self,
+        path: Path,
         env: Any,
-        count: int,
         fps: float,
+        count: int = 1,
         columns: int | None = None,
         num_episodes: float = math.inf,
         is_captioned: bool = True,
     ) -> None:
-        self._env, self._columns = env, columns or math.ceil(math.sqrt(count))
-        self._held, self._num_episodes, self._is_captioned = round(_HOLD * fps), num_episodes, is_captioned
-        self._cells = [_Cell() for _ in range(count)]
+        self.path, self.frames, self._env, self._fps = path, 0, env, fps
+        self._cells = [_Cell() for _ in range(min(count, env.num_envs))]
+        self._columns = columns or math.ceil(math.sqrt(len(self._cells)))
+        self._num_episodes, self._is_captioned = num_episodes, is_captioned
+        self._writer: video.VideoWriter | None = None
 
     def begins(self) -> bool:
         """Return whether an episode begins in all K environments."""
@@ -289,11 +292,11 @@ class Montage:
                 outcome = "success" if succeeds else "failure"
                 cell.is_ending, cell.outcome = True, outcome if self._env.knows_success() else "ended"
 
-    def images(self, render: Callable[[int], np.ndarray]) -> list[np.ndarray]:
-        """Return the next images of the video, usually one.
+    def add(self, render: Callable[[int], np.ndarray]) -> None:
+        """Add the images [H, W, 3] uint8, of even sizes, that ``render`` returns of environments by their numbers.
 
-        Args:
-            render: returns the image [H, W, 3] uint8 of an environment; all have the same size.
+        Raises:
+            OSError: the file cannot be written.
         """
         self._find_new_episodes()
         for i, cell in enumerate(self._cells):
@@ -301,14 +304,24 @@ class Montage:
                 cell.left -= 1
             elif cell.image is None or cell.number < self._num_episodes:
                 cell.image = self._captioned(i, cell, render(i))
-                cell.left, cell.is_ending = self._held if cell.is_ending else 0, False
+                cell.left, cell.is_ending = round(_HOLD * self._fps) if cell.is_ending else 0, False
         image = _grid([cell.image for cell in self._cells if cell.image is not None], self._columns)
-        if not all(cell.left or cell.number >= self._num_episodes for cell in self._cells):
-            return [image]
-        repeats = max(cell.left for cell in self._cells)
-        for cell in self._cells:
-            cell.left = 0
-        return [image] * (1 + repeats)
+        if self._writer is None:
+            self._writer = video.VideoWriter(self.path, image.shape[1], image.shape[0], self._fps)
+        self._writer.write(image)
+        self.frames += 1
+        if all(cell.left or cell.number >= self._num_episodes for cell in self._cells):
+            for _ in range(max(cell.left for cell in self._cells)):
+                self._writer.write(image)
+            for cell in self._cells:
+                cell.left = 0
+
+    def close(self) -> Path | None:
+        """Finish the file and return its path, None without images; an OSError if it could not be written."""
+        if self._writer is None:
+            return None
+        self._writer.close()
+        return self.path
 
     def _find_new_episodes(self) -> None:
         random = self._env.random
