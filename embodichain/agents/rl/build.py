@@ -176,8 +176,9 @@ def build_trainer(
             )
         viewer = viewers.Viewer()
         if cfg.viewer and process_group.is_main and (scene := scene_env(env)) is not None:
+            followed = None if scene.followed_uid is None else scene.sim.get_asset(scene.followed_uid)
             viewer = viewers.BrowserViewer(
-                partial(LiveScene, backend=scene.sim.backend, appearance=scene.sim.appearance)
+                partial(LiveScene, backend=scene.sim.backend, appearance=scene.sim.appearance, followed=followed)
             )
             undo.callback(viewer.close)
         trainer = Trainer(

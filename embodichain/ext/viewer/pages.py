@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -23,6 +24,7 @@ from embodichain.agents.rl.trainer.viewer import Viewer
 from embodichain.commands.view import HandAgent
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers import CommandTerm
+from embodichain.lab.gym.envs.managers.commands import UniformVelocityCommand
 from embodichain.lab.gym.envs.managers.motion.commands import MotionCommand
 from embodichain.lab.sim.rendering.live_scene import LiveScene, add_geom, geom_looks, is_seen, texture_colours
 from embodichain.utils import logger
@@ -39,6 +41,9 @@ _IDLE = 0.05  # s between checks for a click while paused
 _SPEEDS = (0.1, 4.0)
 _NOTCHES = 40  # of a command's slider
 _REFERENCE_COLOUR = (0.3, 0.6, 0.9, 0.35)
+_ARROW_SECONDS, _ARROW_START = 0.5, np.array([0.0, 0.0, 0.35])  # length per velocity, s; place above the base, m
+_ARROW_COLOURS = np.array([[60, 170, 75], [60, 110, 220]], dtype=np.uint8)  # command, velocity
+_ARROW = {"shaft_radius": 0.012, "head_radius": 0.03, "head_length": 0.06}
 
 
 # --- a training while it runs ---
@@ -158,16 +163,9 @@ class BrowserViewer(Viewer):
 # --- a task at its own pace, for ``play --viewer`` and ``view --viewer`` ---
 
 
-def play_live(
-    env: EmbodiedEnv,
-    policy: Policy,
-    device: torch.device,
-    seed: int,
-    episodes: int | None = None,
-    speed: float = 1.0,
-) -> None:
+def play_live(env: EmbodiedEnv, policy: Policy, device: torch.device, seed: int, episodes: int | None = None) -> None:
     """Play a task in the browser until Ctrl-C, or for ``episodes``; see :class:`LiveTask`."""
-    with closing(LiveTask(env, policy, device, seed, speed)) as task:
+    with closing(LiveTask(env, policy, device, seed)) as task:
         try:
             task.run(episodes)
         except KeyboardInterrupt:
@@ -177,17 +175,17 @@ def play_live(
 class LiveTask:
     """Plays a task in the browser.
 
-    It pauses while no page is open. The page has buttons to pause, to make one step and to begin the next episode, a
-    slider for the speed relative to simulated time, and the metrics of the step. If the task has commands, each has a
-    switch and sliders to steer by hand.
+    It pauses while no page is open. The page has buttons to pause, to make one step, to begin the episode again and to
+    begin the next one, a slider for the speed relative to simulated time, switches to follow a robot with a free base
+    and to show contact points, and the metrics of the step in the first environment. If the task has commands, each has
+    a switch and sliders to steer by hand; arrows show a velocity command (green) and the base's velocity (blue).
 
     Args:
         policy: policy that acts deterministically.
         seed: seed of the first episode; *Next episode* increments it.
-        speed: simulated time per real time, at first.
     """
 
-    def __init__(self, env: EmbodiedEnv, policy: Policy, device: torch.device, seed: int, speed: float = 1.0) -> None:
+    def __init__(self, env: EmbodiedEnv, policy: Policy, device: torch.device, seed: int) -> None:
         self._env, self._policy, self._device, self._seed = env, policy, device, seed
         self._begin_episode()
         self.ended: deque[tuple[str, str]] = deque(maxlen=_LISTED)
@@ -195,18 +193,25 @@ class LiveTask:
         self._server = open_server()
         gui = self._server.gui
         self._clicked = threading.Event()
-        self._is_paused, self._wants_step, self._wants_episode = False, False, False
+        self._is_paused, self._wants_step = False, False
+        self._wanted_seed: int | None = None
         self._pause = gui.add_button("Pause")
         self._pause.on_click(self._switch)
         gui.add_button("One step").on_click(self._ask_step)
-        gui.add_button("Next episode").on_click(self._ask_episode)
-        self._speed = gui.add_slider("Speed", *_SPEEDS, step=0.05, initial_value=speed)
+        gui.add_button("Restart").on_click(partial(self._ask_episode, 0))
+        gui.add_button("Next episode").on_click(partial(self._ask_episode, 1))
+        self._speed = gui.add_slider("Speed", *_SPEEDS, step=0.1, initial_value=1.0)
+        self._count = gui.add_slider("Environments", 1, max(2, env.num_envs), 1, env.num_envs, visible=env.num_envs > 1)
+        self._follows = gui.add_checkbox("Follow", env.followed_uid is not None, visible=env.followed_uid is not None)
+        self._contacts = gui.add_checkbox("Contacts", True)
         if isinstance(policy, HandAgent):
             policy.place_sliders(gui)
         self._steering = Steering(env.command_manager.terms, gui)
         self._metrics = gui.add_html("")
-        self._scene = LiveScene(self._server, env.sim.backend, env.sim.appearance)
-        self._reference = Reference(self._server.scene, env, self._scene.places[0])
+        followed = None if env.followed_uid is None else env.sim.get_asset(env.followed_uid)
+        self._scene = LiveScene(self._server, env.sim.backend, env.sim.appearance, followed, env.num_envs)
+        self._arrows: list[Any] = []
+        self._reference = Reference(self._server.scene, env)
         self.url = page_address(self._server)
         logger.log_info(f"viewer: {self.url}   Ctrl-C ends it")
 
@@ -215,9 +220,8 @@ class LiveTask:
         period = self._env.step_dt
         due = time.monotonic()
         while episodes is None or self.num_ended < episodes:
-            if self._wants_episode:
-                self._wants_episode = False
-                self._seed += 1
+            if self._wanted_seed is not None:
+                self._seed, self._wanted_seed = self._wanted_seed, None
                 self._begin_episode()
                 self._show()
             if not self._server.get_clients() or (self._is_paused and not self._wants_step):
@@ -236,9 +240,10 @@ class LiveTask:
 
     def _begin_episode(self) -> None:
         self._obs, _ = self._env.reset(seed=self._seed)
-        self._state = torch.zeros(1, self._policy.state_size, device=self._device) if self._policy.state_size else None
+        count, size = self._env.num_envs, self._policy.state_size
+        self._state = torch.zeros(count, size, device=self._device) if size else None
         self._plan: list[torch.Tensor] = []
-        self._return, self._length = 0.0, 0
+        self._returns, self._lengths = torch.zeros(2, count, device=self._env.device)
         self._info: dict[str, Any] | None = None
 
     @torch.no_grad()
@@ -253,15 +258,20 @@ class LiveTask:
                 self._state = step["next_state"]
         action = self._plan.pop(0)
         self._obs, reward, terminated, truncated, self._info = self._env.step(action.to(self._env.device))
-        self._return += float(reward)
-        self._length += 1
-        if terminated | truncated:
+        self._returns += reward
+        self._lengths += 1
+        done = terminated | truncated
+        for env_id in done.nonzero().flatten().tolist():
             self.num_ended += 1
-            outcome = "success" if self._info["success"] else "no success"
-            self.ended.append((f"{self.num_ended}", f"{outcome}, {self._return:.3f}, {self._length} steps"))
-            self._return, self._length, self._plan = 0.0, 0, []
+            outcome = "success" if self._info["success"][env_id] else "no success"
+            text = f"{outcome}, {float(self._returns[env_id]):.3f}, {int(self._lengths[env_id])} steps"
+            self.ended.append((f"{self.num_ended}", text))
+        if done.any():
+            if self._env.num_envs == 1:  # so that *Restart* begins this episode, not the seed's first
+                self._wanted_seed = self._seed + 1
+            self._returns[done], self._lengths[done], self._plan = 0.0, 0.0, []
             if self._state is not None:
-                self._state.zero_()
+                self._state[done.to(self._device)] = 0.0
 
     def _wait_for_click(self) -> None:
         self._clicked.wait(_IDLE)
@@ -269,22 +279,48 @@ class LiveTask:
 
     def _show(self) -> None:
         with self._server.atomic():
+            self._scene.follows = self._follows.value
+            self._scene.show(self._count.value, self._contacts.value)
             self._scene.update()
+            self._show_velocities()
             self._reference.update()
             self._metrics.content = metrics_html(self._columns(), "No step yet.")
 
     def _columns(self) -> dict[str, list[tuple[str, str]]]:
         if self._info is None:
             return {}
-        episode = [("step", f"{self._length}"), ("return", f"{self._return:.3f}")]
+        episode = [("step", f"{int(self._lengths[0])}"), ("return", f"{float(self._returns[0]):.3f}")]
         if instruction := self._env.instructions()[0]:
             episode.append(("instruction", instruction))
         return {
             "episode": episode,
+            **{f"command {name}": _rows(command) for name, command in self._commands().items()},
             "reward of the step": _rows(self._info["rewards"]),
             "metrics": _rows(self._info["metrics"]),
             "ended": list(self.ended),
         }
+
+    def _commands(self) -> dict[str, dict[str, torch.Tensor]]:
+        """Return the numbers [N] of each command by name, which the last action followed."""
+        terms = self._env.command_manager.terms
+        return {
+            n: dict(zip(term.numbers, term.tracked.unbind(1), strict=True)) for n, term in terms.items() if term.numbers
+        }
+
+    def _show_velocities(self) -> None:
+        """Show arrows above a robot with a velocity command: the command and the base's horizontal velocity."""
+        terms = self._env.command_manager.terms.values()
+        for term in (term for term in terms if isinstance(term, UniformVelocityCommand)):
+            base = self._env.robot.base
+            velocities = torch.stack([term.tracked, base.linear_velocity()], dim=1)
+            ends = velocities * velocities.new_tensor([_ARROW_SECONDS, _ARROW_SECONDS, 0.0]) @ base.rotation().mT
+            arrows = torch.stack([torch.zeros_like(ends), ends], dim=2).cpu().numpy()
+            starts = self._env.robot.get_local_pose()[:, :3].cpu().numpy() + _ARROW_START
+            for env_id, (points, start) in enumerate(zip(arrows, starts, strict=True)):
+                if env_id == len(self._arrows):
+                    name = f"/env_{env_id}/velocities"
+                    self._arrows.append(self._server.scene.add_arrows(name, points, _ARROW_COLOURS, **_ARROW))
+                self._arrows[env_id].points, self._arrows[env_id].position = points, start
 
     # The server's thread calls the methods below.
 
@@ -299,8 +335,8 @@ class LiveTask:
         self._wants_step = True
         self._clicked.set()
 
-    def _ask_episode(self, event: Any) -> None:
-        self._wants_episode = True
+    def _ask_episode(self, further: int, event: Any) -> None:
+        self._wanted_seed = self._seed + further
         self._clicked.set()
 
 
@@ -308,12 +344,11 @@ class Reference:
     """The reference motion of an environment's ``MotionCommand`` as a translucent second robot; else nothing.
 
     Args:
-        scene: scene of a viser server.
-        place: origin of the shown environment, [3], m.
+        scene: scene of a viser server, with a :class:`LiveScene`.
     """
 
-    def __init__(self, scene: Any, env: EmbodiedEnv, place: np.ndarray) -> None:
-        self._motion, self._place, self._frames = env.command_manager.terms.get("motion"), place, list[Any]()
+    def __init__(self, scene: Any, env: EmbodiedEnv) -> None:
+        self._motion, self._frames = env.command_manager.terms.get("motion"), list[Any]()
         if not isinstance(self._motion, MotionCommand):
             return
         model = env.sim.backend.visual_model
@@ -321,7 +356,7 @@ class Reference:
         seen = is_seen(looks)
         looks[:, :4] = _REFERENCE_COLOUR
         for name in env.robot.link_names:
-            body, frame = model.body(f"{env.robot.uid}/{name}").id, f"/reference/{name}"
+            body, frame = model.body(f"{env.robot.uid}/{name}").id, f"/env_0/reference/{name}"
             self._frames.append(scene.add_frame(frame, show_axes=False))
             for geom in np.flatnonzero(seen & (model.geom_bodyid == body)).tolist():
                 add_geom(scene, f"{frame}/geom_{geom}", model, geom, looks[geom], np.zeros((2, 2)))
@@ -332,7 +367,7 @@ class Reference:
         if isinstance(self._motion, MotionCommand):
             states = self._motion.clips.links[self._motion.frame[0]].cpu().numpy()
             for frame, state in zip(self._frames, states, strict=True):
-                frame.position, frame.wxyz = state[:3] + self._place, state[3:7]
+                frame.position, frame.wxyz = state[:3], state[3:7]
 
 
 class Steering:
@@ -364,7 +399,8 @@ class Steering:
 
 
 def _rows(values: Mapping[str, torch.Tensor]) -> list[tuple[str, str]]:
-    return [(name, f"{float(value) + 0.0:.4g}") for name, value in values.items()]  # + 0: no "-0"
+    """Return the first environment's values as text."""
+    return [(name, f"{float(value[0]) + 0.0:.4g}") for name, value in values.items()]  # + 0: no "-0"
 
 
 # --- the page and its server ---

@@ -127,6 +127,46 @@ def test_play_ends_after_the_episodes_asked_for(env: EmbodiedEnv, monkeypatch: p
         assert task.num_ended == len(task.ended) == 2
 
 
+def test_page_shows_commands_and_velocities_of_each_robot() -> None:
+    pytest.importorskip("viser", reason="the extra viewer is not installed")
+    legs = legs_env(2)
+    with closing(LiveTask(legs, ZeroAgent(legs.single_action_space), CPU, seed=0)) as task:
+        task._step()
+        task._count.value, task._contacts.value = 1, False
+        task._show()
+        term = legs.command_manager.get_term("base_velocity")
+        command = dict(task._columns()["command base_velocity"])
+        assert list(command) == list(term.numbers)
+        assert float(command["forwards, m/s"]) == pytest.approx(float(term.tracked[0, 0]), abs=1e-3)
+        # Half a second of the commanded velocity, in the world's frame.
+        heading = float(legs.robot.base.heading()[1])
+        turn = np.array([[np.cos(heading), -np.sin(heading)], [np.sin(heading), np.cos(heading)]])
+        end = task._arrows[1].points[0, 1, :2]
+        assert end == pytest.approx(0.5 * turn @ term.tracked[1, :2].numpy(), abs=0.01)
+        assert task._scene.count == 1
+    legs.close()
+
+
+def test_restart_begins_the_same_episode_again(env: EmbodiedEnv, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("viser", reason="the extra viewer is not installed")
+    with closing(LiveTask(env, ZeroAgent(env.single_action_space), CPU, seed=0)) as task:
+        monkeypatch.setattr(task._server, "get_clients", lambda: {0: None})
+        task._speed.value = 4.0
+        starts = []
+        begin = task._begin_episode
+
+        def noted() -> None:
+            begin()
+            starts.append(env.robot.get_qpos().tolist())
+
+        monkeypatch.setattr(task, "_begin_episode", noted)
+        task.run(1)  # the next one begins with the next seed
+        for further in (0, 0, 1):
+            task._ask_episode(further, None)
+            task.run(task.num_ended + 1)
+        assert starts[0] == starts[1] != starts[2]
+
+
 # --- the commands ---
 
 
@@ -221,12 +261,12 @@ def test_reference_is_a_translucent_robot_at_the_present_frame() -> None:
         return added[-1]
 
     scene: Any = SimpleNamespace(**{f"add_{kind}": add for kind in ("frame", "box", "icosphere", "cylinder")})
-    reference = pages.Reference(scene, env, np.array([0.0, 5.0, 0.0]))
+    reference = pages.Reference(scene, env)
     assert {shape.opacity for shape in added if hasattr(shape, "opacity")} == {0.35}
     motion = motion_of(env)
     motion.frame = torch.tensor([320])
     reference.update()
-    torso = next(frame for frame in added if frame.name == "/reference/torso_link")
+    torso = next(frame for frame in added if frame.name == "/env_0/reference/torso_link")
     state = motion.clips.links[320, env.robot.link_names.index("torso_link")].numpy()
-    np.testing.assert_allclose(torso.position, state[:3] + np.array([0.0, 5.0, 0.0]))
+    np.testing.assert_allclose(torso.position, state[:3])
     np.testing.assert_allclose(torso.wxyz, state[3:7])

@@ -17,7 +17,11 @@ from embodichain.lab.sim.model.terrain import GROUND
 from embodichain.lab.sim.rendering.renderer import Appearance
 
 MAX_SHOWN = 4
-_GAP = 0.6  # m between neighbours, where arms may reach
+_GAP, _ROOM = 0.6, 2.5  # m between neighbours, where arms may reach, and around a robot that moves
+_CELL = 0.5  # m of the ground's grid
+_RISE = 0.05  # share of a change of height that the view follows at each update: stairs, but no gait
+_ABOVE = 0.004  # m of the grid above its plane, so that browsers draw it
+_CONTACT_COLOUR = (235, 90, 40)
 _LINE = 0.01  # m of the ground left out at each edge, so that the border of an environment is visible
 _VIEW = np.array([0.62, -0.62, 0.48])  # the direction from which a page first looks
 _SAME = 1e-5  # m, and of quaternions: smaller motions are not sent
@@ -43,16 +47,27 @@ def places_in_grid(count: int, pitch: tuple[float, float]) -> np.ndarray:
 class LiveScene:
     """The first environments of a simulation, in a viser server's scene. Use it from the thread that steps them.
 
+    Nodes below ``/env_<i>`` are in the frame of environment i.
+
     Attributes:
-        places: origins of the K shown environments, [K, 3], m.
+        places: the K environments' places in the page, [K, 3], m: of their origins, or of the followed entity.
+        count: number of environments that are shown, at most K.
+        follows: whether the followed entity stays in place, and the ground moves.
+        shows_contacts: whether contact points are shown.
     """
 
-    def __init__(self, server: Any, backend: Backend, appearance: Appearance) -> None:
+    def __init__(
+        self, server: Any, backend: Backend, appearance: Appearance, followed: Any = None, most: int = MAX_SHOWN
+    ) -> None:
         """Show them.
 
         Args:
             server: a ``viser.ViserServer``.
+            followed: the scene's entity that the view follows; None: it stays.
+            most: the largest K.
         """
+        self._followed, self.follows, self.shows_contacts = followed, followed is not None, False
+        self.count = min(most, backend.num_envs)
         self._scene = server.scene
         self._backend = backend
         self._appearance = appearance
@@ -61,10 +76,11 @@ class LiveScene:
         self._textures = texture_colours(self._model)
         self._load(0)
         low, high = seen_box(self._model, self._data, geom_looks(self._model, self._textures))
-        size, middle = high - low + _GAP, (low + high)[:2] / 2
-        count = min(MAX_SHOWN, backend.num_envs)
         # Environments on a terrain share it: their robots are in different cells, or pass through each other.
-        self._is_on_terrain = has_terrain(self._model)
+        self._is_on_terrain, count = has_terrain(self._model), self.count
+        self._centres = self._followed_points()
+        low, high = low - self._centres[0], high - self._centres[0]
+        size, middle = high - low + (_ROOM if self.follows else _GAP), (low + high)[:2] / 2
         self.places = np.zeros((count, 3)) if self._is_on_terrain else places_in_grid(count, (size[0], size[1]))
         self.places[:, :2] -= middle  # the origin need not be in the middle of the scene
         # Infinite planes are cut off just before the next environment.
@@ -74,14 +90,18 @@ class LiveScene:
         self._frames: list[dict[int, Any]] = [{} for _ in range(count)]
         self._nodes: list[dict[int, list[Any]]] = [{} for _ in range(count)]
         self._soft: dict[str, Any] = {}
-        for env_id, place in enumerate(self.places):
+        self._planes: dict[tuple[int, int], tuple[Any, Any]] = {}  # nodes of endless planes, and their grids
+        self._origins = [
             self._scene.add_frame(f"/env_{env_id}", show_axes=False, position=place)
-        self._place_camera(server, size, float(high[2]), middle)
+            for env_id, place in enumerate(self.places)
+        ]
+        self._contacts: list[list[Any]] = [[] for _ in range(count)]
+        self._place_camera(server, high - low + _GAP, float(high[2]), middle)
         self.update()
 
     def update(self) -> None:
         """Show the environments as they are."""
-        for env_id in range(len(self.places)):
+        for env_id in range(self.count):
             self._load(env_id)
             looks = geom_looks(self._model, self._textures)
             if self._is_on_terrain and env_id > 0:
@@ -100,6 +120,49 @@ class LiveScene:
                     self._poses[env_id, body] = poses[body]
             for name, call, props in soft_shapes(self._model, self._data):
                 self._show_soft(f"/env_{env_id}/{name}", call, props)
+            self._show_contacts(env_id)
+        if self.follows:
+            self._follow()
+
+    def show(self, count: int, contacts: bool) -> None:
+        """Show the first ``count`` environments, and their contact points or none."""
+        self.count, self.shows_contacts = count, contacts
+        for env_id, origin in enumerate(self._origins):
+            origin.visible = env_id < count
+
+    def _followed_points(self) -> np.ndarray:
+        """Return the point of each environment that stays in place, [K, 3], m; on a terrain one for all."""
+        points = np.zeros((self.count, 3))
+        if self._followed is not None:
+            positions = self._followed.get_local_pose()[: self.count, :3].cpu().numpy()
+            points[:, :2] = positions[:, :2]
+            if self._is_on_terrain:
+                points[:] = positions[0]
+        return points
+
+    def _follow(self) -> None:
+        now = self._followed_points()
+        now[:, 2] = self._centres[: self.count, 2] + _RISE * (now[:, 2] - self._centres[: self.count, 2])
+        self._centres[: self.count] = now
+        for env_id, centre in enumerate(now):
+            self._origins[env_id].position = self.places[env_id] - centre
+        for (env_id, geom), (plane, grid) in self._planes.items():
+            shift = self._centres[env_id] * (1, 1, 0)
+            plane.position = self._model.geom_pos[geom] + shift
+            grid.position = (0.0, 0.0, _ABOVE) - shift % _CELL  # lines stay where they are in the world
+
+    def _show_contacts(self, env_id: int) -> None:
+        points, balls = np.zeros((0, 3)), self._contacts[env_id]
+        if self.shows_contacts:
+            mujoco.mj_collision(self._model, self._data)
+            points = self._data.contact.pos[self._data.contact.dist <= 0]
+        while len(balls) < len(points):
+            name, radius = f"/env_{env_id}/contact_{len(balls)}", 0.2 * self._model.stat.meansize
+            balls.append(self._scene.add_icosphere(name, radius=radius, color=_CONTACT_COLOUR))
+        for i, ball in enumerate(balls):
+            ball.visible = i < len(points)
+            if ball.visible:
+                ball.position = points[i]
 
     def _load(self, env_id: int) -> None:
         self._appearance.load(env_id, self._model)
@@ -118,6 +181,13 @@ class LiveScene:
                     frames[body] = self._scene.add_frame(name, show_axes=False)
                 node = add_geom(self._scene, f"{name}/geom_{geom}", self._model, geom, looks[geom], self._endless)
                 nodes.setdefault(body, []).extend(node)
+                is_plane = self._model.geom_type[geom] == _GEOM.mjGEOM_PLANE
+                if self._followed is not None and is_plane and not self._model.geom_size[geom, :2].any():
+                    width, depth = self._endless[1] - self._endless[0] - _CELL
+                    grid = self._scene.add_grid(
+                        f"{name}/geom_{geom}/grid", width=width, height=depth, cell_size=_CELL, section_size=_CELL
+                    )
+                    self._planes[env_id, geom] = node[0], grid
 
     def _show_soft(self, name: str, call: str, props: dict[str, Any]) -> None:
         """Add a shape of :func:`soft_shapes` to the scene, or move its points."""
@@ -298,6 +368,14 @@ def add_geom(
             vertices, faces = _mesh(model, data)
         case _GEOM.mjGEOM_HFIELD:
             vertices, faces = _height_field(model, data)
+            # Squares of two shades, so that it is visible how fast it moves.
+            is_dark = np.floor(vertices[faces[:, 0], :2] / _CELL).sum(axis=1) % 2 == 1
+            dark = {**paint, "color": tuple(round(0.92 * part) for part in paint["color"])}
+            pieces = (("light", ~is_dark, paint), ("dark", is_dark, dark))
+            return [
+                scene.add_mesh_simple(f"{name}/{shade}", vertices=vertices, faces=faces[own], **place, **colour)
+                for shade, own, colour in pieces
+            ]
         case _:
             return []
     return [scene.add_mesh_simple(name, vertices=vertices, faces=faces, **place, **paint)]

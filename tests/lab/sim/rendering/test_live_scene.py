@@ -30,6 +30,8 @@ from tests.lab.warp_scenes import needs_warp
 class Node:
     """One thing in the scene; notes how often it was moved."""
 
+    visible = True
+
     def __init__(self, scene: "Recorder", name: str, **props: Any) -> None:
         self.scene, self.name, self.moves = scene, name, -2  # both parts of the first pose are no moves
         self.position, self.wxyz = np.zeros(3), np.array([1.0, 0, 0, 0])
@@ -55,10 +57,10 @@ class Recorder:
         return lambda name, **props: Node(self, name, call=call, **props)
 
 
-def scene_of(sim: SimulationManager) -> tuple[LiveScene, dict[str, Node]]:
+def scene_of(sim: SimulationManager, followed: Any = None) -> tuple[LiveScene, dict[str, Node]]:
     recorder = Recorder()
     server = SimpleNamespace(scene=recorder, initial_camera=SimpleNamespace())
-    return LiveScene(server, sim.backend, sim.appearance), recorder.nodes
+    return LiveScene(server, sim.backend, sim.appearance, followed), recorder.nodes
 
 
 @pytest.fixture
@@ -102,6 +104,56 @@ def test_only_what_has_moved_is_sent(sim: SimulationManager) -> None:
     scene.update()
     moved = {name for name, node in nodes.items() if node.moves != before[name]}
     assert moved == {body_frame(nodes, sim, 2, "goal").name}
+
+
+def test_followed_body_stays_in_place_and_the_ground_moves(sim: SimulationManager) -> None:
+    box = sim.get_rigid_object("box")
+    scene, nodes = scene_of(sim, box)
+    # The body's box is as large in x and y as before, with 2.5 m around it; its middle is 0.5 m left of the body.
+    assert scene.places[1] - scene.places[0] == pytest.approx([1.2 + 2.5, 0, 0])
+    pose = torch.tensor([[7.2, 2.9, 0.3, 1.0, 0.0, 0.0, 0.0]])
+    box.set_local_pose(pose, torch.tensor([1]))
+    scene.update()
+    assert nodes["/env_1"].position + pose[0, :3].numpy() == pytest.approx(scene.places[1] + [0, 0, 0.3])
+    (ground,) = (key.removesuffix("/grid") for key in nodes if key.startswith("/env_1/") and key.endswith("/grid"))
+    assert nodes[ground].position == pytest.approx([7.2, 2.9, 0])
+    # Lines every 0.5 m, at 7.0 and 2.5 m of the environment.
+    assert nodes[f"{ground}/grid"].position[:2] == pytest.approx([-0.2, -0.4])
+    scene.follows = False
+    box.set_local_pose(torch.tensor([[9.0, 9.0, 0.3, 1.0, 0.0, 0.0, 0.0]]), torch.tensor([1]))
+    before = nodes["/env_1"].position.copy()
+    scene.update()
+    assert nodes["/env_1"].position == pytest.approx(before)
+
+
+def test_view_climbs_a_terrain_slowly_with_the_first_robot(tmp_path: Path) -> None:
+    env = ball_env(tmp_path, num_envs=2)
+    env.reset()
+    ball = env.robot
+    scene, nodes = scene_of(env.sim, ball)
+    first = ball.get_local_pose()[0].clone()
+    assert nodes["/env_1"].position == pytest.approx(scene.places[0] - first[:3].numpy(), abs=1e-5)
+    ball.set_local_pose((first + torch.tensor([1.0, 0, 1.0, 0, 0, 0, 0]))[None], torch.tensor([0]))
+    scene.update()
+    moved = scene.places[0] - first[:3].numpy() - [1.0, 0.0, 0.05]  # a twentieth of the height
+    assert nodes["/env_0"].position == pytest.approx(moved, abs=1e-5)
+    assert nodes["/env_1"].position == pytest.approx(moved, abs=1e-5)
+
+
+def test_contacts_and_the_number_of_environments_are_chosen(sim: SimulationManager) -> None:
+    scene, nodes = scene_of(sim)
+    scene.update()
+    assert not any("contact" in name for name in nodes)
+    pose = torch.tensor([[1.0, 0.0, 0.2999, 1.0, 0.0, 0.0, 0.0]])
+    sim.get_rigid_object("box").set_local_pose(pose, torch.tensor([1]))
+    scene.show(2, contacts=True)
+    scene.update()
+    assert [nodes[f"/env_{i}"].visible for i in range(3)] == [True, True, False]
+    corners = {tuple(nodes[f"/env_1/contact_{i}"].position.round(3)[:2]) for i in range(4)}
+    assert corners == {(0.9, -0.2), (0.9, 0.2), (1.1, -0.2), (1.1, 0.2)}
+    scene.show(3, contacts=False)
+    scene.update()
+    assert not nodes["/env_1/contact_0"].visible
 
 
 def test_new_colour_is_drawn_where_it_is_new(sim: SimulationManager) -> None:
@@ -267,11 +319,13 @@ def test_height_fields_mesh_is_its_collision_surface() -> None:
     sim = simulate(terrain=terrain_cfg(border=0.0, kinds=[{"kind": "rough", "amplitude": [0.1, 0.1]}]))
     assert sim.terrain is not None
     model = sim.backend.visual_model
-    recorder = Recorder()
+    recorder: Any = Recorder()
     add_geom(recorder, "g", model, 0, geom_looks(model, texture_colours(model))[0], ENDLESS)
-    shape: Any = recorder.nodes["g"]
-    assert shape.faces.shape == (2 * 48 * 32, 3)
-    corners = torch.from_numpy(shape.vertices + shape.position).float()[torch.from_numpy(shape.faces)]  # [F, 3, 3]
+    light, dark = recorder.nodes.values()  # squares of two shades
+    assert dark.color < light.color
+    faces = np.concatenate([light.faces, dark.faces])
+    assert faces.shape == (2 * 48 * 32, 3)
+    corners = torch.from_numpy(light.vertices + light.position).float()[torch.from_numpy(faces)]  # [F, 3, 3]
     middles = corners.mean(dim=1)
     torch.testing.assert_close(sim.terrain.height_at(middles[:, :2]), middles[:, 2], atol=1e-5, rtol=0.0)
     normals = torch.linalg.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
