@@ -221,6 +221,7 @@ SMALLEST = [
     ("actor_critic", "ppo", "basic/cart_pole", 2),
     ("actor_critic", "bc", "pick_cube", 2),
     ("actor_critic_recurrent", "ppo", "basic/cart_pole", 2),
+    ("actor_critic", "distillation", "basic/cart_pole", 2),
     ("actor_only", "grpo", "basic/cart_pole", 8),
     ("soft_actor_critic", "sac", "reach", 2),
     ("vla", "ppo", "push_colored_cube", 2),
@@ -248,7 +249,11 @@ def test_training_needs_sizes_alone(
     networks = NETWORKS.get(policy, {"actor": {}, "critic": {}})
     config = {"trainer": sizes, "policy": {"name": policy} | networks, "algorithm": {"name": algorithm}}
     Path("train.json").write_text(json.dumps(config), encoding="utf-8")
-    assert main(["--config", "train.json"]) == 0
+    teacher = []
+    if algorithm == "distillation":
+        assert main(["--config", "train.json", "algorithm.name=ppo"]) == 0
+        teacher = ["policy.teacher=outputs/generic_exp"]
+    assert main(["--config", "train.json", *teacher]) == 0
 
 
 OPTIONAL = ["trainer.eval_freq", "policy.normalize_obs", "algorithm.cfg"]
