@@ -39,10 +39,12 @@ Row = dict[str, Any]
 
 
 def digest_of(config: Path) -> str:
-    """Return a digest of a training config's file and of the environment config that it names."""
-    named = load_config_file(config)["trainer"]["gym_config"]
-    files = [config, doors.shipped_path(Path(named))] if isinstance(named, str) else [config]
-    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
+    """Return a digest of a training config, without its events, and of the environment config that it names."""
+    train = load_config_file(config)
+    train["trainer"].pop("events", None)  # cameras of videos, which these trainings do not record
+    named = train["trainer"]["gym_config"]
+    env = load_config_file(doors.shipped_path(Path(named))) if isinstance(named, str) else None
+    return hashlib.sha256(json.dumps([train, env], sort_keys=True).encode()).hexdigest()[:12]
 
 
 def train_and_evaluate(config: Path, seed: int, episodes: int) -> Row:

@@ -56,14 +56,16 @@ def test_device_argument_takes_the_place_of_the_block_s(policy: ActorCritic) -> 
 
 def test_user_s_algorithm_is_built_with_its_own_config_class(policy: ActorCritic) -> None:
     assert register_algo("mine")(UserAlgorithm) is UserAlgorithm
-    assert get_registered_algo_names() == ["grpo", "mine", "ppo"]
+    assert get_registered_algo_names() == ["distillation", "grpo", "mine", "ppo"]
     algo = build_algo("mine", {"temperature": 0.5}, policy, "cpu")
     assert isinstance(algo, UserAlgorithm)
     assert algo.cfg.temperature == 0.5
 
 
 def test_unknown_name_is_an_error_that_lists_the_known_ones(policy: ActorCritic) -> None:
-    with pytest.raises(ValueError, match=r"unknown algorithm 'pp0'.*Did you mean 'ppo'.*Known: grpo, ppo"):
+    with pytest.raises(
+        ValueError, match=r"unknown algorithm 'pp0'.*Did you mean 'ppo'.*Known: distillation, grpo, ppo"
+    ):
         build_algo("pp0", {}, policy, "cpu")
 
 
