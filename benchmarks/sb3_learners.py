@@ -100,6 +100,7 @@ class GreedyPolicy(nn.Module):
     state_size = 0
     obs_keys = ()
     chunk_length = 1
+    has_normalizer = False
 
     def __init__(self, model: PPO | SAC) -> None:
         super().__init__()
