@@ -68,7 +68,7 @@ class MotionCommand(CommandTerm):
     """Clips of motion that the robot is to follow frame by frame: the present frame's joints, [N, 2 J].
 
     An episode begins at a drawn frame, in the state of that frame with noise. At the clip's end within an episode, and
-    after ``resampling_time``, a frame is drawn anew, and the robot moved to it.
+    after ``resampling_time``, another frame is drawn, and the robot moved to it.
 
     Args:
         files: clips, ``.npz`` or ``.csv`` as ``embodichain.lab.sim.motion.load_clip`` reads them; a relative path
@@ -163,7 +163,7 @@ class MotionCommand(CommandTerm):
 
     @override
     def advance(self) -> None:
-        self.frame = self.frame + 1  # beyond the clip's end it is drawn anew
+        self.frame = self.frame + 1  # beyond the clip's end another is drawn
         super().advance()
 
     def joints(self, ahead: int = 0) -> Tensor:
