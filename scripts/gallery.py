@@ -17,10 +17,11 @@ from pathlib import Path
 import imageio_ffmpeg
 import numpy as np
 
+from embodichain.agents.rl.build import open_run
 from embodichain.agents.rl.checkpoint.saved_run import find_run
 from embodichain.commands.view import SceneCamera, config_camera
 from embodichain.lab.gym.envs import EmbodiedEnv
-from embodichain.tools.policy import TrainedPolicy, open_run
+from embodichain.tools.policy import TrainedPolicy
 from embodichain.utils.utility import load_json
 from embodichain.utils.video import draw_caption
 

@@ -37,10 +37,10 @@ from torch import Tensor
 
 from benchmarks.peers.walking import COMMANDS, EPISODES, GOAL, Motion, measure, time_to_goal
 from benchmarks.peers.worker import ROOT
+from embodichain.agents.rl.build import OpenRun, open_run
 from embodichain.agents.rl.checkpoint.saved_run import find_run
 from embodichain.agents.rl.models import load_policy_state, policy_input
 from embodichain.lab.gym.envs import EmbodiedEnv
-from embodichain.tools.policy import OpenRun, open_run
 from embodichain.utils.device import torch_threads
 
 CONFIG = ROOT / "configs/agents/rl/go2_flat/train_config_quickstart.json"

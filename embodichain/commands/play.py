@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from embodichain.agents.rl.build import build_task
+from embodichain.agents.rl.build import build_task, evaluated, open_run
 from embodichain.agents.rl.checkpoint.saved_run import find_run, names_run
 from embodichain.agents.rl.config.arguments import add_allow_import, allowed_imports
 from embodichain.agents.rl.metrics.panel import EvaluationLog
@@ -26,7 +26,7 @@ from embodichain.lab.gym.envs.managers.base import TermEnv
 from embodichain.lab.gym.envs.managers.motion.commands import MotionCommand, motion_of
 from embodichain.lab.gym.envs.managers.record import EpisodeVideo, VideoEvent
 from embodichain.lab.sim.motion import MotionClip, body_states, link_bodies
-from embodichain.tools.policy import check_is_free, evaluated, open_run, recorded, write_into
+from embodichain.tools.policy import check_is_free, recorded, write_into
 from embodichain.utils import ConfigError, logger, replace
 from embodichain.utils.video import VIDEO_SUFFIXES
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from embodichain.agents.rl.build import open_run
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
 from embodichain.agents.rl.metrics.panel import EvaluationLog
 from embodichain.agents.rl.nan_guard import non_finite_entries
 from embodichain.agents.rl.trainer.evaluation import AT_END, EpisodeTable, Evaluator, means_of, wilson_interval
-from embodichain.tools.policy import check_is_free, open_run, recorded, write_into
+from embodichain.tools.policy import check_is_free, recorded, write_into
 from embodichain.utils import CommandFailedError
 
 # Other episodes than a training's own evaluations use, because these have chosen the best checkpoint.

@@ -3,8 +3,7 @@
 Shapes: N environments or rows, A action size, H actions of a choice. ``--record`` writes a dataset of the episodes.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,67 +13,17 @@ import torch
 from gymnasium import spaces
 from tensordict import TensorDict
 
-from embodichain.agents.rl.build import build_env_policy, build_task
-from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
-from embodichain.agents.rl.models import Policy, load_policy_state, policy_input
-from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, scene_env, with_scene
+from embodichain.agents.rl.build import open_run
+from embodichain.agents.rl.checkpoint.saved_run import find_run
+from embodichain.agents.rl.models import Policy, policy_input
+from embodichain.agents.rl.run_config import scene_env, with_scene
 from embodichain.agents.rl.vec_env import TaskEnv, step_with
 from embodichain.lab.gym.env_sources import TaskCfg
 from embodichain.lab.gym.envs.managers import datasets
 from embodichain.lab.gym.envs.managers.cfg import DatasetCfg
 from embodichain.lab.gym.envs.managers.measurements import Measurement
 from embodichain.utils import CommandFailedError, ConfigError, replace, unknown_name
-from embodichain.utils.device import resolve_device
 from embodichain.utils.observations import IMAGE_DIMS, entry_columns, entry_spaces, select_entries
-
-
-@dataclass(frozen=True)
-class OpenRun:
-    """A run's config, evaluation environment without recording, and policy in evaluation mode."""
-
-    config: RunConfig
-    env: TaskEnv
-    policy: Policy
-    device: torch.device
-
-
-def evaluated(overrides: Sequence[str], num_envs: int, device: str) -> list[str]:
-    """Return the overrides by which a training config is evaluated, in addition to the user's."""
-    settings = {"trainer.device": device, "trainer.enable_eval": "true", "trainer.num_eval_envs": str(num_envs)}
-    for override in overrides:
-        if (key := override.partition("=")[0]) in settings:
-            raise ConfigError(f"override '{override}': {key} is decided here by the command's own options")
-    return [*(f"{key}={value}" for key, value in settings.items()), *overrides]
-
-
-@contextmanager
-def open_run(
-    run: SavedRun,
-    num_envs: int,
-    device: str = "cpu",
-    allowed_imports: Sequence[str] = (),
-    overrides: Sequence[str] = (),
-    change: Callable[[TaskCfg], TaskCfg] = lambda cfg: cfg,
-) -> Iterator[OpenRun]:
-    """Build a run's evaluation environment and policy; the environment is closed at the block's end.
-
-    Args:
-        allowed_imports: prefixes of modules that the run's config may name.
-        overrides: overrides of the run's config: ``trainer.seed=3`` and the like.
-        change: function from the run's config to the environment's.
-    """
-    settings = evaluated(overrides, num_envs, device)
-    config = load_checkpoint_config(run.content["config"], settings, allowed_imports)
-    assert config.eval_env is not None
-    torch_device = resolve_device(device)
-    env = build_task(config.env_id, change(config.eval_env.without_records()))
-    try:
-        policy = build_env_policy(config, env, torch_device)
-        load_policy_state(policy, run.content["policy"], str(run.checkpoint))
-        policy.eval()
-        yield OpenRun(config, env, policy, torch_device)
-    finally:
-        env.close()
 
 
 def check_is_free(folder: Path) -> None:

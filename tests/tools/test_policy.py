@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import torch
 
+from embodichain.agents.rl.build import open_run
 from embodichain.agents.rl.checkpoint.saved_run import find_run
 from embodichain.agents.rl.models import policy_input
 from embodichain.agents.rl.train import train_from_config
 from embodichain.lab.gym.utils.gym_utils import config_to_cfg
-from embodichain.tools.policy import TrainedPolicy, load_policy, open_run
+from embodichain.tools.policy import TrainedPolicy, load_policy
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import CART_POLE_ENV, NETWORK, tiny_config

@@ -1,8 +1,9 @@
 """A run's checked config -> environments, policy, algorithm, collector, trainer; with checks of the built parts."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,8 +45,6 @@ from embodichain.utils.observations import IMAGE_DIMS, entry_columns, entry_spac
 from embodichain.utils.utility import leaves_by_path
 
 _PLACE = "policy.init_from: "
-# Overrides of a config by which its evaluation environment is built for its spaces alone.
-_ALONE = ("trainer.sim_device=cpu", "trainer.device=cpu", "trainer.enable_eval=true", "trainer.num_eval_envs=1")
 # Entries of a policy's block that decide how its parameters are used, other than names and shapes.
 _MEANING = ("encoder", "actor", "critic", "squash", "scale_actions", "chunk_length", "obs_groups")
 
@@ -102,6 +101,55 @@ def build_env_policy(run: RunConfig, env: TaskEnv, device: torch.device) -> Poli
         device,
         observation_space=env.single_observation_space,
     )
+
+
+@dataclass(frozen=True)
+class OpenRun:
+    """A run's config, evaluation environment without recording, and policy in evaluation mode."""
+
+    config: RunConfig
+    env: TaskEnv
+    policy: Policy
+    device: torch.device
+
+
+def evaluated(overrides: Sequence[str], num_envs: int, device: str) -> list[str]:
+    """Return the overrides by which a training config is evaluated, in addition to the user's."""
+    settings = {"trainer.device": device, "trainer.enable_eval": "true", "trainer.num_eval_envs": str(num_envs)}
+    for override in overrides:
+        if (key := override.partition("=")[0]) in settings:
+            raise ConfigError(f"override '{override}': {key} is decided here by the command's own options")
+    return [*(f"{key}={value}" for key, value in settings.items()), *overrides]
+
+
+@contextmanager
+def open_run(
+    run: SavedRun,
+    num_envs: int,
+    device: str = "cpu",
+    allowed_imports: Sequence[str] = (),
+    overrides: Sequence[str] = (),
+    change: Callable[[TaskCfg], TaskCfg] = lambda cfg: cfg,
+) -> Iterator[OpenRun]:
+    """Build a run's evaluation environment and policy; the environment is closed at the block's end.
+
+    Args:
+        allowed_imports: prefixes of modules that the run's config may name.
+        overrides: overrides of the run's config: ``trainer.seed=3`` and the like.
+        change: function from the run's config to the environment's.
+    """
+    settings = evaluated(overrides, num_envs, device)
+    config = load_checkpoint_config(run.content["config"], settings, allowed_imports)
+    assert config.eval_env is not None
+    torch_device = resolve_device(device)
+    env = build_task(config.env_id, change(config.eval_env.without_records()))
+    try:
+        policy = build_env_policy(config, env, torch_device)
+        load_policy_state(policy, run.content["policy"], str(run.checkpoint))
+        policy.eval()
+        yield OpenRun(config, env, policy, torch_device)
+    finally:
+        env.close()
 
 
 def build_learner(
@@ -274,12 +322,8 @@ def init_policy(policy: Policy, cfg: PolicyBlock) -> None:
     if target is None:
         return
 
-    def read() -> tuple[str, dict[str, Any], dict[str, Any]]:
-        run = find_run(target)
-        return str(run.checkpoint), run.content["policy"], run.content["config"].get("policy", {})
-
     with placed(_PLACE):
-        path, saved, saved_block = get_process_group().run_on_main(read)
+        path, saved, config = _read_policy(target)
     has_critic = hasattr(cfg, "critic")
     if not has_critic:
         saved = {name: value for name, value in saved.items() if not name.startswith("critic.")}
@@ -289,7 +333,7 @@ def init_policy(policy: Policy, cfg: PolicyBlock) -> None:
         )
         saved |= {name: value for name, value in policy.state_dict().items() if name.startswith("critic.")}
     load_policy_state(policy, saved, _PLACE + path)
-    before, now = _meaning(_as_cfg(saved_block, _PLACE + path), has_critic), _meaning(cfg, has_critic)
+    before, now = _meaning(_as_cfg(config.get("policy", {}), _PLACE + path), has_critic), _meaning(cfg, has_critic)
     lines = [f"{key} {before[key]!r} there, {now[key]!r} here" for key in now if before.get(key, now[key]) != now[key]]
     if lines:
         raise ConfigError(f"{_PLACE}{path}: its policy uses the same parameters in another way: {'; '.join(lines)}")
@@ -306,19 +350,12 @@ def load_teacher(run: RunConfig, env: TaskEnv) -> Teacher:
         ConfigError: an entry is missing or of another size, or the teacher's actions mean something else.
     """
 
-    def read() -> tuple[str, dict[str, Any], dict[str, Any]]:
-        saved = find_run(run.policy.teacher)
-        return str(saved.checkpoint), saved.content["policy"], saved.content["config"]
-
-    device = resolve_device(run.trainer.device)
     with placed("policy.teacher: "), logger.without_repeats():
-        path, saved, config = get_process_group().run_on_main(read)
+        path, saved, config = _read_policy(run.policy.teacher)
+        alone = SavedRun(Path(), Path(path), {"policy": saved, "config": config})
         allowed = [*run.trainer.import_modules, *imports_allowed_by_environment()]
-        cfg = load_checkpoint_config(config, _ALONE, allowed)
-        assert cfg.eval_env is not None
-        with closing(build_task(cfg.env_id, cfg.eval_env.without_records())) as own:
-            policy, entries = build_env_policy(cfg, own, device), entry_columns(own.single_observation_space)
-        load_policy_state(policy, saved, path)
+        with open_run(alone, 1, run.trainer.device, allowed, ["trainer.sim_device=cpu"]) as opened:
+            policy, entries = opened.policy, entry_columns(opened.env.single_observation_space)
         there, here = (x.get("env", {}).get("actions") for x in (config["gym_config"], run.resolved["gym_config"]))
         if there != here:
             raise ConfigError(f"{path}: its actions are env.actions {there}, and here {here}")
@@ -332,6 +369,16 @@ def load_teacher(run: RunConfig, env: TaskEnv) -> Teacher:
         columns += range(found.start, found.stop)
     with placed(f"policy.teacher: {path}: "):
         return Teacher(policy, torch.tensor(columns))
+
+
+def _read_policy(target: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """Return a run's checkpoint path, its policy's state and its config; rank 0 reads them."""
+
+    def read() -> tuple[str, dict[str, Any], dict[str, Any]]:
+        run = find_run(target)
+        return str(run.checkpoint), run.content["policy"], run.content["config"]
+
+    return get_process_group().run_on_main(read)
 
 
 def _as_cfg(block: Mapping[str, Any], place: str) -> PolicyBlock | None:

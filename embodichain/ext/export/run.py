@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from embodichain.agents.rl.build import OpenRun, open_run
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
 from embodichain.agents.rl.config.arguments import add_allow_import, allowed_imports
 from embodichain.agents.rl.run_config import scene_cfg, scene_env
@@ -19,7 +20,7 @@ from embodichain.lab.gym.envs.managers.actions import JointPositionTerm
 from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap
 from embodichain.lab.gym.envs.managers.measurements import Measurement, Recipe
 from embodichain.lab.gym.envs.managers.sensor_models import observation_delay, observation_noise
-from embodichain.tools.policy import OpenRun, ParityError, Step, format_export, open_run, record_steps
+from embodichain.tools.policy import ParityError, Step, format_export, record_steps
 from embodichain.utils import ConfigError, device, doors, files, replace, write_atomically, write_json
 from embodichain.utils.choices import sizes_of
 

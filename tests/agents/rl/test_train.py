@@ -17,6 +17,7 @@ from matplotlib.image import imread
 from embodichain.agents.rl import build, train
 from embodichain.agents.rl import run_folder as run_folder_module
 from embodichain.agents.rl.algo import PPO
+from embodichain.agents.rl.build import open_run
 from embodichain.agents.rl.checkpoint import files
 from embodichain.agents.rl.checkpoint.files import load_checkpoint, save_checkpoint
 from embodichain.agents.rl.checkpoint.saved_run import find_run
@@ -25,7 +26,6 @@ from embodichain.agents.rl.distributed.launch import FailedProcessError
 from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.train import main, train_from_config
 from embodichain.lab.gym.envs import EmbodiedEnv
-from embodichain.tools.policy import open_run
 from embodichain.utils import doors, write_json
 from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import CART_POLE_ENV, read_metrics, read_tensorboard, tiny_config, write_config

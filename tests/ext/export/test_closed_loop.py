@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from embodichain.agents.rl.build import open_run
 from embodichain.agents.rl.checkpoint.saved_run import find_run
 from embodichain.agents.rl.models import policy_input
 from embodichain.agents.rl.train import main
@@ -24,7 +25,7 @@ from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.locomotion_observations import last_action
 from embodichain.lab.gym.envs.managers.measurements import Recipe, deployed_as, recipe_of
 from embodichain.lab.gym.registry import register_env
-from embodichain.tools.policy import ParityError, open_run
+from embodichain.tools.policy import ParityError
 from tests.agents.rl.fakes import tiny_config, write_config
 from tests.lab.legs import GO2_OBSERVED
 from tests.pages import REPOSITORY

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 import torch
 
+from embodichain.agents.rl.build import open_run
 from embodichain.agents.rl.checkpoint.saved_run import find_run
 from embodichain.cli import main
 from embodichain.ext.export import run as export
 from embodichain.ext.export.formats import load_runner
 from embodichain.lab.gym.envs import EmbodiedEnv
-from embodichain.tools.policy import open_run, record_steps
+from embodichain.tools.policy import record_steps
 from tests.trained_run import GAINS
 
 pytest.importorskip("onnxscript")

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import torch
 
+from embodichain.agents.rl.build import OpenRun, open_run
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
 from embodichain.agents.rl.models import VLAPolicy, VLAPolicyCfg
 from embodichain.agents.rl.models.policy import space_size
@@ -15,7 +16,7 @@ from embodichain.ext.vla import gaussian_vla, loading, policy
 from embodichain.ext.vla.lerobot import files
 from embodichain.ext.vla.lerobot.folder import WEIGHTS, LeRobotFolder, build_lerobot_model, for_robot, their_weights
 from embodichain.ext.vla.smolvla import ENDS, EPSILON, Normalization, SmolVLA
-from embodichain.tools.policy import TOLERANCE, OpenRun, ParityError, Step, format_export, open_run, record_steps
+from embodichain.tools.policy import TOLERANCE, ParityError, Step, format_export, record_steps
 from embodichain.utils import ConfigError, state, write_atomically, write_json
 from embodichain.utils.observations import entry_spaces
 

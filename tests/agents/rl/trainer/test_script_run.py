@@ -9,6 +9,7 @@ import torch
 from torch import distributed as dist
 
 from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
+from embodichain.agents.rl.build import open_run
 from embodichain.agents.rl.checkpoint.files import load_checkpoint
 from embodichain.agents.rl.checkpoint.saved_run import RunLock, find_run
 from embodichain.agents.rl.distributed.process_group import ProcessGroup, forget_process_group, get_process_group
@@ -21,7 +22,6 @@ from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.managers.record import record_camera_data
 from embodichain.lab.gym.envs.tasks.rl import build_env
-from embodichain.tools.policy import open_run
 from embodichain.utils import ConfigError, replace
 from embodichain.utils.utility import load_json
 from tests.agents.rl.distributed.processes import environment, free_port, run_ranks
