@@ -23,7 +23,7 @@ from embodichain.lab.gym.envs.tasks.rl import EmbodiedEnv, build_env
 from embodichain.lab.gym.envs.tasks.rl.basic import default_cfg
 from embodichain.lab.sim.kinematics import SerialChain
 from embodichain.lab.sim.math import matrix_from_euler, matrix_from_quat, pose_from_pos_matrix, quat_from_euler
-from embodichain.lab.sim.motion import MotionClip, clip_from_positions
+from embodichain.lab.sim.motion import MotionClip, clip_from_positions, link_bodies
 
 Keys = Sequence[tuple[float, float] | tuple[float, float, float]]
 """Time, s; value; its rate of change, 0 by default."""
@@ -147,7 +147,7 @@ def make_clip(env: EmbodiedEnv) -> MotionClip:
 def centres_of_mass(env: EmbodiedEnv, clip: MotionClip) -> np.ndarray:
     """Return the centre of mass in each frame, [T, 3] m."""
     model, robot = env.sim.model, env.robot
-    bodies = [int(model.body(f"{robot.uid}/{name}").id) for name in robot.link_names]
+    bodies = link_bodies(robot, model)
     mass = model.body_mass[bodies]
     rotation = matrix_from_quat(torch.tensor(clip.body_quat_w)).numpy()
     centres = clip.body_pos_w + np.einsum("tbij,bj->tbi", rotation, model.body_ipos[bodies])

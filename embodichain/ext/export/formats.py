@@ -25,6 +25,7 @@ from embodichain.agents.rl.models.policy import PolicyBlock, PolicyCfg
 from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap
 from embodichain.tools.policy import TOLERANCE, ParityError, Step
 from embodichain.utils import CommandFailedError, ConfigError, install_extra, observations
+from embodichain.utils.errors import first_line
 
 Spec = Mapping[str, Any]
 Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
@@ -219,7 +220,7 @@ def _reason(error: BaseException) -> str:
     """Return the first line of the error that an exporter's error comes from."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+    return first_line(error)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Any
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
 from embodichain.commands.arguments import add_run
 from embodichain.utils import CommandFailedError, ConfigError, install_extra, write_json
+from embodichain.utils.errors import first_line
 
 EXAMPLES = ("latest me/push-cube", "outputs/go2_flat_20260101_120000/best me/go2-walks --private")
 
@@ -66,9 +67,9 @@ def fetch(name: str) -> Path:
         hub.errors.RevisionNotFoundError,
         hub.errors.HFValidationError,
     ) as error:
-        raise ConfigError(f"hf:{name}: {_first_line(error)}") from error
+        raise ConfigError(f"hf:{name}: {first_line(error)}") from error
     except (hub.errors.HfHubHTTPError, hub.errors.LocalEntryNotFoundError, OSError) as error:
-        raise CommandFailedError(f"hf:{name}: {_first_line(error)}") from error
+        raise CommandFailedError(f"hf:{name}: {first_line(error)}") from error
     return folder
 
 
@@ -92,7 +93,7 @@ def push(run: SavedRun, repo: str, is_private: bool) -> str:
             hub.errors.HFValidationError,
             OSError,
         ) as e:
-            raise CommandFailedError(f"{repo}: {_first_line(e)} (log in by 'hf auth login')") from e
+            raise CommandFailedError(f"{repo}: {first_line(e)} (log in by 'hf auth login')") from e
     return f"{hub.constants.ENDPOINT}/{repo}"
 
 
@@ -139,10 +140,6 @@ def _library() -> Any:
     import huggingface_hub  # noqa: PLC0415 (optional extra)
 
     return huggingface_hub
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,6 +8,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from embodichain.utils.device import constant
+
 
 def pad_batch(values: Tensor) -> Tensor:
     """Return values [B, ...] with the last repeated until B is a multiple of 32.
@@ -47,6 +49,23 @@ def quat_mul(a: Tensor, b: Tensor) -> Tensor:
         ),
         dim=-1,
     )
+
+
+def quat_inverse(quat: Tensor) -> Tensor:
+    """Return the inverses of unit quaternions [..., 4]."""
+    return quat * constant((1.0, -1.0, -1.0, -1.0), quat.device, torch.float32)
+
+
+def quat_apply(quat: Tensor, vector: Tensor) -> Tensor:
+    """Return vectors [..., 3] turned by quaternions [..., 4], which broadcast."""
+    twice = 2.0 * torch.linalg.cross(quat[..., 1:].expand_as(vector), vector)
+    return vector + quat[..., :1] * twice + torch.linalg.cross(quat[..., 1:].expand_as(vector), twice)
+
+
+def quat_angle(a: Tensor, b: Tensor) -> Tensor:
+    """Return the angle between rotations, [...] rad in 0 to pi, of quaternions [..., 4]."""
+    relative = quat_mul(quat_inverse(a), b)
+    return 2.0 * torch.atan2(torch.linalg.vector_norm(relative[..., 1:], dim=-1), relative[..., 0].abs())
 
 
 # Row r of this table times the products of a quaternion's components (flattened outer product, 16) is entry r of the

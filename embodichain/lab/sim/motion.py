@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from embodichain.lab.sim.backend import Backend
-from embodichain.lab.sim.math import matrix_from_quat, quat_mul, rotation_vector
+from embodichain.lab.sim.math import matrix_from_quat, rotation_vector
 from embodichain.lab.sim.objects import Articulation
 from embodichain.utils import ConfigError
 from embodichain.utils.device import constant
@@ -164,20 +164,3 @@ def _states(pos: Tensor, quat: Tensor, velocity: Tensor, com: Tensor) -> Tensor:
     """Return states [..., 13]; the engine has velocities at the tree's centre of mass: v = v_com + w x (x - x_com)."""
     angular, at_com = velocity.split(3, dim=-1)
     return torch.cat((pos, quat, at_com + torch.linalg.cross(angular, pos - com), angular), dim=-1)
-
-
-def quat_inverse(quat: Tensor) -> Tensor:
-    """Return the inverses of unit quaternions [..., 4]."""
-    return quat * constant((1.0, -1.0, -1.0, -1.0), quat.device, torch.float32)
-
-
-def quat_apply(quat: Tensor, vector: Tensor) -> Tensor:
-    """Return vectors [..., 3] turned by quaternions [..., 4], which broadcast."""
-    twice = 2.0 * torch.linalg.cross(quat[..., 1:].expand_as(vector), vector)
-    return vector + quat[..., :1] * twice + torch.linalg.cross(quat[..., 1:].expand_as(vector), twice)
-
-
-def quat_angle(a: Tensor, b: Tensor) -> Tensor:
-    """Return the angle between rotations, [...] rad in 0 to pi, of quaternions [..., 4]."""
-    relative = quat_mul(quat_inverse(a), b)
-    return 2.0 * torch.atan2(torch.linalg.vector_norm(relative[..., 1:], dim=-1), relative[..., 0].abs())

@@ -15,8 +15,8 @@ from typing_extensions import override
 from embodichain.lab.gym.envs.managers.base import CommandTerm, TermEnv
 from embodichain.lab.gym.envs.managers.cfg import CommandCfg
 from embodichain.lab.sim import motion
-from embodichain.lab.sim.math import quat_from_euler, quat_mul
-from embodichain.lab.sim.motion import MotionClip, quat_apply, quat_inverse
+from embodichain.lab.sim.math import quat_apply, quat_from_euler, quat_inverse, quat_mul
+from embodichain.lab.sim.motion import MotionClip
 from embodichain.lab.sim.objects import StateCache, cached_per_state
 from embodichain.utils import ConfigError, doors, unknown_name
 from embodichain.utils.device import constant

@@ -7,8 +7,7 @@ from torch import Tensor
 from embodichain.lab.gym.envs.managers.base import TermEnv
 from embodichain.lab.gym.envs.managers.measurements import measured
 from embodichain.lab.gym.envs.managers.motion.commands import motion_of
-from embodichain.lab.sim.math import matrix_from_quat, quat_mul
-from embodichain.lab.sim.motion import quat_apply, quat_inverse
+from embodichain.lab.sim.math import matrix_from_quat, quat_apply, quat_inverse, quat_mul
 
 __all__ = ["motion_anchor_pose", "motion_bodies", "motion_joints_ahead", "motion_phase"]
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from embodichain.lab.gym.envs.managers.base import TermEnv
 from embodichain.lab.gym.envs.managers.motion.commands import motion_of
-from embodichain.lab.sim.motion import quat_angle
+from embodichain.lab.sim.math import quat_angle
 
 __all__ = [
     "motion_anchor_pos_exp",
