@@ -64,7 +64,8 @@ def export_run(
         steps = record_steps(
             opened.env, opened.policy, opened.device, entries, observations, _SEED_OFFSET, measurements
         )
-        script = write_script(opened, spec, steps[0], path.parent)
+        if (start := plain_start(opened, spec, steps[0])) is not None:
+            spec["mujoco"] = start
         formats.check_inputs(spec, steps)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -73,6 +74,8 @@ def export_run(
         except ParityError:
             path.unlink(missing_ok=True)
             raise
+        scene = scene_env(opened.env)
+        script = [] if start is None or scene is None else write_script(scene, path.parent)
     write_json(readable, spec, indent=2)
     write_atomically(runner, lambda file: file.write(formats.RUNNER.read_bytes()))
     compared = {"observations": len(steps) * envs, "difference": largest}
@@ -80,24 +83,23 @@ def export_run(
     return {**compared, **names, "files": [path, readable, runner, *script]}
 
 
-def write_script(opened: OpenRun, spec: dict[str, Any], first: Step, folder: Path) -> list[Path]:
-    """Write the script that runs the policy in plain MuJoCo, with its scene; return the files.
+def plain_start(opened: OpenRun, spec: dict[str, Any], first: Step) -> dict[str, Any] | None:
+    """Return the recorded episode's initial state and commands, for the script that runs the policy in plain MuJoCo.
 
-    There is none where the script cannot measure an input: it knows joints, the base and constant commands.
-
-    Args:
-        spec: the specification, which gets the recorded episode's initial state and commands as ``mujoco``.
+    None where the script cannot measure an input: it knows joints, the base and constant commands.
     """
     env = scene_env(opened.env)
     own = {"joint_pos", "joint_vel", "base_lin_vel", "base_ang_vel", "projected_gravity"}
     commands = {name: first.measured[name][0].tolist() for name in spec["measurements"] if name not in own}
     is_described = all("from" in entry for name, entry in spec["inputs"].items() if name != spec["memory"])
     if env is None or not is_described or not spec["command"] or not {*commands} <= {*env.command_manager.terms}:
-        return []
+        return None
     env.reset(seed=_SEED_OFFSET)  # as recorded
-    start = env.sim.backend.qpos[0].tolist()
-    spec["mujoco"] = {"prefix": f"{env.robot.uid}/", "start": start, "commands": commands}
-    folder.mkdir(parents=True, exist_ok=True)
+    return {"prefix": f"{env.robot.uid}/", "start": env.sim.backend.qpos[0].tolist(), "commands": commands}
+
+
+def write_script(env: EmbodiedEnv, folder: Path) -> list[Path]:
+    """Write the script that runs the policy in plain MuJoCo, and its scene; return the files."""
     script, scene = folder / _SCRIPT.name, folder / "scene.mjb"
     write_atomically(script, lambda file: file.write(_SCRIPT.read_bytes()))
     env.sim.save_model(scene)

@@ -228,7 +228,8 @@ def test_wrong_recipe_of_an_input_is_found(exported: Path, monkeypatch: pytest.M
     monkeypatch.setattr(last_action, "recipe", vars(wrong(lambda env: None))["recipe"])
     with pytest.raises(ParityError, match=r"step 0 of 2: 'last_action' computed from raw measurements differs .* 0\.5"):
         export_run(str(exported), exported / "wrong.onnx", 4, 2, ())
-    assert not (exported / "wrong.onnx").exists()
+    for name in ("wrong.onnx", "mujoco_robot.py", "scene.mjb"):
+        assert not (exported / name).exists()
 
 
 LINK = '<geom size=".03" fromto="0 0 0 0 0 -.3" type="capsule"/>'
