@@ -100,7 +100,7 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
 # Third-party packages, and the layers that may import them.
 ONLY_IN = {"mujoco": "sim*", "mujoco_warp": "sim*", "warp": "sim*"}
 
-# Scripts that are copied beside an exported policy, and imported by nothing.
+# Scripts that are copied next to an exported policy, and imported by nothing.
 STANDALONE = {"embodichain.ext.export.mujoco_robot"}
 
 # What may be imported inside a function: the optional extras, which need not be installed, and nothing else.

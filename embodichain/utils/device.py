@@ -72,7 +72,7 @@ def warn_of_spinning_threads() -> None:
     """Warn once if torch's idle threads spin, since it was imported before this package."""
     if torch.get_num_threads() > 1 and not os.environ.keys() & {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"}:
         logger.log_warning(
-            "torch was imported before embodichain, so its idle threads keep cores busy; beside other processes, "
+            "torch was imported before embodichain, so its idle threads keep cores busy; with other processes running, "
             "updates can be ten times slower. Put 'import embodichain' above the imports of torch and of what uses it, "
             "or call torch.set_num_threads(1)"
         )

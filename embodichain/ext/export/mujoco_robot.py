@@ -2,7 +2,7 @@
 
     python mujoco_robot.py --command 0.5 0 0 --seconds 10 --viewer
 
-`embodichain export` writes it beside the policy, with `scene.mjb`: the compiled model with the drives' gains, whose
+`embodichain export` writes it next to the policy, with `scene.mjb`: the compiled model with the drives' gains, whose
 keyframe 0 is the training's initial state. J joints that act.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import mujoco
 import numpy as np
-from policy_runner import PolicyRunner  # type: ignore[import-not-found] # the file beside this one
+from policy_runner import PolicyRunner  # type: ignore[import-not-found] # the file next to this one
 
 
 class Robot:
@@ -42,7 +42,7 @@ class Robot:
         self._base = [(int(model.jnt_qposadr[j]), int(model.jnt_dofadr[j])) for j in free[:1]]
 
     def measure(self) -> dict[str, np.ndarray]:
-        """Return the raw measurements of the present state: of the joints and, if it is free, of the base."""
+        """Return raw measurements of the joints and, if it is free, the base."""
         pos, vel = self.data.qpos, self.data.qvel
         measured = {"joint_pos": pos[self._qpos], "joint_vel": vel[self._qvel]}
         for at, speed in self._base:

@@ -113,7 +113,7 @@ class LeRobotWriter:
         self._write_meta()
 
     def join(self) -> None:
-        """Join the files of data up to 100 MB, and those of descriptions into one; no episode can be added after it.
+        """Join data files up to 100 MB, and description files into one; no episode can be added after it.
 
         The new files come after the old ones, which are deleted last.
         """

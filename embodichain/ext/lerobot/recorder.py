@@ -42,7 +42,7 @@ class LeRobotRecorder(Functor):
         use_videos: record the cameras.
         export_success_only: leave out the episodes that fail.
         environment_state: write ``observation.environment_state`` and ``environment``, too.
-        num_episodes: E: where an evaluation numbers its episodes, those of the numbers up to E alone; None: all.
+        num_episodes: number E of an evaluation's episodes, of which no further one is written; None: all.
         save_path: folder of the dataset inside the run's folder; None: ``datasets/<robot>_<date>_<time>``. If that
             dataset exists, ``_2`` and so on is appended.
     """

@@ -50,7 +50,7 @@ class LiveScene:
     Nodes below ``/env_<i>`` are in the frame of environment i.
 
     Attributes:
-        places: the K environments' places in the page, [K, 3], m: of their origins, or of the followed entity.
+        places: places in the page of the K environments' origins or followed entities, [K, 3], m.
         count: number of environments that are shown, at most K.
         follows: whether the followed entity stays in place, and the ground moves.
         shows_contacts: whether contact points are shown.

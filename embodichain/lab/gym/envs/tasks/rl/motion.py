@@ -15,7 +15,7 @@ from embodichain.lab.gym.registry import register_env
 class MotionEnv(EmbodiedEnv):
     """The robot is to follow the command ``motion`` to its clip's end; its observations are all terms.
 
-    The clip's end is success, and ends the episode; the terminations say what is too far from the reference.
+    The clip's end is success, and ends the episode; the terminations end episodes too far from the reference.
     """
 
     base_entries = ()
