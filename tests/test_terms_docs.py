@@ -25,11 +25,9 @@ TERMS = {
         action_rate_l2 ang_vel_xy_l2 base_height_l2 feet_air_time feet_clearance feet_gait feet_impact feet_slide
         flat_orientation_l2 is_alive is_terminated joint_acc_l2 joint_pos_limits joint_torque_limits joint_torques_l2
         joint_vel_l2 lin_vel_z_l2 posture track_ang_vel_z_exp track_lin_vel_xy_exp undesired_contacts
-        motion_anchor_pos_exp motion_anchor_rot_exp motion_body_pos_exp motion_body_rot_exp motion_body_lin_vel_exp
-        motion_body_ang_vel_exp motion_joint_pos_exp""",
+        motion_tracking_exp""",
     "Terminations": """
-        bad_orientation base_height_below illegal_contact motion_anchor_height motion_anchor_tilt
-        motion_body_heights""",
+        bad_orientation base_height_below illegal_contact motion_anchor_tilt motion_body_heights""",
     "Curriculum": "command_range motion_failures",
     "Domain randomization": """
         planner_grid_cell_sampler randomize_articulation_root_pose randomize_rigid_object_center_of_mass

@@ -15,15 +15,17 @@ from typing_extensions import override
 from embodichain.lab.gym.envs.managers.base import CommandTerm, TermEnv
 from embodichain.lab.gym.envs.managers.cfg import CommandCfg
 from embodichain.lab.sim import motion
-from embodichain.lab.sim.math import quat_apply, quat_from_euler, quat_inverse, quat_mul
+from embodichain.lab.sim.math import quat_angle, quat_apply, quat_from_euler, quat_inverse, quat_mul
+from embodichain.lab.sim.model.drives import match_names
 from embodichain.lab.sim.motion import MotionClip
 from embodichain.lab.sim.objects import StateCache, cached_per_state
-from embodichain.utils import ConfigError, doors, unknown_name
+from embodichain.utils import ConfigError, doors
 from embodichain.utils.device import constant
 
 __all__ = ["MotionCommand"]
 
 
+TrackingError = Literal["anchor_pos", "anchor_rot", "body_pos", "body_rot", "body_lin_vel", "body_ang_vel", "joint_pos"]
 _STATE = ("pos", "quat", "lin_vel", "ang_vel")
 
 
@@ -74,7 +76,7 @@ class MotionCommand(CommandTerm):
         files: clips, ``.npz`` or ``.csv`` as ``embodichain.lab.sim.motion.load_clip`` reads them; a relative path
             begins at the working directory, or at the folder of the shipped ``configs``.
         anchor: the link that places the robot.
-        bodies: the links to compare; None: all.
+        bodies: names or regular expressions of the links to compare; None: all.
         csv_fps: frames per second of ``.csv`` files.
         joint_names: names of the files' joints; None: the robot's, in its order.
         start: ``uniform``: any frame, or as the curriculum ``motion_failures`` weighs them; ``beginning``: a clip's
@@ -110,10 +112,12 @@ class MotionCommand(CommandTerm):
         env, robot, model, part_frames = self.env, self.env.robot, self.env.sim.model, part_length / self.env.step_dt
         if not robot.base.is_free or env.sim.terrain is not None:
             raise ConfigError("func: MotionCommand needs a robot with a free base (robot.fix_base) on a plane")
-        clips = [motion.load_clip(_found(file), robot, model, csv_fps, joint_names) for file in files]
+        clips = [motion.load_clip(doors.shipped_path(Path(file)), robot, model, csv_fps, joint_names) for file in files]
         self.clips = _Clips.of([clip.resampled(1.0 / env.step_dt) for clip in clips], part_frames, env.device)
-        self.body_names: list[str] = list(bodies or robot.link_names)
-        links = [index_of(name, robot.link_names) for name in (*self.body_names, anchor)]
+        named = match_names(bodies or [".*"], robot.link_names, "bodies", "link")
+        self.names: list[str] = named + match_names([anchor], robot.link_names, "anchor", "link")
+        """Names of the B bodies and, last, of the anchor."""
+        links = [robot.link_names.index(name) for name in self.names]
         self._links = torch.tensor(links, device=env.device)
         self._bodies = torch.tensor(motion.link_bodies(robot, model), device=env.device)[self._links]
         noise = [joint_noise] * robot.dof + [pos_noise] * 3 + [rot_noise] * 3 + [vel_noise] * 6
@@ -179,12 +183,27 @@ class MotionCommand(CommandTerm):
         """Return the states of the robot's bodies and, last, of its anchor, [N, B + 1, 13]."""
         return motion.body_states(self.env.sim.backend, self._bodies)
 
-    def aligned(self) -> Tensor:
-        """Return positions and quaternions of the aligned bodies and, last, of the anchor, [N, B + 1, 7]."""
-        return self._aligned_at(self.frame)
+    def error(self, of: TrackingError) -> Tensor:
+        """Return errors of tracking: [N, J, 1] of joints, [N, B, 1] of rotations, [N, B, 3] of others; anchor: B = 1.
+
+        They are in m, rad (the angle between two rotations), m/s and rad/s. ``body_pos`` and ``body_rot`` are to the
+        aligned bodies, all others to the reference in the world.
+        """
+        if of == "joint_pos":
+            return (self.env.robot.get_qpos() - self.joints()[:, : self.env.robot.dof])[..., None]
+        robot, reference = self.robot(), self.reference()
+        if of in ("body_pos", "body_rot"):
+            reference = self._aligned(self.frame)
+        rows = slice(-1, None) if of.startswith("anchor") else slice(-1)
+        if of.endswith("rot"):
+            return quat_angle(robot[:, rows, 3:7], reference[:, rows, 3:7])[..., None]
+        first = {"pos": 0, "lin_vel": 7, "ang_vel": 10}[of.split("_", 1)[1]]
+        columns = slice(first, first + 3)
+        return robot[:, rows, columns] - reference[:, rows, columns]
 
     @cached_per_state
-    def _aligned_at(self, frame: Tensor) -> Tensor:
+    def _aligned(self, frame: Tensor) -> Tensor:
+        """Return positions and quaternions of the aligned bodies and, last, of the anchor, [N, B + 1, 7]."""
         pos, quat = self.reference()[..., :7].split((3, 4), dim=2)
         own = self.robot()[:, -1:]
         turn = quat_mul(own[..., 3:7], quat_inverse(quat[:, -1:]))
@@ -199,18 +218,3 @@ def motion_of(env: TermEnv) -> MotionCommand:
     if not isinstance(term, MotionCommand):
         raise ConfigError(f"env.commands.motion: must be a MotionCommand, got {type(term).__name__}")
     return term
-
-
-def _found(file: str) -> Path:
-    """Return a clip's path; ConfigError where there is none."""
-    for path in (Path(file), doors.ROOT / file):
-        if path.is_file():
-            return path
-    raise ConfigError(f"files: there is no {file}")
-
-
-def index_of(name: str, names: Sequence[str]) -> int:
-    """Return a link's place among names; ConfigError where it is not among them."""
-    if name not in names:
-        raise ConfigError(unknown_name("link", name, names))
-    return list(names).index(name)

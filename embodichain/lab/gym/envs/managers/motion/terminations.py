@@ -5,20 +5,11 @@ from pydantic import PositiveFloat
 from torch import Tensor
 
 from embodichain.lab.gym.envs.managers.base import TermEnv
-from embodichain.lab.gym.envs.managers.motion.commands import index_of, motion_of
+from embodichain.lab.gym.envs.managers.motion.commands import motion_of
+from embodichain.lab.sim.model.drives import match_names
 from embodichain.utils.device import constant
 
-__all__ = ["motion_anchor_height", "motion_anchor_tilt", "motion_body_heights"]
-
-
-def motion_anchor_height(env: TermEnv, limit: PositiveFloat = 0.25) -> Tensor:
-    """Return where the anchor is further than a limit above or below the reference's, [N] bool (BeyondMimic).
-
-    Args:
-        limit: m.
-    """
-    motion = motion_of(env)
-    return (motion.robot() - motion.reference())[:, -1, 2].abs() > limit
+__all__ = ["motion_anchor_tilt", "motion_body_heights"]
 
 
 def motion_anchor_tilt(env: TermEnv, limit: PositiveFloat = 0.8) -> Tensor:
@@ -33,12 +24,13 @@ def motion_anchor_tilt(env: TermEnv, limit: PositiveFloat = 0.8) -> Tensor:
 
 
 def motion_body_heights(env: TermEnv, bodies: list[str], limit: PositiveFloat = 0.25) -> Tensor:
-    """Return where a hand or foot is further than a limit above or below the aligned one, [N] bool (BeyondMimic).
+    """Return where a body is further than a limit above or below the reference's, [N] bool (BeyondMimic).
 
     Args:
-        bodies: links among the command's.
+        bodies: names or regular expressions of the command's bodies and anchor, such as hands and feet.
         limit: m.
     """
     motion = motion_of(env)
-    columns = constant(tuple(index_of(name, motion.body_names) for name in bodies), env.device)
-    return torch.any((motion.robot()[..., 2] - motion.aligned()[..., 2])[:, columns].abs() > limit, dim=1)
+    named = match_names(bodies, motion.names, "bodies", "link")
+    columns = constant(tuple(motion.names.index(name) for name in named), env.device)
+    return torch.any((motion.robot() - motion.reference())[:, columns, 2].abs() > limit, dim=1)

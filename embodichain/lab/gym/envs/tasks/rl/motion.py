@@ -7,7 +7,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs import EmbodiedEnv
-from embodichain.lab.gym.envs.managers.motion.commands import motion_of
+from embodichain.lab.gym.envs.managers.motion.commands import TrackingError, motion_of
 from embodichain.lab.gym.envs.tasks.rl.basic import default_cfg
 from embodichain.lab.gym.registry import register_env
 
@@ -31,12 +31,9 @@ class MotionEnv(EmbodiedEnv):
         (world frame, m), and ``tracked``, the share done of what there was to follow from the start on.
         """
         motion = motion_of(self)
-        bodies = motion.robot()[:, :-1, :3] - motion.aligned()[:, :-1, :3]
-        anchor = (motion.robot() - motion.reference())[:, -1, :3]
+        of: dict[str, TrackingError] = {"joint": "joint_pos", "body": "body_pos", "anchor": "anchor_pos"}
         metrics = {
-            "joint_error": (self.robot.get_qpos() - motion.joints()[:, : self.robot.dof]).abs().mean(dim=1),
-            "body_error": torch.linalg.vector_norm(bodies, dim=2).mean(dim=1),
-            "anchor_error": torch.linalg.vector_norm(anchor, dim=1),
+            **{f"{name}_error": torch.linalg.vector_norm(motion.error(of[name]), dim=2).mean(dim=1) for name in of},
             "tracked": (motion.frame - motion.first) / (motion.clips.last[motion.first] - motion.first),
         }
         return motion.clips.is_last[motion.frame], self._never, metrics
