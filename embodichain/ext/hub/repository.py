@@ -2,20 +2,21 @@
 
 import argparse
 import importlib.util
-import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
 from embodichain.commands.arguments import add_run
 from embodichain.utils import CommandFailedError, ConfigError, install_extra, write_json
-from embodichain.utils.errors import first_line
 
 EXAMPLES = ("latest me/push-cube", "outputs/go2_flat_20260101_120000/best me/go2-walks --private")
 
+_LONGEST = 400  # letters of an error's message
 _COPIED = ("config.json", "summary.json", "metrics.jsonl", "machine.json", "learning_curve.png")
 _CARD = """---
 library_name: embodichain
@@ -49,52 +50,40 @@ action = policy.act(obs)
 
 
 def fetch(name: str) -> Path:
-    """Download a run's repository, ``user/name`` or ``user/name@revision``, and return its folder.
-
-    Raises:
-        ConfigError: there is none, or it cannot be read without a login.
-        CommandFailedError: the Hub cannot be reached.
-    """
-    hub = _library()
+    """Download a run's repository, ``user/name`` or ``user/name@revision``, and return its folder."""
     repo, _, revision = name.partition("@")
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    cache = Path(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "embodichain", "hub")
-    folder = cache / name.replace("/", "--")
-    try:
+    with _opened_hub(f"hf:{name}") as hub:
+        folder = Path(hub.constants.HF_HOME, "embodichain", name.replace("/", "--"))
         hub.snapshot_download(repo, revision=revision or None, local_dir=folder)  # files, and no links
-    except (
-        hub.errors.RepositoryNotFoundError,
-        hub.errors.RevisionNotFoundError,
-        hub.errors.HFValidationError,
-    ) as error:
-        raise ConfigError(f"hf:{name}: {first_line(error)}") from error
-    except (hub.errors.HfHubHTTPError, hub.errors.LocalEntryNotFoundError, OSError) as error:
-        raise CommandFailedError(f"hf:{name}: {first_line(error)}") from error
     return folder
 
 
 def push(run: SavedRun, repo: str, is_private: bool) -> str:
-    """Publish a run's checkpoint with its config, results and card; return the repository's address.
+    """Publish a run's checkpoint with its config, results and card; return the repository's address."""
+    with _opened_hub(repo) as hub, tempfile.TemporaryDirectory() as folder:
+        stage(run, repo, Path(folder))
+        api = hub.HfApi()
+        api.create_repo(repo, private=is_private, exist_ok=True)
+        api.upload_folder(repo_id=repo, folder_path=folder, commit_message=f"Add {run.exp_name}")
+        return f"{hub.constants.ENDPOINT}/{repo}"
+
+
+@contextmanager
+def _opened_hub(name: str) -> Iterator[Any]:
+    """Yield the package huggingface_hub.
 
     Raises:
-        CommandFailedError: the Hub refuses, or cannot be reached.
+        ConfigError: it is not installed.
+        CommandFailedError: the Hub refuses or cannot be reached in the block; the message begins with ``name``.
     """
-    hub = _library()
-    with tempfile.TemporaryDirectory() as name:
-        staged = Path(name)
-        stage(run, repo, staged)
-        try:
-            api = hub.HfApi()
-            api.create_repo(repo, private=is_private, exist_ok=True)
-            api.upload_folder(repo_id=repo, folder_path=staged, commit_message=f"Add {run.exp_name}")
-        except (
-            hub.errors.HfHubHTTPError,
-            hub.errors.LocalTokenNotFoundError,
-            hub.errors.HFValidationError,
-            OSError,
-        ) as e:
-            raise CommandFailedError(f"{repo}: {first_line(e)} (log in by 'hf auth login')") from e
-    return f"{hub.constants.ENDPOINT}/{repo}"
+    if importlib.util.find_spec("huggingface_hub") is None:
+        raise ConfigError(f"the Hugging Face Hub needs huggingface_hub: {install_extra('hub')}")
+    import huggingface_hub  # noqa: PLC0415 (optional extra)
+
+    try:
+        yield huggingface_hub
+    except (OSError, ValueError) as error:  # all of the package's errors; they say to log in where that helps
+        raise CommandFailedError(f"{name}: {textwrap.shorten(str(error), _LONGEST, placeholder=' ...')}") from error
 
 
 def stage(run: SavedRun, repo: str, folder: Path) -> None:
@@ -132,14 +121,6 @@ def card(run: SavedRun, repo: str, evaluation: Mapping[str, Any], has_video: boo
         video='\n<video controls src="video.mp4"></video>\n' if has_video else "",
         repo=repo,
     )
-
-
-def _library() -> Any:
-    if importlib.util.find_spec("huggingface_hub") is None:
-        raise ConfigError(f"the Hugging Face Hub needs huggingface_hub: {install_extra('hub')}")
-    import huggingface_hub  # noqa: PLC0415 (optional extra)
-
-    return huggingface_hub
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from embodichain.agents.rl.checkpoint.saved_run import find_run, names_run
 from embodichain.cli import main
-from embodichain.utils import ConfigError
+from embodichain.utils import CommandFailedError
 from tests.agents.rl.fakes import assert_same
 
 pytest.importorskip("huggingface_hub")
@@ -102,7 +102,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[str, b
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
     monkeypatch.setenv("HF_TOKEN", "hf_of_nobody")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HOME", str(tmp_path / "cache"))
     yield files
     server.shutdown()
     server.server_close()
@@ -125,7 +125,6 @@ def test_pushed_run_comes_back_to_the_bit(
 
 
 def test_unknown_repository_is_one_line(run_folder: Path, hub: dict[str, bytes]) -> None:
-    with pytest.raises(ConfigError, match=r"^hf:me/nothing: "):
-        find_run("hf:me/nothing")
-    with pytest.raises(ConfigError, match=r"^hf:a/b/c: "):
-        find_run("hf:a/b/c")
+    for name, reason in (("me/nothing", "Repository Not Found"), ("a/b/c", "Repo id must be")):
+        with pytest.raises(CommandFailedError, match=rf"^hf:{name}: .*{reason}"):
+            find_run(f"hf:{name}")
