@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import mujoco
+import mujoco.viewer
 import numpy as np
 from policy_runner import PolicyRunner  # type: ignore[import-not-found] # the file next to this one
 
@@ -21,31 +21,27 @@ class Robot:
 
     Args:
         spec: specification of the exported policy.
-        physics_dt: duration of a physics step, s; None: the model's.
 
     Attributes:
         model, data: of MuJoCo.
     """
 
-    def __init__(self, model: Any, spec: dict[str, Any], physics_dt: float | None = None) -> None:
-        self.model = model
-        self.model.opt.timestep = physics_dt or model.opt.timestep
-        self.data = mujoco.MjData(model)
+    def __init__(self, model: Any, spec: dict[str, Any]) -> None:
+        self.model, self.data = model, mujoco.MjData(model)
         self.data.qpos[:] = spec["mujoco"]["start"]
-        self._substeps = round(spec["control_period_s"] / self.model.opt.timestep)
+        self._substeps = round(spec["control_period_s"] / model.opt.timestep)
         prefix = spec["mujoco"]["prefix"]
         joints = [model.joint(f"{prefix}{drive['name']}") for drive in spec["drives"]]
         self._qpos, self._qvel = [int(j.qposadr[0]) for j in joints], [int(j.dofadr[0]) for j in joints]
         actuator_of = {int(model.actuator_trnid[a, 0]): a for a in range(model.nu)}
         self._actuators = [actuator_of[model.joint(f"{prefix}{part['name']}").id] for part in spec["command"]]
-        free = [j for j in range(model.njnt) if model.jnt_type[j] == mujoco.mjtJoint.mjJNT_FREE]
-        self._base = [(int(model.jnt_qposadr[j]), int(model.jnt_dofadr[j])) for j in free[:1]]
+        self._free = np.flatnonzero(model.jnt_type == mujoco.mjtJoint.mjJNT_FREE)[:1]
 
     def measure(self) -> dict[str, np.ndarray]:
         """Return raw measurements of the joints and, if it is free, the base."""
         pos, vel = self.data.qpos, self.data.qvel
         measured = {"joint_pos": pos[self._qpos], "joint_vel": vel[self._qvel]}
-        for at, speed in self._base:
+        for at, speed in zip(self.model.jnt_qposadr[self._free], self.model.jnt_dofadr[self._free], strict=True):
             rotation = np.zeros(9)
             mujoco.mju_quat2Mat(rotation, pos[at + 3 : at + 7])
             world_to_base = rotation.reshape(3, 3).T
@@ -70,22 +66,17 @@ def main() -> None:
     args = parser.parse_args()
     here = Path(__file__).parent
     policy = PolicyRunner(next(here.glob("*.onnx")))
-    spec = policy.spec
-    robot = Robot(mujoco.MjModel.from_binary_path(str(here / "scene.mjb")), spec)
-    commands = {name: np.array(args.command or value) for name, value in spec["mujoco"]["commands"].items()}
-    viewer = None
-    if args.viewer:
-        from mujoco import viewer as viewers  # noqa: PLC0415 (needs a screen)
-
-        viewer = viewers.launch_passive(robot.model, robot.data)
+    period = policy.spec["control_period_s"]
+    robot = Robot(mujoco.MjModel.from_binary_path(str(here / "scene.mjb")), policy.spec)
+    commands = {name: np.array(args.command or value) for name, value in policy.spec["mujoco"]["commands"].items()}
+    viewer = mujoco.viewer.launch_passive(robot.model, robot.data) if args.viewer else None
     rows = []
-    for _ in range(round(args.seconds / spec["control_period_s"])):
-        out = policy.act(robot.measure() | commands)
-        robot.apply(out["command"])
+    for _ in range(round(args.seconds / period)):
+        robot.apply(policy.act(robot.measure() | commands)["command"])
         rows.append(robot.measure())
         if viewer is not None:
             viewer.sync()
-            time.sleep(spec["control_period_s"])
+            time.sleep(period)
     for name, value in commands.items():
         print(f"{name}: {value.tolist()}")
     for name in rows[0]:

@@ -24,7 +24,6 @@ from embodichain.agents.rl.trainer.viewer import Viewer
 from embodichain.commands.view import HandAgent
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers import CommandTerm
-from embodichain.lab.gym.envs.managers.commands import UniformVelocityCommand
 from embodichain.lab.gym.envs.managers.motion.commands import MotionCommand
 from embodichain.lab.sim.rendering.live_scene import LiveScene, add_geom, geom_looks, is_seen, texture_colours
 from embodichain.utils import logger
@@ -41,9 +40,6 @@ _IDLE = 0.05  # s between checks for a click while paused
 _SPEEDS = (0.1, 4.0)
 _NOTCHES = 40  # of a command's slider
 _REFERENCE_COLOUR = (0.3, 0.6, 0.9, 0.35)
-_ARROW_SECONDS, _ARROW_START = 0.5, np.array([0.0, 0.0, 0.35])  # length per velocity, s; place above the base, m
-_ARROW_COLOURS = np.array([[60, 170, 75], [60, 110, 220]], dtype=np.uint8)  # command, velocity
-_ARROW = {"shaft_radius": 0.012, "head_radius": 0.03, "head_length": 0.06}
 
 
 # --- a training while it runs ---
@@ -178,7 +174,7 @@ class LiveTask:
     It pauses while no page is open. The page has buttons to pause, to make one step, to begin the episode again and to
     begin the next one, a slider for the speed relative to simulated time, switches to follow a robot with a free base
     and to show contact points, and the metrics of the step in the first environment. If the task has commands, each has
-    a switch and sliders to steer by hand; arrows show a velocity command (green) and the base's velocity (blue).
+    a switch and sliders to steer by hand.
 
     Args:
         policy: policy that acts deterministically.
@@ -210,7 +206,6 @@ class LiveTask:
         self._metrics = gui.add_html("")
         followed = None if env.followed_uid is None else env.sim.get_asset(env.followed_uid)
         self._scene = LiveScene(self._server, env.sim.backend, env.sim.appearance, followed, env.num_envs)
-        self._arrows: list[Any] = []
         self._reference = Reference(self._server.scene, env)
         self.url = page_address(self._server)
         logger.log_info(f"viewer: {self.url}   Ctrl-C ends it")
@@ -282,7 +277,6 @@ class LiveTask:
             self._scene.follows = self._follows.value
             self._scene.show(self._count.value, self._contacts.value)
             self._scene.update()
-            self._show_velocities()
             self._reference.update()
             self._metrics.content = metrics_html(self._columns(), "No step yet.")
 
@@ -294,33 +288,15 @@ class LiveTask:
             episode.append(("instruction", instruction))
         return {
             "episode": episode,
-            **{f"command {name}": _rows(command) for name, command in self._commands().items()},
+            **{
+                f"command {name}": _rows(dict(zip(term.numbers, term.tracked.unbind(1), strict=True)))
+                for name, term in self._env.command_manager.terms.items()
+                if term.numbers
+            },
             "reward of the step": _rows(self._info["rewards"]),
             "metrics": _rows(self._info["metrics"]),
             "ended": list(self.ended),
         }
-
-    def _commands(self) -> dict[str, dict[str, torch.Tensor]]:
-        """Return the numbers [N] of each command by name, which the last action followed."""
-        terms = self._env.command_manager.terms
-        return {
-            n: dict(zip(term.numbers, term.tracked.unbind(1), strict=True)) for n, term in terms.items() if term.numbers
-        }
-
-    def _show_velocities(self) -> None:
-        """Show arrows above a robot with a velocity command: the command and the base's horizontal velocity."""
-        terms = self._env.command_manager.terms.values()
-        for term in (term for term in terms if isinstance(term, UniformVelocityCommand)):
-            base = self._env.robot.base
-            velocities = torch.stack([term.tracked, base.linear_velocity()], dim=1)
-            ends = velocities * velocities.new_tensor([_ARROW_SECONDS, _ARROW_SECONDS, 0.0]) @ base.rotation().mT
-            arrows = torch.stack([torch.zeros_like(ends), ends], dim=2).cpu().numpy()
-            starts = self._env.robot.get_local_pose()[:, :3].cpu().numpy() + _ARROW_START
-            for env_id, (points, start) in enumerate(zip(arrows, starts, strict=True)):
-                if env_id == len(self._arrows):
-                    name = f"/env_{env_id}/velocities"
-                    self._arrows.append(self._server.scene.add_arrows(name, points, _ARROW_COLOURS, **_ARROW))
-                self._arrows[env_id].points, self._arrows[env_id].position = points, start
 
     # The server's thread calls the methods below.
 

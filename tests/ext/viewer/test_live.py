@@ -127,7 +127,7 @@ def test_play_ends_after_the_episodes_asked_for(env: EmbodiedEnv, monkeypatch: p
         assert task.num_ended == len(task.ended) == 2
 
 
-def test_page_shows_commands_and_velocities_of_each_robot() -> None:
+def test_page_shows_the_commands_of_the_first_robot() -> None:
     pytest.importorskip("viser", reason="the extra viewer is not installed")
     legs = legs_env(2)
     with closing(LiveTask(legs, ZeroAgent(legs.single_action_space), CPU, seed=0)) as task:
@@ -138,11 +138,6 @@ def test_page_shows_commands_and_velocities_of_each_robot() -> None:
         command = dict(task._columns()["command base_velocity"])
         assert list(command) == list(term.numbers)
         assert float(command["forwards, m/s"]) == pytest.approx(float(term.tracked[0, 0]), abs=1e-3)
-        # Half a second of the commanded velocity, in the world's frame.
-        heading = float(legs.robot.base.heading()[1])
-        turn = np.array([[np.cos(heading), -np.sin(heading)], [np.sin(heading), np.cos(heading)]])
-        end = task._arrows[1].points[0, 1, :2]
-        assert end == pytest.approx(0.5 * turn @ term.tracked[1, :2].numpy(), abs=0.01)
         assert task._scene.count == 1
     legs.close()
 

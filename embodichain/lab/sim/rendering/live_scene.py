@@ -95,7 +95,11 @@ class LiveScene:
             self._scene.add_frame(f"/env_{env_id}", show_axes=False, position=place)
             for env_id, place in enumerate(self.places)
         ]
-        self._contacts: list[list[Any]] = [[] for _ in range(count)]
+        look = {"colors": _CONTACT_COLOUR, "point_size": 0.3 * self._model.stat.meansize, "precision": "float32"}
+        self._contacts = [
+            self._scene.add_point_cloud(f"/env_{env_id}/contacts", points=np.zeros((0, 3)), point_shape="circle", **look)
+            for env_id in range(count)
+        ]
         self._place_camera(server, high - low + _GAP, float(high[2]), middle)
         self.update()
 
@@ -152,17 +156,11 @@ class LiveScene:
             grid.position = (0.0, 0.0, _ABOVE) - shift % _CELL  # lines stay where they are in the world
 
     def _show_contacts(self, env_id: int) -> None:
-        points, balls = np.zeros((0, 3)), self._contacts[env_id]
+        points = np.zeros((0, 3))
         if self.shows_contacts:
             mujoco.mj_collision(self._model, self._data)
             points = self._data.contact.pos[self._data.contact.dist <= 0]
-        while len(balls) < len(points):
-            name, radius = f"/env_{env_id}/contact_{len(balls)}", 0.2 * self._model.stat.meansize
-            balls.append(self._scene.add_icosphere(name, radius=radius, color=_CONTACT_COLOUR))
-        for i, ball in enumerate(balls):
-            ball.visible = i < len(points)
-            if ball.visible:
-                ball.position = points[i]
+        self._contacts[env_id].points = points.astype(np.float32)
 
     def _load(self, env_id: int) -> None:
         self._appearance.load(env_id, self._model)
