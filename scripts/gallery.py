@@ -19,8 +19,9 @@ import numpy as np
 
 from embodichain.agents.rl.build import open_run
 from embodichain.agents.rl.checkpoint.saved_run import find_run
-from embodichain.commands.view import SceneCamera, config_camera
+from embodichain.commands.view import config_camera
 from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs.managers.record import View
 from embodichain.tools.policy import TrainedPolicy
 from embodichain.utils.utility import load_json
 from embodichain.utils.video import draw_caption
@@ -48,7 +49,7 @@ def film(target: str, seconds: float, size: tuple[int, int], seed: int) -> np.nd
         env, policy = opened.env, TrainedPolicy(opened.policy, opened.device, opened.env.single_observation_space)
         if not isinstance(env, EmbodiedEnv):
             raise SystemExit(f"{target}: a Gymnasium environment: only tasks on this library's physics have panels")
-        with closing(SceneCamera(env, config_camera([opened.config.eval_env, opened.config.env]), size)) as camera:
+        with closing(View.of(env, config_camera([opened.config.eval_env, opened.config.env]), size)) as camera:
             obs, _ = env.reset(seed=seed)
             while len(frames) < seconds / _FRAME:
                 frames.append(draw_caption(camera.render(), caption))

@@ -4,9 +4,11 @@ import argparse
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from typing_extensions import override
 
 from embodichain.agents.rl.build import build_task, evaluated, open_run
 from embodichain.agents.rl.checkpoint.saved_run import find_run, names_run
@@ -18,13 +20,13 @@ from embodichain.agents.rl.trainer import viewer
 from embodichain.agents.rl.trainer.evaluation import Evaluator
 from embodichain.agents.rl.vec_env import TaskEnv
 from embodichain.commands import arguments
-from embodichain.commands.view import AGENTS, Camera, OwnCamera, SceneCamera, config_camera
+from embodichain.commands.view import AGENTS, config_camera
 from embodichain.lab.gym.env_sources import TaskCfg
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers import EventCfg
 from embodichain.lab.gym.envs.managers.base import TermEnv
 from embodichain.lab.gym.envs.managers.motion.commands import MotionCommand, motion_of
-from embodichain.lab.gym.envs.managers.record import EpisodeVideo, VideoEvent
+from embodichain.lab.gym.envs.managers.record import EpisodeVideo, Recording, VideoEvent, View
 from embodichain.lab.sim.motion import MotionClip, body_states, link_bodies
 from embodichain.tools.policy import check_is_free, recorded, write_into
 from embodichain.utils import ConfigError, logger, replace
@@ -103,13 +105,20 @@ def run(args: argparse.Namespace) -> int:
         check_is_free(args.record)
     episodes = args.episodes or (_EPISODES if count == 1 else count)
     stage = _stage(args, count, lambda cfg: recorded(cfg.with_images(), args.record, episodes))
-    with stage as (env, policy, view, default), closing(_camera(env, view, args)) as camera:
+    with stage as (env, policy, view, default):
         path = args.out or default
         write_into(env, args.record)
-        evaluator = Evaluator(env, episodes, seed, device, path.parent)
-        with closing(EpisodeVideo(path, env, camera.fps * args.speed, count, args.grid[0], episodes)) as video:
+        evaluator, log = Evaluator(env, episodes, seed, device, path.parent), EvaluationLog("playing")
+        scene = scene_env(env)
+        fps = args.speed * (env.render_fps if scene is None else 1.0 / scene.step_dt)  # type: ignore[attr-defined]
+        with (
+            closing(EpisodeVideo(path, env, fps, count, args.grid[0], episodes)) as video,
+            _filmed(env, view, video, args) as motion,
+        ):
             logger.log_info(f"playing {episodes} episodes")
-            _film(evaluator, policy, camera, video, args.record_motion)
+            evaluator.run(policy, "", on_step=lambda: log.update(*evaluator.progress()[:2], video.frames))
+        if motion is not None:
+            motion.clip().save(args.record_motion)
     print(format_episodes(evaluator.table.columns()))
     print(f"video      {path}")
     if args.record is not None:
@@ -150,47 +159,41 @@ def _stage(
         yield env, AGENTS[args.agent](env.single_action_space), camera, Path("play.mp4")
 
 
-def _camera(env: TaskEnv, view: dict[str, object], args: argparse.Namespace) -> Camera:
-    """Return the image source of an environment."""
-    if (scene := scene_env(env)) is not None:
-        width, height = args.size or ((640, 480) if args.grid == (1, 1) else (320, 240))
-        follows = isinstance(scene.command_manager.terms.get("motion"), MotionCommand)
-        return (ReferenceCamera if follows else SceneCamera)(scene, view, (width, height))
-    if args.size is not None:
-        raise ConfigError(f"--size: {type(env).__name__} has its own size: set it by its kwargs, if it takes one")
-    if args.grid != (1, 1):
-        raise ConfigError(f"--grid: {type(env).__name__} renders its first environment alone")
-    return OwnCamera(env, args.seed)
-
-
-def _film(evaluator: Evaluator, policy: Policy, camera: Camera, video: EpisodeVideo, clip: Path | None) -> None:
-    """Play the episodes, with an image of each episode's first state and of each step's, before any reset.
+@contextmanager
+def _filmed(
+    env: Any, view: Mapping[str, object], episodes: EpisodeVideo, args: argparse.Namespace
+) -> Iterator["MotionRecorder | None"]:
+    """Add each state of the block's episodes to a video, before any reset; yield the recorder of ``--record-motion``.
 
     Args:
-        clip: file for the first episode's motion, in the first environment; None: it is not recorded.
+        view: parameters of the camera.
     """
-    log, env = EvaluationLog("playing"), evaluator.env
-    scene = scene_env(env)
-    motion = None if clip is None else MotionRecorder(scene)
+    scene, recording = scene_env(env), Recording()
+    motion = None if args.record_motion is None else MotionRecorder(scene)
+    if scene is None:
+        if args.size is not None:
+            raise ConfigError(f"--size: {type(env).__name__} has its own size: set it by its kwargs, if it takes one")
+        if args.grid != (1, 1):
+            raise ConfigError(f"--grid: {type(env).__name__} renders its first environment alone")
+        env.reset(seed=args.seed)
+        env.image()  # where it fails, that is an error, and not the recording's warning
+        env.film(episodes)
+        yield None
+        return
+    width, height = args.size or ((640, 480) if args.grid == (1, 1) else (320, 240))
+    follows = isinstance(scene.command_manager.terms.get("motion"), MotionCommand)
+    with closing((ReferenceView if follows else View).of(scene, view, (width, height))) as camera:
+        recording.start(episodes)
 
-    def on_step() -> None:
-        total, ended, _ = evaluator.progress()
-        log.update(total, ended, video.frames)
+        class Film(VideoEvent):
+            def __call__(self, env: TermEnv, env_ids: torch.Tensor) -> None:
+                episodes.add(camera.render)
+                if motion is not None:
+                    motion.add()
 
-    class Film(VideoEvent):
-        def __call__(self, env: TermEnv, env_ids: torch.Tensor) -> None:
-            video.add(camera.render)
-            if motion is not None:
-                motion.add()
-
-    Film.video = video
-    if scene is not None:
+        Film.recording = recording
         scene.add_events({"play": EventCfg(Film, mode="interval", interval_step=1)})
-    else:
-        env.show_states(lambda: video.add(camera.render), video.add_step)  # type: ignore[attr-defined]
-    evaluator.run(policy, "", on_step=on_step)
-    if motion is not None and clip is not None:
-        motion.clip().save(clip)
+        yield motion
 
 
 class MotionRecorder:
@@ -218,16 +221,16 @@ class MotionRecorder:
         return MotionClip.of(1.0 / self._env.step_dt, joints, bodies)
 
 
-class ReferenceCamera(SceneCamera):
-    """Renders the robot with the translucent reference of its ``MotionCommand``."""
+class ReferenceView(View):
+    """A view of the robot with the translucent reference of its ``MotionCommand``."""
 
-    def render(self, index: int = 0) -> np.ndarray:
-        """Return an image of the current state of an environment, the first one unless another is named."""
-        env = self.view.env
-        motion, backend, row = motion_of(env), env.sim.backend, env.all_env_ids[index : index + 1]
-        image, pose, state = super().render(index), self.view.pose(index), backend.copy_rows(row)
+    @override
+    def render(self, env_id: int = 0) -> np.ndarray:
+        env = self.env
+        motion, backend, row = motion_of(env), env.sim.backend, env.all_env_ids[env_id : env_id + 1]
+        image, pose, state = super().render(env_id), self.pose(env_id), backend.copy_rows(row)
         motion.place(row, motion.frame[row], torch.zeros(1, env.robot.dof + 12, device=env.device))
-        reference = self._renderer.render(index, pose)
+        reference = self._renderer.render(env_id, pose)
         backend.put_rows(row, state)
         return (0.65 * image + 0.35 * reference).astype(np.uint8)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,8 +36,7 @@ from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.actions import QposDenormalizedTerm, QposTerm
 from embodichain.lab.gym.envs.managers.record import View, record_camera_data
 from embodichain.lab.gym.envs.tasks.rl import build_env
-from embodichain.lab.sim.rendering.renderer import Renderer, RenderingUnavailableError
-from embodichain.utils import CommandFailedError, ConfigError, raise_problems, reason_of, replace
+from embodichain.utils import ConfigError, raise_problems, reason_of, replace
 from embodichain.utils.observations import entry_columns, entry_spaces
 
 EXAMPLES = (
@@ -134,7 +133,7 @@ def opened_robot(
 def render_scene(env: EmbodiedEnv, view: dict[str, object], size: tuple[int, int], seed: int) -> np.ndarray:
     """Return an image [H, W, 3] uint8 of the beginning of an episode."""
     env.reset(seed=seed)
-    with closing(SceneCamera(env, view, size)) as camera:
+    with closing(View.of(env, view, size)) as camera:
         return camera.render()
 
 
@@ -150,76 +149,6 @@ def config_camera(configs: Iterable[TaskCfg | None]) -> dict[str, object]:
             if isinstance(event.func, type) and issubclass(event.func, record_camera_data):
                 return dict(event.params)
     return {}
-
-
-class Camera(Protocol):
-    """Makes images [H, W, 3] uint8.
-
-    Attributes:
-        size: W and H, both even.
-        fps: images a second of a video with one of each step.
-    """
-
-    size: tuple[int, int]
-    fps: float
-
-    def render(self, index: int = 0) -> np.ndarray:
-        """Return an image of the current state of an environment."""
-
-    def close(self) -> None:
-        """Release its resources."""
-
-
-class OwnCamera:
-    """The images that another library's environments render, of the first of them, after a reset by ``seed``."""
-
-    def __init__(self, env: Any, seed: int) -> None:
-        self._env = env
-        env.reset(seed=seed)
-        try:
-            height, width, _ = self.render().shape
-        except CommandFailedError as error:
-            raise RenderingUnavailableError(str(error)) from error
-        self.size, self.fps = (width, height), env.render_fps
-
-    def render(self, index: int = 0) -> np.ndarray:
-        """Return an image of the current state."""
-        image: np.ndarray = self._env.first_image()
-        return image
-
-    def close(self) -> None:
-        """Nothing is to be released: the environment has the resources."""
-
-
-class SceneCamera:
-    """Renders images [H, W, 3] uint8 of an environment.
-
-    Args:
-        env: the environments.
-        camera: ``eye``, ``target``, ``up``, ``intrinsics`` and ``follow_uid`` as for ``record_camera_data``; default:
-            a view of all bodies, or of the robot or the file's body that moves freely, moving with it.
-        size: width and height, pixels, both even.
-    """
-
-    def __init__(self, env: EmbodiedEnv, camera: dict[str, object], size: tuple[int, int]) -> None:
-        cfg = env.sim.cfg
-        self._renderer = Renderer(env.sim.backend, env.sim.appearance, *size, cfg.enable_rt, cfg.render_device)
-        given: dict[str, Any] = {name: camera[name] for name in ("eye", "target", "up", "follow_uid") if name in camera}
-        if (lens := camera.get("intrinsics")) is not None:
-            # The same vertical field of view as the recording.
-            scale = size[1] / float(np.asarray(camera.get("resolution", (640, 480)))[1])
-            fx, fy = (float(f) * scale for f in np.asarray(lens)[:2])
-            given["intrinsics"] = (fx, fy, size[0] / 2, size[1] / 2)
-        self.view = View(env, size, **given)
-        self.size, self.fps = size, 1.0 / env.step_dt
-
-    def render(self, index: int = 0) -> np.ndarray:
-        """Return an image of the current state of an environment, the first one unless another is named."""
-        return self._renderer.render(index, self.view.pose(index))
-
-    def close(self) -> None:
-        """Release OpenGL."""
-        self._renderer.close()
 
 
 def format_spaces(env_id: str, env: EmbodiedEnv) -> str:

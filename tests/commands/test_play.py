@@ -11,7 +11,8 @@ from matplotlib.image import imread
 from tensordict import TensorDict
 
 from embodichain.cli import main
-from embodichain.commands.view import RandomAgent, SceneCamera, ZeroAgent
+from embodichain.commands.view import RandomAgent, ZeroAgent
+from embodichain.lab.gym.envs.managers.record import View
 from embodichain.lab.sim.rendering.renderer import opengl_problem
 from tests.agents.rl.fakes import CART_POLE_ENV
 from tests.videos import read_video
@@ -44,13 +45,13 @@ def test_video_has_the_first_and_the_last_state_of_each_episode(
     run_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[int] = []
-    render = SceneCamera.render
+    render = View.render
 
-    def noted(camera: SceneCamera, index: int = 0) -> np.ndarray:
-        seen.append(int(camera.view.env.elapsed_steps[index]))
+    def noted(camera: View, index: int = 0) -> np.ndarray:
+        seen.append(int(camera.env.elapsed_steps[index]))
         return render(camera, index)
 
-    monkeypatch.setattr(SceneCamera, "render", noted)
+    monkeypatch.setattr(View, "render", noted)
     assert main(["play", "latest", *SMALL[:3], "--episodes", "2", "max_episode_steps=3"]) == 0
     assert seen == [0, 1, 2, 3, 0, 1, 2, 3]
     assert len(frames(run_folder / "videos" / "play_step_16.mp4")) == 2 * (4 + 12)
@@ -61,13 +62,13 @@ def test_grid_plays_each_episode_once_in_slow_motion(
     run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seen: list[tuple[int, int]] = []
-    render = SceneCamera.render
+    render = View.render
 
-    def noted(camera: SceneCamera, index: int = 0) -> np.ndarray:
-        seen.append((index, int(camera.view.env.elapsed_steps[index])))
+    def noted(camera: View, index: int = 0) -> np.ndarray:
+        seen.append((index, int(camera.env.elapsed_steps[index])))
         return render(camera, index)
 
-    monkeypatch.setattr(SceneCamera, "render", noted)
+    monkeypatch.setattr(View, "render", noted)
     size = ("--size", "64", "48", "--out", "grid.mp4", "max_episode_steps=2")
     assert main(["play", "latest", "--grid", "2x1", "--speed", "0.5", *size]) == 0
     assert "episode 1" in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ import torch
 
 from embodichain.cli import main
 from embodichain.commands.robot_files import format_robot, names_robot, robot_task
-from embodichain.commands.view import SceneCamera, action_numbers, format_spaces, opened_robot, opened_scene
+from embodichain.commands.view import action_numbers, format_spaces, opened_robot, opened_scene
+from embodichain.lab.gym.envs.managers.record import View
 from tests.agents.rl.fakes import tiny_config, write_config
 from tests.lab.scene_files import rail_env
 from tests.lab.scenes import needs_gl
@@ -24,12 +26,12 @@ HOPPER = """<mujoco><option gravity="0 0 -2"/><worldbody><light/><body name="sta
 
 @needs_gl
 def test_the_default_camera_moves_with_the_body_that_moves(tmp_path: Path) -> None:
-    env = rail_env(tmp_path, 1)
+    env: Any = rail_env(tmp_path, 1)
     env.reset()
 
-    with closing(SceneCamera(env, {}, (16, 12))) as camera:
+    with closing(View(env, (16, 12))) as camera:
         # The middle between the cart's top at 1.1 m and the pendulum's end at 1 - 0.5 - 0.02 m.
-        assert camera.view.fixed.target == pytest.approx((0, 0, 0.79))
+        assert camera.fixed.target == pytest.approx((0, 0, 0.79))
         here = camera.render()
         env.sim.backend.write("qpos", slice(0, 1), env.qpos[:, :1] + 100.0)  # nothing else is in the scene
         assert (camera.render() == here).all()
@@ -37,11 +39,11 @@ def test_the_default_camera_moves_with_the_body_that_moves(tmp_path: Path) -> No
 
 @needs_gl
 def test_a_config_can_name_the_body_to_follow(tmp_path: Path) -> None:
-    env = rail_env(tmp_path, 1)
+    env: Any = rail_env(tmp_path, 1)
     env.reset()
     view: dict[str, object] = {"eye": (0, -1, 1), "target": (0, 0, 1), "follow_uid": "cart"}
 
-    with closing(SceneCamera(env, view, (16, 12))) as camera:
+    with closing(View.of(env, view, (16, 12))) as camera:
         here = camera.render()
         env.sim.backend.write("qpos", slice(0, 1), env.qpos[:, :1] + 100.0)
         assert np.ptp(here) > 0  # the cart is in the image

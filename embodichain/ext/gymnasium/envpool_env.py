@@ -47,7 +47,7 @@ class EnvPoolEnv(ForeignEnv):
 
     @override
     def close(self) -> None:
-        self._recorder.stop()
+        self.stop_recording()
         if self._pool is not None:
             self._pool.close()
             self._pool = None

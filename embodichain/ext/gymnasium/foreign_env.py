@@ -3,10 +3,8 @@
 Legend: N envs, T rollout steps, A action size.
 """
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -19,7 +17,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.ext.gymnasium.spaces import ActionAdapter, InfoReader, ObservationAdapter
-from embodichain.lab.gym.envs.managers.record import EpisodeVideo
+from embodichain.lab.gym.envs.managers.record import EpisodeVideo, Recording
 from embodichain.lab.sim.random import CounterRandom
 from embodichain.utils import CommandFailedError, ConfigError, configclass, field, logger, placed, replace, to_dict
 from embodichain.utils.video import Footage
@@ -34,6 +32,7 @@ RENDER_MODE = "rgb_array"
 FILE_KEYS = ("id", "kwargs", "num_envs", "max_episode_steps", "vectorization")
 """Keys of a config's file."""
 _SEED_BITS = 7, 24  # of the two draws that make a seed
+_MOST_IMAGES = 400  # of a video
 
 
 @configclass
@@ -120,9 +119,7 @@ class ForeignEnv(ABC):
         self.single_action_space = self._act.space
         self.action_space = gym.vector.utils.batch_space(self._act.space, self.num_envs)
         self._begins = False  # the first environment's episode
-        self._on_state: Callable[[], None] = lambda: None
-        self._on_step: Callable[[Tensor, Tensor, Tensor], None] = lambda *results: None
-        self._recorder = EpisodeRecorder(self)
+        self._recording = Recording()
 
     @abstractmethod
     def _reset_all(self, seeds: list[int]) -> Any:
@@ -183,8 +180,7 @@ class ForeignEnv(ABC):
         """
         self._present_obs()
         if self._begins:  # now, since an episode that is not played is not shown
-            self._recorder.begin_episode()
-            self._on_state()
+            self._recording.add(self.image)
         raw, rewards, terminations, truncations, infos = self._step(self._act(action))
         terminated, truncated = (torch.from_numpy(flags.astype(np.bool_)) for flags in (terminations, truncations))
         done = terminated | truncated
@@ -192,9 +188,8 @@ class ForeignEnv(ABC):
         self.elapsed_steps = self.elapsed_steps + 1
         info = self._info(infos, terminated) | {"final_obs": obs}
         reward = torch.from_numpy(rewards.astype(np.float32))
-        self._recorder.add_step(reward, done, info["success"])
-        self._on_step(reward, done, info["success"])
-        self._on_state()
+        self._recording.add_step(reward, done, info["success"])
+        self._recording.add(self.image)
         if done.any():
             obs = self._with_new_episodes(obs, done)
             self.elapsed_steps = self.elapsed_steps.masked_fill(done, 0)
@@ -247,27 +242,25 @@ class ForeignEnv(ABC):
         """Nothing is written but videos, whose folder :meth:`start_recording` is given."""
 
     def start_recording(self, folder: Path, label: str) -> None:
-        """Write a video of the next episode of the first environment, if it renders ``rgb_array``."""
+        """Write a video of the first environment from its next episode on, if it renders ``rgb_array``."""
         if self.cfg.records and self.cfg.kwargs.get("render_mode") == RENDER_MODE:
-            self._recorder.start(folder, label)
+            path = folder / f"render_{label}.mp4"
+            self.film(EpisodeVideo(path, self, self.render_fps, max_frames=_MOST_IMAGES))
+
+    def film(self, video: EpisodeVideo) -> None:
+        """Add the first environment's states to a video from its next episode on."""
+        self._recording.start(video)
 
     def stop_recording(self) -> list[Path]:
         """Finish the video and return its path, if there is one."""
-        return self._recorder.stop()
+        path = self._recording.stop()
+        return [] if path is None else [path]
 
     def recorded(self) -> Footage:
         """Return what has been recorded since :meth:`start_recording`."""
-        return self._recorder.footage
+        return self._recording.footage
 
-    def show_states(self, on_state: Callable[[], None], on_step: Callable[[Tensor, Tensor, Tensor], None]) -> None:
-        """Call functions at each state of the first environment, from an episode's first to its last.
-
-        Args:
-            on_step: function of the reward, end and success [N] of a step, called before ``on_state``.
-        """
-        self._on_state, self._on_step = on_state, on_step
-
-    def first_image(self) -> np.ndarray:
+    def image(self, env_id: int = 0) -> np.ndarray:
         """Return an image [H, W, 3] uint8 of the first environment, of an even size."""
         image = self._render()
         if not isinstance(image, np.ndarray) or image.shape[2:] != (3,):
@@ -339,70 +332,3 @@ def rendered(render: Callable[[], Any]) -> Any:
 def file_data(cfg: ForeignEnvCfg) -> dict[str, Any]:
     """Return the content of a file that is parsed to the same config."""
     return {key: value for key, value in to_dict(cfg).items() if key in FILE_KEYS and value is not None}
-
-
-_MOST_IMAGES = 400  # of a video
-
-
-class EpisodeRecorder:
-    """Writes a video of the first episode that begins after :meth:`start`, or of its first 400 states.
-
-    A failure is one warning, and nothing is recorded after it: a machine without OpenGL trains all the same.
-
-    Args:
-        env: environments, of which it records the first.
-
-    Attributes:
-        footage: of the recording that began last.
-    """
-
-    def __init__(self, env: ForeignEnv) -> None:
-        self._env = env
-        self._video: EpisodeVideo | None = None  # from the recording's beginning to its end
-        self._records = False
-        self.footage = Footage()
-        self._is_available = True
-
-    def start(self, folder: Path, label: str) -> None:
-        """Record the next episode into ``<folder>/render_<label>.mp4``."""
-        self._video = EpisodeVideo(folder / f"render_{label}.mp4", self._env, self._env.render_fps)
-        self._records, self.footage = self._is_available, Footage()
-
-    def begin_episode(self) -> None:
-        """Add an image of the episode's first state; if there are images already, end the recording before it."""
-        if self.footage.frames == 0:
-            self._add()
-        else:
-            self._records = False
-
-    def add_step(self, reward: Tensor, done: Tensor, success: Tensor) -> None:
-        """Add an image to the episode that is being recorded, if any, after a step with these results [N]."""
-        if self._video is not None and self.footage.frames > 0:
-            self._video.add_step(reward, done, success)
-            self._add()
-
-    def stop(self) -> list[Path]:
-        """Finish the video and return its path; nothing if there is none."""
-        video, self._video, self._records, path = self._video, None, False, None
-        start = time.perf_counter()
-        with self._warning_once():
-            path = None if video is None else video.close()
-        self.footage += Footage(seconds=time.perf_counter() - start)
-        return [path] if path is not None and self._is_available else []
-
-    def _add(self) -> None:
-        if self._video is None or not self._records or self.footage.frames == _MOST_IMAGES:
-            return
-        start = time.perf_counter()
-        with self._warning_once():
-            self._video.add(lambda _: self._env.first_image())
-            self.footage += Footage(1, time.perf_counter() - start)
-
-    @contextmanager
-    def _warning_once(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001 (other libraries'; an image is not worth a training)
-            if self._is_available:
-                logger.log_warning(f"no video is recorded: {error}")
-            self._is_available = self._records = False  # an open video is closed at the end

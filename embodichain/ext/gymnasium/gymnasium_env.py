@@ -87,7 +87,7 @@ class GymnasiumEnv(ForeignEnv):
 
     @override
     def close(self) -> None:
-        self._recorder.stop()
+        self.stop_recording()
         self._envs.close()
 
     @override

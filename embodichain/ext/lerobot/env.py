@@ -19,10 +19,10 @@ from embodichain import __version__
 from embodichain.agents.rl.checkpoint.saved_run import find_run, names_run
 from embodichain.agents.rl.run_config import load_checkpoint_config, load_run_config
 from embodichain.commands.arguments import checked_path, output_folder
-from embodichain.commands.view import SceneCamera
 from embodichain.ext.lerobot.recorder import colour_cameras, image_of, state_of
 from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
+from embodichain.lab.gym.envs.managers.record import View
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.gym.utils.arrays import to_action, to_array
 from embodichain.utils import ConfigError, files, replace
@@ -61,7 +61,7 @@ class LeRobotVectorEnv(gym.vector.VectorEnv[dict[str, Any], np.ndarray, np.ndarr
         }
         self.render_mode = "rgb_array"
         self._cameras = colour_cameras(env)
-        self._camera: SceneCamera | None = None
+        self._camera: View | None = None
         obs, _ = env.reset(seed=env.cfg.seed)
         first = self._observation(obs)
         self.single_observation_space = spaces.Dict({name: _space_of(value) for name, value in first.items()})
@@ -115,7 +115,7 @@ class LeRobotVectorEnv(gym.vector.VectorEnv[dict[str, Any], np.ndarray, np.ndarr
     def render(self) -> tuple[np.ndarray, ...]:
         """Return an image of each environment, [H, W, 3] uint8."""
         if self._camera is None:
-            self._camera = SceneCamera(self.env, {}, _SIZE)
+            self._camera = View(self.env, _SIZE)
         return tuple(self._camera.render(i) for i in range(self.num_envs))
 
     @override

@@ -55,18 +55,17 @@ def play(env: GymnasiumEnv, steps: int) -> None:
         env.step(torch.zeros(2, 1))
 
 
-def test_the_first_episode_of_the_first_environment_is_recorded(env: GymnasiumEnv, tmp_path: Path) -> None:
+def test_episodes_of_the_first_environment_are_recorded(env: GymnasiumEnv, tmp_path: Path) -> None:
     assert (env.step_dt, env.render_fps) == (None, 20.0)
     play(env, 3)  # nothing is recorded yet
     env.start_recording(tmp_path, "step_5")
-    play(env, 9)
+    play(env, 6)
     (path,) = env.stop_recording()
     assert path == tmp_path / "render_step_5.mp4"
     with VideoReader(path, 32, 48) as video:
         brightness = video.read(100)[:, 16:].mean(axis=(1, 2, 3))  # below the caption
-    # The first state and those after steps 1 to 4, the last of the episode, for half a second more; the next episode
-    # is not recorded.
-    assert brightness.tolist() == pytest.approx([0, 40, 80, 120, *[160] * 11], abs=4)
+    # The first state and those after steps 1 to 4, the last of the episode, for half a second more; then the next one.
+    assert brightness.tolist() == pytest.approx([0, 40, 80, 120, *[160] * 11, 0, 40, 80], abs=4)
     play(env, 3)
     assert env.stop_recording() == []
 
@@ -85,7 +84,7 @@ def test_images_of_mujoco_are_drawn_without_shadows() -> None:
     cfg = GymnasiumEnvCfg("gymnasium:Reacher-v5").with_images()
     env = GymnasiumEnv(cfg)
     env.reset(seed=1)
-    image = env.first_image()
+    image = env.image()
     models: Any = env._envs
     assert models.get_attr("model")[0].vis.quality.shadowsize == 0
     env.close()

@@ -333,11 +333,13 @@ class EmbodiedEnv(BaseEnv):
 
     def stop_recording(self) -> list[Path]:
         """Finish the videos and return their paths."""
-        return [path for recorder in recorders_in(self.event_manager.functors) if (path := recorder.stop()) is not None]
+        recordings = [recorder.recording for recorder in recorders_in(self.event_manager.functors)]
+        return [path for recording in recordings if (path := recording.stop()) is not None]
 
     def recorded(self) -> video.Footage:
         """Return the trajectories recorded since ``start_recording``."""
-        return sum((recorder.footage for recorder in recorders_in(self.event_manager.functors)), video.Footage())
+        recorders = recorders_in(self.event_manager.functors)
+        return sum((recorder.recording.footage for recorder in recorders), video.Footage())
 
     @override
     def state_dict(self) -> dict[str, Any]:

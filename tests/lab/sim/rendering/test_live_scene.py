@@ -31,6 +31,7 @@ class Node:
     """One thing in the scene; notes how often it was moved."""
 
     visible = True
+    points: np.ndarray
 
     def __init__(self, scene: "Recorder", name: str, **props: Any) -> None:
         self.scene, self.name, self.moves = scene, name, -2  # both parts of the first pose are no moves
@@ -149,7 +150,8 @@ def test_contacts_and_the_number_of_environments_are_chosen(sim: SimulationManag
     scene.update()
     assert [nodes[f"/env_{i}"].visible for i in range(3)] == [True, True, False]
     assert len(nodes["/env_2/contacts"].points) == 0
-    corners = {tuple(point.tolist()) for point in nodes["/env_1/contacts"].points[:, :2].round(3).astype(float).round(3)}
+    points = nodes["/env_1/contacts"].points.astype(float).round(3)
+    corners = {(x, y) for x, y, _ in points.tolist()}
     assert corners == {(0.9, -0.2), (0.9, 0.2), (1.1, -0.2), (1.1, 0.2)}
     scene.show(3, contacts=False)
     scene.update()

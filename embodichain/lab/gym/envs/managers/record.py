@@ -2,10 +2,11 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt
@@ -17,7 +18,7 @@ from embodichain.lab.gym.envs.managers.base import Functor, TermEnv
 from embodichain.lab.gym.envs.managers.cfg import EventCfg, FunctorCfg
 from embodichain.lab.sim.objects import Articulation, Marker, RigidObject, SceneBody
 from embodichain.lab.sim.rendering.framing import frame
-from embodichain.lab.sim.rendering.renderer import CameraPose, Renderer, RenderingUnavailableError
+from embodichain.lab.sim.rendering.renderer import CameraPose, Renderer
 from embodichain.utils import logger, reason_of, video
 from embodichain.utils.files import FileName, SavePath
 
@@ -41,20 +42,19 @@ class VideoEvent(Functor):
     """An interval event that adds images to a video, after each step and of the first state of an episode.
 
     Attributes:
-        video: the video that is being recorded, if any.
+        recording: recording that has the video.
     """
 
     is_global, only_reads = True, True
-    video: "EpisodeVideo | None" = None
+    recording: "Recording"
 
     @override
     def shows_first_state(self) -> bool:
-        return self.video is not None and self.video.begins()
+        return self.recording.video is not None and self.recording.video.begins()
 
     @override
     def after_rewards(self, reward: Tensor, done: Tensor, success: Tensor) -> None:
-        if self.video is not None:
-            self.video.add_step(reward, done, success)
+        self.recording.add_step(reward, done, success)
 
     @override
     def state_dict(self) -> dict[str, Any]:
@@ -67,8 +67,8 @@ class record_camera_data(VideoEvent):  # noqa: N801 (named like a function, as c
     An image shows the state after a control step, before any reset, or the first state of an episode. See
     :class:`EpisodeVideo` for captions and the ends of episodes.
 
-    Without OpenGL or a ray tracer one warning names the packages, and nothing is recorded. If a video cannot be
-    written, a warning is logged and the run continues.
+    Without OpenGL or a ray tracer a warning names the packages, and nothing is recorded. If a video cannot be written,
+    a warning is logged and the run continues.
 
     Args:
         name: camera's name, part of the file's name.
@@ -89,10 +89,8 @@ class record_camera_data(VideoEvent):  # noqa: N801 (named like a function, as c
 
     def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:
         super().__init__(cfg, env)
-        self._renderer: Renderer | None = None
+        self.recording = Recording()
         self._view: View | None = None
-        self._is_available = True
-        self.footage = video.Footage()  # of the recording that began last
 
     @classmethod
     @override
@@ -104,37 +102,20 @@ class record_camera_data(VideoEvent):  # noqa: N801 (named like a function, as c
 
     def start(self, folder: Path, label: str) -> None:
         """Record from now on into ``<folder>/<name>_<label>.mp4``."""
-        params, self.footage = self.cfg.params, video.Footage()
+        params = self.cfg.params
         folder = self.env.output.place(params["save_path"]) if params.get("save_path") else folder
         assert isinstance(self.cfg, EventCfg)
         assert isinstance(self.cfg.interval_step, int)  # since the event is global
         path, period = folder / f"{params.get('name', 'camera')}_{label}.mp4", self.env.step_dt * self.cfg.interval_step
-        captioned = params.get("caption", True)
-        if self._is_available:
-            self.video = EpisodeVideo(
-                path, self.env, 1.0 / period, params.get("max_env_num", 1), is_captioned=captioned
-            )
-
-    def stop(self) -> Path | None:
-        """Finish the video and return its path, or None when there is none."""
-        finished, self.video = self.video, None
-        if finished is None:
-            return None
-        start = time.perf_counter()
-        try:
-            path = finished.close()
-        except OSError as error:
-            logger.log_warning(f"video {finished.path} could not be written: {reason_of(error)}")
-            return None
-        self.footage += video.Footage(seconds=time.perf_counter() - start)
-        return path
+        options = {"is_captioned": params.get("caption", True), "max_frames": params.get("max_frames", _MOST_FRAMES)}
+        self.recording.start(EpisodeVideo(path, self.env, 1.0 / period, params.get("max_env_num", 1), **options))
 
     def close(self) -> None:
         """Finish the video and free the renderer."""
-        self.stop()
-        if self._renderer is not None:
-            self._renderer.close()
-            self._renderer = None
+        self.recording.stop()
+        if self._view is not None:
+            self._view.close()
+            self._view = None
 
     def __call__(
         self,
@@ -153,26 +134,12 @@ class record_camera_data(VideoEvent):  # noqa: N801 (named like a function, as c
         follow_uid: str | None = None,
     ) -> None:
         """Record one image, if a recording is active."""
-        if self.video is None or self.footage.frames == max_frames:
-            return
-        start = time.perf_counter()
-        width, height = resolution
-        try:
-            if self._renderer is None:
-                cfg = env.sim.cfg
-                self._renderer = Renderer(
-                    env.sim.backend, env.sim.appearance, width, height, cfg.enable_rt, cfg.render_device
-                )
-            renderer = self._renderer
-            view = self._view = self._view or View(env, resolution, eye, target, up, intrinsics, follow_uid)
-            self.video.add(lambda i: renderer.render(i, view.pose(i)))
-            self.footage += video.Footage(1, time.perf_counter() - start)
-        except RenderingUnavailableError as error:
-            logger.log_warning(f"no video is recorded: {error}")
-            self._is_available, self.video = False, None
-        except OSError as error:
-            logger.log_warning(f"video {self.video.path} could not be written: {reason_of(error)}")
-            self.video = None  # until the next recording
+
+        def render(env_id: int) -> np.ndarray:
+            self._view = self._view or View(env, resolution, eye, target, up, intrinsics, follow_uid)
+            return self._view.render(env_id)
+
+        self.recording.add(render)
 
 
 class record_camera_data_async(record_camera_data):  # noqa: N801 (named like a function, as configs name it)
@@ -184,11 +151,60 @@ def recorders_in(functors: Iterable[object]) -> list[record_camera_data]:
     return [functor for functor in functors if isinstance(functor, record_camera_data)]
 
 
-class View:
-    """A camera's pose in each environment, by the parameters of :class:`record_camera_data`.
+class Recording:
+    """Videos, one after the other; what fails is a warning, since a training does not depend on its images.
 
     Attributes:
-        fixed: the pose; relative to the position of the entity that the camera moves with, if there is one.
+        video: the video that is being recorded; None: none is.
+        footage: images of the recording that began last.
+    """
+
+    def __init__(self) -> None:
+        self.video: EpisodeVideo | None = None
+        self.footage = video.Footage()
+
+    def start(self, episodes: "EpisodeVideo") -> None:
+        """Add images to a video from now on."""
+        self.video, self.footage = episodes, video.Footage()
+
+    def add_step(self, reward: Tensor, done: Tensor, success: Tensor) -> None:
+        """Add the results [N] of a control step, if something is recorded."""
+        if self.video is not None:
+            self.video.add_step(reward, done, success)
+
+    def add(self, render: Callable[[int], np.ndarray]) -> None:
+        """Add an image, as :meth:`EpisodeVideo.add`, if something is recorded."""
+        if self.video is not None and not self.video.is_full:
+            with self._timed():
+                self.video.add(render)
+                self.footage += video.Footage(1)
+
+    def stop(self) -> Path | None:
+        """Finish the video and return its path, or None when there is none."""
+        path, last = None, self.video
+        with self._timed():
+            path = None if last is None else last.close()
+        self.video = None
+        return path
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        """Add the block's time to the footage; after an error of rendering or writing nothing is recorded."""
+        start, last = time.perf_counter(), self.video
+        try:
+            yield
+        except (RuntimeError, OSError, ValueError) as error:
+            place = f"{last.path}: " if last is not None and isinstance(error, OSError) else ""
+            logger.warn_once(f"no video is recorded: {place}{reason_of(error)}")
+            self.video = None
+        self.footage += video.Footage(seconds=time.perf_counter() - start)
+
+
+class View:
+    """A camera that renders each environment, by the parameters of :class:`record_camera_data`.
+
+    Attributes:
+        fixed: the camera's pose; relative to the position of the entity that the camera moves with, if there is one.
     """
 
     def __init__(
@@ -201,7 +217,8 @@ class View:
         intrinsics: Intrinsics | None = None,
         follow_uid: str | None = None,
     ) -> None:
-        width, height = size
+        (width, height), cfg = size, env.sim.cfg
+        self._renderer = Renderer(env.sim.backend, env.sim.appearance, width, height, cfg.enable_rt, cfg.render_device)
         lens = intrinsics or (_FIELD * height, _FIELD * height, width / 2, height / 2)
         self.env = env
         self._uid = follow_uid or (env.followed_uid if eye is None else None)
@@ -212,6 +229,23 @@ class View:
         bodies = followed.base.bodies if isinstance(followed, Articulation) else []
         x, y = self._place(0)
         self.fixed = frame(env.sim.backend, env.sim.appearance, bodies, up, lens).shifted(-x, -y)
+
+    @classmethod
+    def of(cls, env: TermEnv, params: Mapping[str, Any], size: tuple[int, int]) -> Self:
+        """Return the view of a recording event's ``params``, in images of another size with the same angle of view."""
+        given = {name: params[name] for name in ("eye", "target", "up", "follow_uid") if name in params}
+        if (lens := params.get("intrinsics")) is not None:
+            scale = size[1] / params.get("resolution", _RESOLUTION)[1]
+            given["intrinsics"] = (scale * lens[0], scale * lens[1], size[0] / 2, size[1] / 2)
+        return cls(env, size, **given)
+
+    def render(self, env_id: int = 0) -> np.ndarray:
+        """Return an image [H, W, 3] uint8 of an environment's present state."""
+        return self._renderer.render(env_id, self.pose(env_id))
+
+    def close(self) -> None:
+        """Free the renderer."""
+        self._renderer.close()
 
     def pose(self, env_id: int) -> CameraPose:
         """Return the camera's present pose in one environment."""
@@ -255,6 +289,7 @@ class EpisodeVideo:
         columns: columns of the grid; None: as many as rows, or one more.
         num_episodes: number of the first episode that is not shown: its environment keeps its last image.
         is_captioned: write episode, time, return and outcome over each image, and the instruction under it.
+        max_frames: number of images after which the video is full; None: it never is.
 
     Attributes:
         frames: number of times that images were added.
@@ -269,12 +304,18 @@ class EpisodeVideo:
         columns: int | None = None,
         num_episodes: float = math.inf,
         is_captioned: bool = True,
+        max_frames: int | None = None,
     ) -> None:
         self.path, self.frames, self._env, self._fps = path, 0, env, fps
         self._cells = [_Cell() for _ in range(min(count, env.num_envs))]
         self._columns = columns or math.ceil(math.sqrt(len(self._cells)))
-        self._num_episodes, self._is_captioned = num_episodes, is_captioned
+        self._num_episodes, self._is_captioned, self._max_frames = num_episodes, is_captioned, max_frames
         self._writer: video.VideoWriter | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has its last image."""
+        return self.frames == self._max_frames
 
     def begins(self) -> bool:
         """Return whether an episode begins in all K environments."""
@@ -318,9 +359,10 @@ class EpisodeVideo:
 
     def close(self) -> Path | None:
         """Finish the file and return its path, None without images; an OSError if it could not be written."""
-        if self._writer is None:
+        writer, self._writer = self._writer, None
+        if writer is None:
             return None
-        self._writer.close()
+        writer.close()
         return self.path
 
     def _find_new_episodes(self) -> None:

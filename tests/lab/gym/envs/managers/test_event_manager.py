@@ -306,8 +306,8 @@ def test_added_recorder_is_started_with_the_others(tmp_path: Path) -> None:
     env.reset()
     env.start_recording(tmp_path, "x")
     (recorder,) = recorders_in(env.event_manager.functors)
-    assert recorder.video is not None
-    assert recorder.video.path == tmp_path / "cam_x.mp4"
+    assert recorder.recording.video is not None
+    assert recorder.recording.video.path == tmp_path / "cam_x.mp4"
     env.close()
 
 
