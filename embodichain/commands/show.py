@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from embodichain.agents.rl.config.arguments import add_allow_import, allowed_imports, split_overrides
-from embodichain.agents.rl.run_config import REPLACED, env_config_keys, find_train_config, load_run_config
+from embodichain.agents.rl.run_config import env_config_keys, find_train_config, load_run_config
 from embodichain.commands.arguments import CONFIG_HELP, add_json, add_overrides, format_columns, print_result
 from embodichain.lab.gym.config.env_config import converted, defaults_of
 from embodichain.lab.gym.env_sources import find_source
@@ -23,8 +23,8 @@ _ENV = "gym_config."  # before the paths of the environment config
 def resolved_values(config: str, overrides: Sequence[str], allowed: Sequence[str]) -> dict[str, tuple[Any, str]]:
     """Return each value of a resolved training config and its origin, by path.
 
-    Origins are ``override``, the path of a file, ``task's own`` and ``default``; it is added where the training config
-    replaces a value. The environment config's paths begin with ``gym_config``, as in a run's ``config.json``.
+    Origins are ``override``, the path of a file, ``task's own`` and ``default``. The environment config's paths begin
+    with ``gym_config``, as in a run's ``config.json``.
     """
     path = find_train_config(config)
     run = load_run_config(path, overrides, allowed)
@@ -45,14 +45,10 @@ def resolved_values(config: str, overrides: Sequence[str], allowed: Sequence[str
         (str(path), set(leaves_by_path(data))),
         ("task's own", set(map(_env_path, leaves_by_path(defaults)))),
     ]
-    leaves = leaves_by_path(run.resolved)
-    found = {}
-    for leaf, value in leaves.items():
-        origin = next((name for name, paths in origins if _is_among(leaf, paths)), "default")
-        place = REPLACED.get(leaf.removeprefix(_ENV))
-        is_replaced = place is not None and leaves.get(place, value) is not None
-        found[leaf] = value, f"{origin}, replaced by {place}" if is_replaced else origin
-    return found
+    return {
+        leaf: (value, next((name for name, paths in origins if _is_among(leaf, paths)), "default"))
+        for leaf, value in leaves_by_path(run.resolved).items()
+    }
 
 
 def _env_path(path: str) -> str:

@@ -27,7 +27,6 @@ def test_each_value_has_its_origin(capsys: pytest.CaptureFixture[str]) -> None:
     assert rows["gym_config.env.rewards.still.weight"] == {"value": 0.2, "from": str(CART_POLE_ENV)}
     assert rows["trainer.buffer_size"]["from"] == path
     assert rows["algorithm.cfg.gae_lambda"] == {"value": 0.95, "from": "default"}
-    assert rows["gym_config.num_envs"] == {"value": 1, "from": "default, replaced by trainer.num_envs"}
 
 
 def test_values_of_a_task_and_of_an_inline_config_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:

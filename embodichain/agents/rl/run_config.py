@@ -42,7 +42,7 @@ TrainSource = str | Path | Mapping[str, Any] | TrainCfg
 """A training config: the path of its file or folder, or a shipped one's name; such a file's content; or typed."""
 OWN_CONFIG = "no shipped config: name it in the trainer.gym_config of your own"
 """Advice for a task that no shipped config trains."""
-REPLACED = {
+_REPLACED = {
     **dict.fromkeys(("num_envs", "env.num_envs", "env.sim_cfg.num_envs"), "trainer.num_envs"),
     **{f"env.sim_cfg.{name}": f"trainer.{name}" for name in ("headless", "enable_rt", "gpu_id", "sim_device")},
     "env.sim_cfg.render_device": "trainer.device",
@@ -201,18 +201,12 @@ def _load(data: dict[str, Any], folder: Path, overrides: Sequence[str], allowed_
     find = partial(terms_to_cfg, cls=EventCfg, names=names, problems=problems, allowed_imports=allowed_imports)
     loggers = find_loggers(trainer.loggers, allowed_imports, problems)
     events = {kind: find(terms, place=f"trainer.events.{kind}") for kind, terms in vars(trainer.events).items()}
-    inside = {key: f"'env.{key}' of the environment config" for key in ENV_KEYS}
-    inside |= {key: f"'{key}' of the environment config" for key in TOP_FIELDS}
-    inside |= {
-        f.name: f"'algorithm.cfg.{f.name}'" for f in ([] if algorithm is None else dataclasses.fields(algorithm))
-    }
-    inside |= {f.name: f"'trainer.{f.name}'" for f in dataclasses.fields(TrainerCfg)}
-    for place, problem in wrong.items():
-        if (meant := inside.get(place.rpartition(".")[2])) and problem.startswith("unknown key"):
-            problem = f"unknown key. Did you mean {meant}?"
-        elif place in [re.split(r"[.=]", override)[0] for override in own] and problem.startswith("unknown key"):
-            problem += f"; in the environment config: {', '.join(env_config_keys())}"
-        problems.append(f"{place}: {problem}")
+    problems += [f"{place}: {problem}" for place, problem in wrong.items()]
+    places = {key: f"'env.{key}' of the environment config" for key in ENV_KEYS}
+    places |= {key: f"'{key}' of the environment config" for key in TOP_FIELDS}
+    cfgs = {"algorithm.cfg": algorithm, "trainer": trainer}
+    places |= {f.name: f"'{at}.{f.name}'" for at, cfg in cfgs.items() if cfg for f in dataclasses.fields(cfg)}
+    problems = [_with_place(problem, places) for problem in problems]
     if train is not None and algo_class is not None and policy is not None and env is not None:
         problems += _pair_problems(train.algorithm.name, algorithm, trainer, policy, env, wrong)
     raise_problems(problems)
@@ -238,7 +232,7 @@ def env_config_keys() -> Sequence[str]:
 
 def _replaced_overrides(overrides: Sequence[str], trainer: TrainerCfg) -> list[str]:
     """Return the errors of overrides of the environment config that the training config replaces, one per line."""
-    places = {override: REPLACED.get(override.partition("=")[0]) for override in overrides}
+    places = {override: _REPLACED.get(override.partition("=")[0]) for override in overrides}
     return [
         f"override '{override}': has no effect: it is the environment config's, which {place} of the training config "
         "replaces: set that one"
@@ -342,19 +336,21 @@ def _parse_env(
     wrong += env.problems
     if trainer.enable_eval and env.time_limit is None and not wrong:
         wrong.append("max_episode_steps: evaluation needs a time limit, and neither config nor task gives one")
-    problems += [place + _with_place(line) for line in wrong]
+    problems += [place + line for line in wrong]
     if isinstance(env, ParsedEnv):
         sim_cfg = replace(env.cfg.sim_cfg, sim_device=choose_sim_device(trainer, env.cfg, problems))
         env = dataclasses.replace(env, cfg=replace(env.cfg, sim_cfg=sim_cfg))
     return env
 
 
-def _with_place(line: str) -> str:
-    """Return the error of an environment config, with the training config's key of that name for an unknown one."""
-    path, _, problem = line.partition(": ")
-    key = path.rpartition(".")[2]
-    is_trainers = problem.startswith("unknown key") and key in {f.name for f in dataclasses.fields(TrainerCfg)}
-    return f"{path}: unknown key. Did you mean 'trainer.{key}' of the training config?" if is_trainers else line
+def _with_place(problem: str, places: Mapping[str, str]) -> str:
+    """Return an error with the place of an unknown key, if there is one in either config."""
+    found = re.search(r"(\w+): unknown key", problem)
+    if found is None:
+        return problem
+    if found[1] in places:
+        return f"{problem[: found.end()]}. Did you mean {places[found[1]]}?"
+    return problem + ("" if found.start() else f"; in the environment config: {', '.join(env_config_keys())}")
 
 
 def _check_id(data: Mapping[str, Any], problems: list[str]) -> bool:
