@@ -20,8 +20,8 @@ EXAMPLES = ("push_cube", "train_config.json trainer.num_envs=256 --json")
 _ENV = "gym_config."  # before the paths of the environment config
 
 
-def resolved_values(config: str, overrides: Sequence[str], allowed: Sequence[str]) -> dict[str, tuple[Any, str]]:
-    """Return each value of a resolved training config and its origin, by path.
+def resolved_values(config: str, overrides: Sequence[str], allowed: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return each ``value`` of a resolved training config, and where it is ``from``, by path.
 
     Origins are ``override``, the path of a file, ``task's own`` and ``default``. The environment config's paths begin
     with ``gym_config``, as in a run's ``config.json``.
@@ -46,7 +46,7 @@ def resolved_values(config: str, overrides: Sequence[str], allowed: Sequence[str
         ("task's own", set(map(_env_path, leaves_by_path(defaults)))),
     ]
     return {
-        leaf: (value, next((name for name, paths in origins if _is_among(leaf, paths)), "default"))
+        leaf: {"value": value, "from": next((name for name, paths in origins if _is_among(leaf, paths)), "default")}
         for leaf, value in leaves_by_path(run.resolved).items()
     }
 
@@ -59,9 +59,7 @@ def _env_path(path: str) -> str:
 
 def _is_among(leaf: str, paths: set[str]) -> bool:
     """Return whether a path, one above it, or one below it is among others."""
-    keys = leaf.split(".")
-    is_within = any(".".join(keys[:length]) in paths for length in range(1, len(keys) + 1))
-    return is_within or any(path.startswith(f"{leaf}.") for path in paths)
+    return any(f"{leaf}.".startswith(f"{path}.") or path.startswith(f"{leaf}.") for path in paths)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,9 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the values; return 0."""
-    values = resolved_values(args.config, args.overrides, allowed_imports(args))
-    result = {path: {"value": value, "from": origin} for path, (value, origin) in values.items()}
-    print_result(args, result, format_values)
+    print_result(args, resolved_values(args.config, args.overrides, allowed_imports(args)), format_values)
     return 0
 
 

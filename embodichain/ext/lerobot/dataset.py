@@ -12,7 +12,7 @@ import importlib.util
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -23,7 +23,6 @@ from embodichain.utils import ConfigError, install_extra, read_bytes, read_text
 from embodichain.utils.video import VideoReader, VideoWriter
 
 _CHUNK_SIZE = 1000
-_FILE_BYTES = 100_000_000
 _FILE = "chunk-{chunk_index:03d}/file-{file_index:03d}"
 _INDEX = "__index_level_0__"
 _INDICES = ("timestamp", "frame_index", "episode_index", "index", "task_index")
@@ -113,19 +112,21 @@ class LeRobotWriter:
         self._write_meta()
 
     def join(self) -> None:
-        """Join data files up to 100 MB, and description files into one; no episode can be added after it.
+        """Join the data files, and the description files, into one each; no episode can be added after it.
 
         The new files come after the old ones, which are deleted last.
         """
-        data, descriptions = (sorted((self.root / part).glob("*/*.parquet")) for part in ("data", "meta/episodes"))
-        numbers = self.num_episodes + np.cumsum([path.stat().st_size for path in data]) // _FILE_BYTES
-        for number in np.unique(numbers):
-            own = [path for path, of_path in zip(data, numbers, strict=True) if of_path == number]
-            _join(own, self.root / "data" / f"{_where(number)}.parquet")
-        places = {"data": numbers, "meta/episodes": np.full_like(numbers, self.num_episodes)}
-        columns = {f"{part}/{key}": values for part, own in places.items() for key, values in _indices(own).items()}
-        _join(descriptions, self.root / "meta" / "episodes" / f"{_where(self.num_episodes)}.parquet", columns)
-        for path in [*descriptions, *data]:
+        import pyarrow.parquet  # noqa: PLC0415 (optional extra)
+
+        files = {part: sorted((self.root / part).glob("*/*.parquet")) for part in ("data", "meta/episodes")}
+        for part, paths in files.items():
+            table = pyarrow.concat_tables([pyarrow.parquet.read_table(path) for path in paths])
+            columns = dict(zip(table.column_names, table.columns, strict=True))
+            if part == "meta/episodes":
+                place = _indices(self.num_episodes)
+                columns |= {f"{each}/{key}": [number] * len(table) for each in files for key, number in place.items()}
+            _write_table(self.root / part / f"{_where(self.num_episodes)}.parquet", columns)
+        for path in [*files["meta/episodes"], *files["data"]]:
             path.unlink()
 
     def _write_meta(self) -> None:
@@ -160,24 +161,13 @@ class LeRobotWriter:
         _write_table(meta / "tasks.parquet", table, {"pandas": json.dumps(pandas)})
 
 
-def _indices(number: Any) -> dict[str, Any]:
-    """Return the indices of the chunk and the file of a file's number, or of several."""
+def _indices(number: int) -> dict[str, int]:
+    """Return the indices of the chunk and the file of a file's number."""
     return dict(zip(("chunk_index", "file_index"), divmod(number, _CHUNK_SIZE), strict=True))
 
 
 def _where(number: int) -> str:
     return _FILE.format(**_indices(number))
-
-
-def _join(paths: Sequence[Path], path: Path, columns: Mapping[str, np.ndarray] | None = None) -> None:
-    """Write one table of several, with other values in some columns."""
-    import pyarrow.parquet  # noqa: PLC0415 (optional extra)
-
-    table = pyarrow.concat_tables([pyarrow.parquet.read_table(each) for each in paths])
-    for name, values in (columns or {}).items():
-        table = table.set_column(table.column_names.index(name), name, pyarrow.array(values))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pyarrow.parquet.write_table(table, path)
 
 
 def _column(values: np.ndarray) -> Any:

@@ -23,9 +23,9 @@ def diff_runs(first: RunData, second: RunData) -> dict[str, Pairs]:
         "results": (_results(first), _results(second)),
     }
     found: dict[str, Pairs] = {}
-    for part, (one, other) in parts.items():
-        a, b = leaves_by_path(one), leaves_by_path(other)
-        pairs = {path: (a.get(path), b.get(path)) for path in dict.fromkeys((*a, *b))}
+    for part, values in parts.items():
+        a, b = map(leaves_by_path, values)
+        pairs = {path: (a.get(path), b.get(path)) for path in a | b}
         found[part] = {path: pair for path, pair in pairs.items() if part == "results" or pair[0] != pair[1]}
     return found
 

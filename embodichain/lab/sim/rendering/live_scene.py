@@ -95,7 +95,7 @@ class LiveScene:
             self._scene.add_frame(f"/env_{env_id}", show_axes=False, position=place)
             for env_id, place in enumerate(self.places)
         ]
-        look: dict[str, Any] = {"colors": _CONTACT_COLOUR, "point_size": 0.2 * self._model.stat.meansize}
+        look: dict[str, Any] = {"colors": _CONTACT_COLOUR, "point_size": 0.3 * self._model.stat.meansize}
         look |= {"points": np.zeros((0, 3)), "point_shape": "circle", "precision": "float32"}
         self._contacts = [self._scene.add_point_cloud(f"/env_{env_id}/contacts", **look) for env_id in range(count)]
         self._place_camera(server, high - low + _GAP, float(high[2]), middle)
