@@ -41,23 +41,6 @@ def test_video_of_a_run_shows_something_that_moves(run_folder: Path, capsys: pyt
 
 
 @needs_gl
-def test_video_has_the_first_and_the_last_state_of_each_episode(
-    run_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[int] = []
-    render = View.render
-
-    def noted(camera: View, index: int = 0) -> np.ndarray:
-        seen.append(int(camera.env.elapsed_steps[index]))
-        return render(camera, index)
-
-    monkeypatch.setattr(View, "render", noted)
-    assert main(["play", "latest", *SMALL[:3], "--episodes", "2", "max_episode_steps=3"]) == 0
-    assert seen == [0, 1, 2, 3, 0, 1, 2, 3]
-    assert len(frames(run_folder / "videos" / "play_step_16.mp4")) == 2 * (4 + 12)
-
-
-@needs_gl
 def test_grid_plays_each_episode_once_in_slow_motion(
     run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from embodichain.ext.gymnasium import foreign_env as recording
 from embodichain.ext.gymnasium.gymnasium_env import GymnasiumEnv, GymnasiumEnvCfg
 from embodichain.lab.sim.rendering.renderer import opengl_problem
 from embodichain.utils.video import VideoReader
@@ -70,15 +69,6 @@ def test_episodes_of_the_first_environment_are_recorded(env: GymnasiumEnv, tmp_p
     assert env.stop_recording() == []
 
 
-def test_a_long_episode_is_recorded_in_part(env: GymnasiumEnv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "_MOST_IMAGES", 2)
-    env.start_recording(tmp_path, "a")
-    play(env, 3)
-    (path,) = env.stop_recording()
-    with VideoReader(path, 32, 48) as video:
-        assert len(video.read(100)) == 2
-
-
 @pytest.mark.skipif(opengl_problem() is not None, reason="no OpenGL")
 def test_images_of_mujoco_are_drawn_without_shadows() -> None:
     cfg = GymnasiumEnvCfg("gymnasium:Reacher-v5").with_images()
@@ -112,16 +102,6 @@ def test_image_that_fails_in_a_process_ends_nothing(tmp_path: Path, capsys: pyte
         play(env, 6)
         env.close()
     assert "no video is recorded: gymnasium:Drawn-v0: no image " in capsys.readouterr().err
-
-
-def test_a_folder_that_cannot_be_written_is_a_warning(
-    env: GymnasiumEnv, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "file").write_text("", encoding="utf-8")
-    env.start_recording(tmp_path / "file", "a")
-    play(env, 3)
-    assert env.stop_recording() == []
-    assert "no video is recorded: " in capsys.readouterr().err
 
 
 def test_images_that_change_their_size_are_one_warning(

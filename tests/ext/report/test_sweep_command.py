@@ -106,9 +106,11 @@ def test_lists_alone_are_a_grid(capsys: pytest.CaptureFixture[str], monkeypatch:
     assert result["best"]["params"][GAMMA] == 0.99
 
 
-@pytest.mark.parametrize("argv", [[], ["--trials", "3"]])
-def test_finished_grid_is_not_trained_again(
-    argv: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("argv", "values"), [([], "0.5,0.9"), (["--trials", "3"], "0.5,0.9"), (["--trials", "12"], "0:1")]
+)
+def test_setting_is_not_trained_twice(
+    argv: list[str], values: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained = []
 
@@ -116,20 +118,9 @@ def test_finished_grid_is_not_trained_again(
         trained.append(arguments)
         return 1.0
 
-    for _ in range(2):
-        result = search(capsys, monkeypatch, train, *argv, parameter=f"{GAMMA}=0.5,0.9")
+    for _ in range(2):  # the second search continues the first, which is finished
+        result = search(capsys, monkeypatch, train, *argv, parameter=f"{GAMMA}={values}")
         assert (len(trained), len(result["trials"])) == (2, 2)
-
-
-def test_whole_numbers_are_not_drawn_twice(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    trained = []
-
-    def train(arguments: Sequence[str]) -> float:
-        trained.append(value_of(arguments, "algorithm.cfg.n_epochs"))
-        return 1.0
-
-    search(capsys, monkeypatch, train, "--trials", "12", parameter="algorithm.cfg.n_epochs=1:3")
-    assert sorted(trained) == [1, 2, 3]
 
 
 def test_failed_trial_does_not_end_trials_side_by_side(

@@ -68,59 +68,41 @@ def test_where_there_is_no_terminal_lines_are_printed(capsys: pytest.CaptureFixt
     assert line.endswith("steps/s 1,234  return 1.00  eval 95.5%\n")
 
 
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [100.0]
+    monkeypatch.setattr("embodichain.agents.rl.metrics.panel.time.monotonic", lambda: now[0])
+    return now
+
+
 def test_evaluation_says_each_five_seconds_what_has_changed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    clock = [100.0]
-    monkeypatch.setattr("embodichain.agents.rl.metrics.panel.time.monotonic", lambda: clock[0])
     progress, log = PlainProgress(5), EvaluationLog()
     progress.evaluating(200)
-    for ended in (
-        1,
-        1,
-        1,
-        2,
-        2,
-        2,
-        2,
-        2,
-        2,
-    ):  # a step takes 2 s: after 6 s and 12 s there is a line, and none after 18 s
+    for step in range(9):  # of 2 s each: after 6 s and 12 s there is a line, and none after 18 s
         clock[0] += 2.0
+        ended = 1 if step < 3 else 2
         progress.evaluating(200, ended, 220)
         log.update(200, ended, 0)
     out, err = capsys.readouterr()
-    assert out.splitlines() == [
-        "evaluating 200 episodes",
-        *(f"evaluating {ended}/200 episodes, video 220 frames" for ended in (1, 2)),
-    ]
-    assert err.splitlines() == [f"[INFO] evaluating {ended}/200 episodes" for ended in (1, 2)]
+    lines = [f"evaluating {ended}/200 episodes" for ended in (1, 2)]
+    assert out.splitlines() == ["evaluating 200 episodes", *(f"{line}, video 220 frames" for line in lines)]
+    assert err.splitlines() == [f"[INFO] {line}" for line in lines]
 
 
-def test_plain_lines_come_every_five_seconds_and_at_the_end(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_plain_lines_come_every_five_seconds_and_hundredth(
+    clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    clock = [100.0]
-    monkeypatch.setattr("embodichain.agents.rl.metrics.panel.time.monotonic", lambda: clock[0])
-    progress = PlainProgress(5)
-    for iteration in range(1, 6):
-        clock[0] += 2.0
-        progress.update(iteration, {})
+    for iterations, count, seconds in ((5, 5, 2.0), (1000, 40, 6.0)):
+        progress = PlainProgress(iterations)
+        for iteration in range(1, count + 1):
+            clock[0] += seconds
+            progress.update(iteration, {})
+            if iteration == 15:
+                progress.evaluating(200)
     # after 2, then 7 or more (8), then the last one (10); time left: 4, 1 and 0 iterations of 2 s
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    assert lines == ["iteration 1/5  ETA 8 s", "iteration 4/5  ETA 2 s", "iteration 5/5  ETA 0 s"]
-
-
-def test_long_trainings_print_a_line_every_hundredth(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    clock = [100.0]
-    monkeypatch.setattr("embodichain.agents.rl.metrics.panel.time.monotonic", lambda: clock[0])
-    progress = PlainProgress(1000)
-    for iteration in range(1, 41):  # of 6 s each
-        clock[0] += 6.0
-        progress.update(iteration, {})
-        if iteration == 15:
-            progress.evaluating(200)
-    lines = [line.split()[1] for line in capsys.readouterr().out.splitlines()]
-    assert lines == ["1/1000", "11/1000", "200", "16/1000", "26/1000", "36/1000"]  # 16: the evaluation's result
+    assert lines[:3] == ["iteration 1/5  ETA 8 s", "iteration 4/5  ETA 2 s", "iteration 5/5  ETA 0 s"]
+    of_long = [line.split()[1] for line in lines[3:]]
+    assert of_long == ["1/1000", "11/1000", "200", "16/1000", "26/1000", "36/1000"]  # 16: the evaluation's result
