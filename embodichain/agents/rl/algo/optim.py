@@ -1,5 +1,6 @@
 """Gradient steps: clipped to a norm, averaged over processes, skipped if not finite."""
 
+import math
 from collections.abc import Iterable
 from weakref import WeakKeyDictionary
 
@@ -25,8 +26,8 @@ def gradient_step(
     With several processes the gradient is that of the mean loss over the samples of all.
 
     If the loss or any part of the gradient is not finite, the norm is not finite, and the step is skipped on all
-    processes: parameters and optimizer stay bit-identical. A fused optimizer decides that on the device; for others the
-    host reads the norm, and waits for a GPU.
+    processes: parameters and optimizer stay bit-identical. A fused Adam decides that on the device; for others the host
+    reads the norm, and waits for a GPU.
 
     Args:
         loss: a mean over samples, scalar.
@@ -36,24 +37,48 @@ def gradient_step(
     stepped = [p for group in optimizer.param_groups for p in group["params"]]
     for parameter in stepped:
         parameter.grad = None  # as Optimizer.zero_grad, which takes as long as a small network's layer
-    # The factor is 1, or NaN for a loss that is not finite: so the gradients alone show it, also after averaging.
-    (loss * (1 + 0 * loss.detach())).backward()
+    # The first gradient is 1, or NaN for a loss that is not finite: so all gradients show it, also after averaging.
+    loss.backward(1 + 0 * loss.detach())
     get_process_group().average_gradients([*parameters, *stepped], samples)
-    norm = nn.utils.clip_grad_norm_(parameters, max_norm)
+    if max_norm < math.inf:
+        norm = nn.utils.clip_grad_norm_(parameters, max_norm)
+    else:
+        norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
     is_bad = ~norm.isfinite()
     asked, skipped = _COUNTS.get(optimizer, (0, 0))
     _COUNTS[optimizer] = (asked + 1, skipped + is_bad.long())
     with section("optimizer"):
-        if all(group.get("fused") for group in optimizer.param_groups):
-            # Skipped on the device if ``is_bad``, in the way of torch's ``GradScaler``.
-            optimizer.found_inf = is_bad.float()  # type: ignore[attr-defined]
-            try:
-                optimizer.step()
-            finally:
-                del optimizer.found_inf  # type: ignore[attr-defined]
+        if isinstance(optimizer, torch.optim.Adam | torch.optim.AdamW) and all(
+            group["fused"] for group in optimizer.param_groups
+        ):
+            _fused_step(optimizer, is_bad.float())
         elif not is_bad:
             optimizer.step()
     return norm
+
+
+@torch.no_grad()
+def _fused_step(optimizer: torch.optim.Adam | torch.optim.AdamW, found_inf: torch.Tensor) -> None:
+    """Make a step of Adam or AdamW, unless a scalar is 1: ``Optimizer.step`` takes several times longer on a CPU."""
+    step = torch._fused_adamw_ if isinstance(optimizer, torch.optim.AdamW) else torch._fused_adam_
+    for group in optimizer.param_groups:
+        parameters, grads, means, squares, largest, steps = lists = tuple(list[torch.Tensor]() for _ in range(6))
+        optimizer._init_group(group, *lists)
+        if not parameters:
+            continue  # none has a gradient
+        torch._foreach_add_(steps, [1 - found_inf] * len(steps))
+        step(
+            *(parameters, grads, means, squares, largest, steps),
+            lr=group["lr"],
+            beta1=group["betas"][0],
+            beta2=group["betas"][1],
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            amsgrad=group["amsgrad"],
+            maximize=group["maximize"],
+            grad_scale=None,
+            found_inf=found_inf,
+        )
 
 
 def take_step_counts(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
@@ -78,27 +103,26 @@ def adapted_learning_rate(learning_rate: torch.Tensor, kl: torch.Tensor, desired
 
 
 class MetricMeans:
-    """Means of scalars over the minibatches without a skipped step, summed on the device, read once an update."""
+    """Means of scalars over the minibatches without a skipped step, read from the device once an update."""
 
     def __init__(self) -> None:
         self._names: list[str] = []
-        self._sums: torch.Tensor | float = 0.0  # [names]
-        self._count: torch.Tensor | int = 0
+        self._rows: list[torch.Tensor] = []  # [names] of each minibatch
 
     def add(self, metrics: dict[str, torch.Tensor]) -> None:
         """Add the scalars of one minibatch, with the same names each time; they count if ``grad_norm`` is finite."""
         self._names = list(metrics)
-        made = metrics["grad_norm"].isfinite()
-        # Together: each operation on a scalar costs as much as one on all of them.
-        self._sums = self._sums + torch.where(made, torch.stack(list(metrics.values())), 0.0)
-        self._count = self._count + made
+        self._rows.append(torch.stack(list(metrics.values())))
 
     def read(self, **others: torch.Tensor) -> dict[str, float]:
         """Return the means, NaN if all steps were skipped, and other scalars, in one transfer from the device.
 
         Without a minibatch there are no means.
         """
-        if not isinstance(self._sums, torch.Tensor):
+        if not self._rows:
             return {name: x.item() for name, x in others.items()}
-        values = torch.cat((self._sums / self._count, *(x.reshape(1) for x in others.values())))
+        rows = torch.stack(self._rows)
+        made = rows[:, [self._names.index("grad_norm")]].isfinite()
+        means = torch.where(made, rows, 0.0).sum(dim=0) / made.sum()
+        values = torch.cat((means, *(x.reshape(1) for x in others.values())))
         return dict(zip((*self._names, *others), values.tolist(), strict=True))
