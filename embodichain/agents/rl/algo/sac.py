@@ -4,6 +4,7 @@ Legend: N envs, T rollout steps, B batch, A action size, E critics.
 """
 
 import math
+from collections.abc import Iterator
 from copy import deepcopy
 from typing import Annotated, Any, Literal
 
@@ -11,6 +12,7 @@ import torch
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from tensordict import TensorDict
 from torch import nn
+from torch.nn.functional import mse_loss
 
 from embodichain.agents.rl.algo.base import BaseAlgorithm, BaseAlgorithmCfg
 from embodichain.agents.rl.algo.optim import MetricMeans, gradient_step
@@ -20,6 +22,8 @@ from embodichain.agents.rl.buffer.replay import Demonstrations, ReplayBuffer, ch
 from embodichain.agents.rl.models import Policy, SoftActorCritic
 from embodichain.utils import configclass
 from embodichain.utils.profiling import section
+
+_TOGETHER = 32  # gradient steps whose batches are sampled together
 
 
 @configclass
@@ -144,13 +148,15 @@ class SAC(BaseAlgorithm):
     def __init__(self, cfg: SACCfg, policy: Policy) -> None:
         super().__init__(cfg, policy)
         self.temperature = Temperature(cfg.initial_temperature).to(self.device)
-        self.target_critics: nn.ModuleList = deepcopy(self.policy.critics).requires_grad_(False)
+        self.target_critics = deepcopy(self.policy.critics).requires_grad_(False)
+        # Lists: to name the parameters of a network takes as long as one of its layers.
+        self._critics = list(self.policy.critics.parameters())
+        self._targets = list(self.target_critics.parameters())
         critic_rate = cfg.critic_learning_rate or cfg.learning_rate
-        self.actor_optimizer = self.make_optimizer(list(self.policy.actor.parameters()), eps=1e-8)
+        self._actor = list(self.policy.actor.parameters())
+        self.actor_optimizer = self.make_optimizer([*self._actor, self.temperature.log], eps=1e-8)
         encoder = [] if self.policy.encoder is None else list(self.policy.encoder.parameters())
-        of_critics = [*encoder, *self.policy.critics.parameters()]
-        self.critic_optimizer = self.make_optimizer(of_critics, rate=critic_rate, eps=1e-8)
-        self.temperature_optimizer = self.make_optimizer(list(self.temperature.parameters()), eps=1e-8)
+        self.critic_optimizer = self.make_optimizer([*encoder, *self._critics], rate=critic_rate, eps=1e-8)
         self.target_entropy = -self.policy.action_dim if cfg.target_entropy is None else cfg.target_entropy
         self.return_scale = ReturnScale().to(self.device) if cfg.normalize_returns else None
         self.replay: ReplayBuffer | None = None
@@ -207,17 +213,13 @@ class SAC(BaseAlgorithm):
             return metrics
         self._owed += cfg.updates_per_step * num_envs * (num_slots - 1)
         critic_means, actor_means = MetricMeans(), MetricMeans()
-        for _ in range(int(self._owed)):
-            with section("replay"):
-                batch = self._sample(self.replay)
-            batch = self.policy.encode(batch)
+        for batch in self._batches(self.replay, int(self._owed)):
             critic_means.add(self._improve_critics(batch))
             self._num_updates += 1
             if self._num_updates % cfg.policy_delay == 0:
-                actor_means.add(self._improve_actor(batch.detach()))  # no gradient reaches the encoder
+                actor_means.add(self._improve_actor(batch.detach() if self.policy.encoder is not None else batch))
             with torch.no_grad():
-                targets, critics = self.target_critics.parameters(), self.policy.critics.parameters()
-                torch._foreach_lerp_(list(targets), list(critics), cfg.tau)
+                torch._foreach_lerp_([*self._targets], [*self._critics], cfg.tau)
         self._owed %= 1
         of_actor = {"actor_grad_norm" if name == "grad_norm" else name: x for name, x in actor_means.read().items()}
         return metrics | critic_means.read() | of_actor
@@ -236,22 +238,35 @@ class SAC(BaseAlgorithm):
         super().load_state_dict(state)
         self._num_updates, self._owed = state["num_updates"], state["owed"]
 
-    def _sample(self, replay: ReplayBuffer) -> TensorDict:
-        """Return a batch [B]: the first rows from the replay buffer, the others from demonstrations."""
-        cfg, count = self.cfg, self._num_demonstrated
-        batch = replay.sample(cfg.batch_size - count, cfg.n_steps, cfg.gamma)
+    def _batches(self, replay: ReplayBuffer, count: int) -> Iterator[TensorDict]:
+        """Yield batches [B], sampled, scaled and normalised together for several gradient steps; images one by one."""
+        most = 1 if self.policy.obs_keys else _TOGETHER
+        for begin in range(0, count, most):
+            with section("replay"):
+                batches = self._sample(replay, min(most, count - begin))
+            batches["action"] = self.policy.scaled(batches["action"])
+            encoded = self.policy.encode(batches)
+            with torch.no_grad():  # targets have no gradient
+                encoded["next"] = self.policy.encode(encoded["next"])
+            yield from encoded.unbind(0)
+
+    def _sample(self, replay: ReplayBuffer, count: int) -> TensorDict:
+        """Return batches [count, B]: the first rows from the replay buffer, the others from demonstrations."""
+        cfg, shown = self.cfg, self._num_demonstrated
+        batches = replay.sample(count * (cfg.batch_size - shown), cfg.n_steps, cfg.gamma).view(count, -1)
         if self._demonstrations is not None:
-            batch = TensorDict.cat((batch, self._demonstrations.sample(count, cfg.n_steps, cfg.gamma)))
+            rows = self._demonstrations.sample(count * shown, cfg.n_steps, cfg.gamma).view(count, -1)
+            batches = TensorDict.cat((batches, rows), dim=1)
         if self.return_scale is not None:
-            batch["reward"] = self.return_scale(batch["reward"], batch["discount"])
-        return batch
+            batches["reward"] = self.return_scale(batches["reward"], batches["discount"])
+        return batches
 
     def _improve_critics(self, batch: TensorDict) -> dict[str, torch.Tensor]:
         """Make a gradient step of the critics; return its metrics."""
         target = self._target(batch)
         values = self.policy.action_values(batch, batch["action"])
-        loss = (values - target).square().mean(1).sum()
-        norm = self._step(self.critic_optimizer, loss)
+        loss = mse_loss(values, target.expand_as(values)) * len(values)
+        norm = self._step(self.critic_optimizer, loss, self.critic_optimizer.param_groups[0]["params"])
         value = values.detach().mean()
         if self.return_scale is not None:
             value = (self.return_scale.mean + self.return_scale.std * value).float()
@@ -260,7 +275,7 @@ class SAC(BaseAlgorithm):
     @torch.no_grad()
     def _target(self, batch: TensorDict) -> torch.Tensor:
         """Return the critics' targets y, [B]: equations 2 and 3 of the paper; the discount is 0 after a termination."""
-        following = self.policy.encode(batch["next"])
+        following = batch["next"]
         action, log_prob = self.policy.sample(following)
         next_value = self._reduce(self.policy.action_values(following, action, self.target_critics))
         bonus = -self.temperature() * log_prob if self.cfg.entropy_in_targets else 0.0
@@ -270,36 +285,37 @@ class SAC(BaseAlgorithm):
         """Make a gradient step of the actor, and one of the temperature; return their metrics."""
         action, log_prob = self.policy.sample(batch)
         temperature = self.temperature().detach()
-        self.policy.critics.requires_grad_(False)  # only the action's gradient is needed
+        for parameter in self._critics:
+            parameter.requires_grad_(False)  # only the action's gradient is needed
         value = self._reduce(self.policy.action_values(batch, action))
         loss, metrics = (temperature * log_prob - value).mean(), {}
         if self.cfg.imitation_coef and self._num_demonstrated:
             metrics = self._imitate(batch[-self._num_demonstrated :])
             loss = loss + self.cfg.imitation_coef * metrics["imitation_loss"]
-        self.policy.critics.requires_grad_(True)
-        norm = self._step(self.actor_optimizer, loss)
-        log_prob = log_prob.detach()
-        self._step(self.temperature_optimizer, -(self.temperature.log * (log_prob + self.target_entropy)).mean())
+        for parameter in self._critics:
+            parameter.requires_grad_(True)
+        entropy = -log_prob.detach().mean()
+        of_temperature = self.temperature.log * (entropy - self.target_entropy)
+        norm = self._step(self.actor_optimizer, loss + of_temperature, self._actor)
         return {
             "grad_norm": norm,
             "actor_loss": loss.detach(),
-            "entropy": -log_prob.mean(),
+            "entropy": entropy,
             "temperature": temperature,
             **{name: value.detach() for name, value in metrics.items()},
         }
 
     def _imitate(self, shown: TensorDict) -> dict[str, torch.Tensor]:
         """Return the loss of imitating demonstrations [B], with gradients, and the share that is imitated."""
-        action = self.policy(shown.copy(), deterministic=True)["action"]
+        action = self.policy.scaled(self.policy(shown.copy(), deterministic=True)["action"])
         with torch.no_grad():
             own = self._reduce(self.policy.action_values(shown, action))
             is_better = (self._reduce(self.policy.action_values(shown, shown["action"])) > own).float()
-        distance = (self.policy.scaled(action) - self.policy.scaled(shown["action"])).square().sum(-1)
+        distance = (action - shown["action"]).square().sum(-1)
         return {"imitation_loss": (is_better * distance).mean(), "imitated": is_better.mean()}
 
-    def _step(self, optimizer: torch.optim.Adam, loss: torch.Tensor) -> torch.Tensor:
-        parameters = optimizer.param_groups[0]["params"]
-        return gradient_step(optimizer, parameters, loss, self.cfg.max_grad_norm or math.inf)
+    def _step(self, optimizer: torch.optim.Adam, loss: torch.Tensor, clipped: list[nn.Parameter]) -> torch.Tensor:
+        return gradient_step(optimizer, clipped, loss, self.cfg.max_grad_norm or math.inf)
 
     def _reduce(self, values: torch.Tensor) -> torch.Tensor:
         """Return one value [B] for those of each critic, [E, B]."""

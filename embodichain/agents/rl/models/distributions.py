@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 
-from embodichain.agents.rl.models.squash import LinearScale
+from embodichain.agents.rl.models.squash import LinearScale, TanhSquash
 
 LOG_STD_RANGE = (-5.0, 2.0)  # std 0.0067 to 7.4
 
@@ -51,6 +51,17 @@ def sample_gaussian(
     action = raw if chunk_length == 1 else raw.unflatten(-1, (chunk_length, -1))
     td["action"] = action if squash is None else squash(action)
     td["sample_log_prob"] = _log_prob(raw, mean, log_std, squash, chunk_length)
+
+
+def sample_tanh(mean: torch.Tensor, log_std: torch.Tensor, squash: TanhSquash) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return tanh(mean + std * noise) [..., A], with gradients, and its log-density [...].
+
+    It is that of ``sample_gaussian``'s action in [-1, 1]; (u - mean) / std of the samples u is the noise itself.
+    """
+    noise = torch.randn_like(mean)
+    raw = torch.addcmul(mean, log_std.exp(), noise)
+    minus = torch.addcmul(log_std + squash.log_tanh_slope(raw), noise, noise, value=0.5).sum(-1)
+    return raw.tanh(), -minus - mean.shape[-1] * _HALF_LOG_2PI
 
 
 def evaluate_gaussian(
@@ -190,7 +201,8 @@ def bounded(x: torch.Tensor, low: float, high: float) -> torch.Tensor:
     """
     if not torch.is_grad_enabled():
         return x.clamp(low, high)
-    if x.is_cpu and low < float(x.detach().min()) and float(x.detach().max()) < high:
+    lowest, highest = x.detach().aminmax() if x.is_cpu else (low, high)
+    if low < lowest and highest < high:
         return x  # the same with less host time; on a GPU the host would wait to read
     bounded_x: torch.Tensor = _Bounded.apply(x, low, high)
     return bounded_x

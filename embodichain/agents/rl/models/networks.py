@@ -145,6 +145,52 @@ class MLP(nn.Sequential):
         return torch.cat([super(MLP, self).forward(rows) for rows in x.split(_ROWS)])
 
 
+class MLPs(nn.Sequential):
+    """E MLPs of equal layers side by side, each layer one batched product: [..., in_dim] -> [E, ..., out_dim].
+
+    Args:
+        networks: the MLPs, whose parameters are copied.
+    """
+
+    def __init__(self, networks: Sequence[MLP]) -> None:
+        self.size = len(networks)
+        super().__init__(*(_side_by_side(layers) for layers in zip(*networks, strict=True)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the outputs [E, ..., out_dim] for inputs [..., in_dim]."""
+        out: torch.Tensor = super().forward(x.reshape(-1, x.shape[-1]).expand(self.size, -1, -1))
+        return out.unflatten(1, x.shape[:-1])
+
+
+class _Linears(nn.Module):
+    """Linear layers side by side: [E, B, in] -> [E, B, out]."""
+
+    def __init__(self, layers: Sequence[nn.Linear]) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.stack([layer.weight.detach().t() for layer in layers]))
+        self.bias = nn.Parameter(torch.stack([layer.bias.detach() for layer in layers]).unsqueeze(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.baddbmm(self.bias, x, self.weight)
+
+
+class _LayerNorms(nn.Module):
+    """Layer normalisations side by side, [E, B, H]."""
+
+    def __init__(self, layers: Sequence[nn.LayerNorm]) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.stack([layer.weight.detach() for layer in layers]).unsqueeze(1))
+        self.bias = nn.Parameter(torch.stack([layer.bias.detach() for layer in layers]).unsqueeze(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.addcmul(self.bias, nn.functional.layer_norm(x, x.shape[-1:]), self.weight)
+
+
+def _side_by_side(layers: Sequence[Any]) -> nn.Module:
+    stacked = {nn.Linear: _Linears, nn.LayerNorm: _LayerNorms}.get(type(layers[0]))
+    return layers[0] if stacked is None else stacked(layers)  # an activation, or dropout
+
+
 def build_mlp_from_cfg(cfg: MLPCfg | Mapping[str, Any], in_dim: int, out_dim: int, *, output_gain: float = 1.0) -> MLP:
     """Build the network that a config block describes.
 

@@ -75,7 +75,7 @@ class SoftActorCritic(Policy):
         action_dim: A.
         actor: [..., O + F] -> [..., 2 A], mean of u, and its log-std less ``init_log_std``; a ``CNN`` also gets the
             images.
-        critics: E networks [..., O + F + A] -> [..., 1]; likewise.
+        critics: E networks [..., O + F + A] -> [..., 1], likewise; copies of MLPs of equal layers compute together.
         squash: maps u into the bounds.
         normalize_obs: normalise observations by their running mean and std before all networks.
         init_log_std: log-std for an output of 0.
@@ -107,7 +107,9 @@ class SoftActorCritic(Policy):
         self.normalizer: nn.Module = RunningNormalizer(obs_dim) if normalize_obs else nn.Identity()
         self.encoder = encoder
         self.actor = actor
-        self.critics = nn.ModuleList(critics)
+        mlps = [critic for critic in critics if isinstance(critic, networks.MLP)]
+        are_alike = len(mlps) == len(critics) and len({*map(str, critics)}) == 1
+        self.critics = networks.MLPs(mlps) if are_alike else nn.ModuleList(critics)
         self.squash = squash
         self.init_log_std = init_log_std
         self.log_std_range = log_std_range
@@ -142,24 +144,24 @@ class SoftActorCritic(Policy):
         return td.copy().set("encoded", self._encoded(td))
 
     def sample(self, td: TensorDict) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return sampled actions [..., A], and log pi [...] of the actions scaled to [-1, 1], for ``forward``'s input.
+        """Return sampled actions scaled to [-1, 1], [..., A], and their log pi [...], for ``forward``'s input.
 
         The samples are reparameterised, with gradients: u = mean + std * noise. The entropy -log pi of scaled actions
         does not depend on the units of actions, and so neither do soft values. ``forward`` writes the log-density in
         these units, which is less by the sum of log half-range.
         """
-        out = td.empty()
-        distributions.sample_gaussian(out, *self._distribution(td), self.squash, deterministic=False)
-        return out["action"], out["sample_log_prob"] + self.squash.log_half_range
+        return distributions.sample_tanh(*self._distribution(td), self.squash)
 
-    def action_values(self, td: TensorDict, action: torch.Tensor, critics: nn.ModuleList | None = None) -> torch.Tensor:
-        """Return Q(s, a) by each critic, [E, ...].
+    def action_values(self, td: TensorDict, scaled: torch.Tensor, critics: nn.Module | None = None) -> torch.Tensor:
+        """Return Q(s, a) by each critic, [E, ...], for actions scaled to [-1, 1].
 
         Args:
             critics: copies of the policy's, such as target networks; None: its own.
         """
-        given = torch.cat((self._encoded(td), self.scaled(action)), dim=-1)
-        return torch.stack([networks.run_network(critic, given, td).squeeze(-1) for critic in critics or self.critics])
+        given, critics = torch.cat((self._encoded(td), scaled), dim=-1), critics or self.critics
+        if isinstance(critics, networks.MLPs):
+            return critics(given).squeeze(-1).float()
+        return torch.stack([networks.run_network(critic, given, td).squeeze(-1) for critic in critics.children()])
 
     def scaled(self, action: torch.Tensor) -> torch.Tensor:
         """Return actions [..., A] scaled to [-1, 1], as critics read them: bounds may be of any size."""

@@ -86,7 +86,7 @@ class TanhSquash(LinearScale):
 
     def log_slope(self, raw: torch.Tensor) -> torch.Tensor:
         """Return log |da/du| of each component of raw actions u [..., A]: [..., A]; see ``log_det``."""
-        return self._log_tanh_slope(raw) + self.half_range.log()
+        return self.log_tanh_slope(raw) + self.half_range.log()
 
     def log_det(self, raw: torch.Tensor) -> torch.Tensor:
         """Return log |da/du| of raw actions u [..., A]: [...].
@@ -96,9 +96,10 @@ class TanhSquash(LinearScale):
         ``slope_floor`` f it is log (1 - tanh(u)^2 + f), as in that paper's own code with f = 1e-6: further out than
         |u| = 7 the density hardly grows any more, and so nothing pulls u back.
         """
-        return self._log_tanh_slope(raw).sum(-1) + self.log_half_range
+        return self.log_tanh_slope(raw).sum(-1) + self.log_half_range
 
-    def _log_tanh_slope(self, raw: torch.Tensor) -> torch.Tensor:
+    def log_tanh_slope(self, raw: torch.Tensor) -> torch.Tensor:
+        """Return log (1 - tanh(u)^2) of each component of raw actions u [..., A]; see ``log_det``."""
         if self.slope_floor:
             return (1 - raw.tanh().square() + self.slope_floor).log()
         return 2 * (math.log(2) - raw - softplus(-2 * raw))

@@ -77,7 +77,7 @@ def make_batch(
 
 
 class SameBatch:
-    """Stands for a replay buffer: returns the same batch each time, and keeps what it was asked for."""
+    """Stands for a replay buffer: returns the same batch for each of one, and keeps what it was asked for."""
 
     def __init__(self, batch: TensorDict) -> None:
         self.batch = batch
@@ -89,7 +89,7 @@ class SameBatch:
 
     def sample(self, batch_size: int, n_steps: int, gamma: float) -> TensorDict:
         self.asked.append((batch_size, n_steps, gamma))
-        return self.batch
+        return TensorDict.cat([self.batch] * batch_size)
 
 
 def update(sac: SAC, batch: TensorDict | None = None, num_steps: int = 1) -> dict[str, float]:

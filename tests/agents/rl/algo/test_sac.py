@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from torch import nn
 
+from embodichain.agents.rl.algo import SAC, SACCfg
+from embodichain.agents.rl.models import MLP, SoftActorCritic
+from embodichain.agents.rl.models.networks import MLPs
+from embodichain.agents.rl.models.squash import TanhSquash
 from tests.agents.rl.algo.linear_sac import SameBatch, make_batch, make_rollout, make_sac, update, weight_of
 from tests.agents.rl.fakes import assert_same
 from tests.no_sync import no_host_sync
@@ -21,13 +26,13 @@ def seeded() -> None:
 
 
 def test_fractions_of_gradient_steps_are_carried_over() -> None:
-    # 0.375 * 4 = 1.5 gradient steps for each rollout of 4 steps: 1, 2, 1, 2, each of critics, actor and temperature.
+    # 0.375 * 4 = 1.5 gradient steps for each rollout of 4 steps: 1, 2, 1, 2, of the critics and of the actor.
     sac = make_sac(updates_per_step=0.375)
     counts = []
     for _ in range(4):
         update(sac, num_steps=4)
         counts.append(sac.take_step_counts())
-    assert counts == [[(n, 0)] * 3 for n in (1, 2, 1, 2)]
+    assert counts == [[(n, 0)] * 2 for n in (1, 2, 1, 2)]
 
 
 def test_normalised_returns_scale_the_samples_rewards() -> None:
@@ -39,7 +44,7 @@ def test_normalised_returns_scale_the_samples_rewards() -> None:
     two = (1.0, 1.0)
     replay: Any = SameBatch(make_batch(two, two, reward=(2.0, 6.0), discount=(0.5, 0.0), behind=two))
     # (2 - 4 / 2) / 2, and (6 - 4) / 2 after a termination
-    assert sac._sample(replay)["reward"].tolist() == [0.0, 1.0]
+    assert sac._sample(replay, 1)["reward"].tolist() == [[0.0, 1.0]]
     other = make_sac(normalize_returns=True)
     other.load_state_dict(copy.deepcopy(sac.state_dict()))
     assert other.return_scale is not None
@@ -49,10 +54,10 @@ def test_normalised_returns_scale_the_samples_rewards() -> None:
 def test_actor_and_temperature_step_once_per_policy_delay() -> None:
     sac = make_sac(policy_delay=2)
     metrics = update(sac, num_steps=3)
-    assert sac.take_step_counts() == [(1, 0), (3, 0), (1, 0)]  # of the second of three
+    assert sac.take_step_counts() == [(1, 0), (3, 0)]  # of the second of three
     assert "actor_loss" in metrics
     metrics = update(sac)
-    assert sac.take_step_counts() == [(1, 0)] * 3  # the fourth
+    assert sac.take_step_counts() == [(1, 0)] * 2  # the fourth
     metrics = update(sac)
     assert sac.take_step_counts() == [(1, 0)]
     assert set(metrics) == {"replay_steps", "critic_loss", "action_value", "grad_norm"}
@@ -65,7 +70,7 @@ def test_nothing_is_learned_before_the_first_steps_are_collected() -> None:
     assert sac.take_step_counts() == []
     assert_same(dict(sac.policy.state_dict()), dict(before))
     assert sac.update(make_rollout(num_steps=4))["replay_steps"] == 8
-    assert sac.take_step_counts() == [(4, 0)] * 3  # for the 4 steps of this rollout, not those before
+    assert sac.take_step_counts() == [(4, 0)] * 2  # for the 4 steps of this rollout, not those before
 
 
 def test_learning_begins_by_collected_not_by_stored_steps() -> None:
@@ -77,7 +82,7 @@ def test_learning_begins_by_collected_not_by_stored_steps() -> None:
         rollout["truncated"][:, :-1] = True
         counts.append(sac.update(rollout)["replay_steps"])
     assert counts == [4, 4]
-    assert sac.take_step_counts() == [(4, 0)] * 3
+    assert sac.take_step_counts() == [(4, 0)] * 2
 
 
 def test_targets_move_by_tau_towards_the_critics() -> None:
@@ -112,7 +117,7 @@ def test_critic_step_that_is_not_finite_is_skipped_and_counted() -> None:
     sac = make_sac(learning_rate=0.1)
     before = copy.deepcopy(sac.policy.critics.state_dict())
     update(sac, make_batch(reward=(math.nan,)))
-    assert sac.take_step_counts() == [(1, 0), (1, 1), (1, 0)]
+    assert sac.take_step_counts() == [(1, 0), (1, 1)]
     assert_same(dict(sac.policy.critics.state_dict()), dict(before))
     assert math.isfinite(update(sac)["critic_loss"])
 
@@ -159,3 +164,31 @@ def test_action_space_of_any_size_is_a_box() -> None:
     sac = make_sac(critics=((0.0, 1.0),), action_space=wide, entropy_in_targets=False)
     # Q = (a - 2) / 4 at a = 4: 0.5; y = r = 2
     assert update(sac, make_batch(action=(4.0,), discount=(0.0,)))["critic_loss"] == pytest.approx(2.25)
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_critics_side_by_side_learn_as_one_by_one(layer_norm: bool) -> None:
+    """Five updates of 2 gradient steps; the plain form has each critic's layers and Adam's state of its own."""
+    torch.manual_seed(0)
+    critics = [MLP(2, 1, [16, 8], "elu", layer_norm) for _ in range(2)]
+    actor = MLP(1, 2, [16], "tanh")
+    cfg = SACCfg(batch_size=32, learning_starts=0, replay_capacity=100, learning_rate=0.01, updates_per_step=0.25)
+
+    def make(networks: list[nn.Module]) -> SAC:
+        settings = TanhSquash(spaces.Box(-1, 1, (1,))), False, 0.0, (-5.0, 2.0)
+        return SAC(cfg, SoftActorCritic(1, 1, "cpu", copy.deepcopy(actor), networks, *settings))
+
+    together, plain = make([*critics]), make([nn.Sequential(*copy.deepcopy(critic)) for critic in critics])
+    assert isinstance(together.policy.critics, MLPs)
+    rollouts = [make_rollout(2, 4) for _ in range(5)]
+    for sac in (together, plain):
+        torch.manual_seed(1)
+        for rollout in rollouts:
+            sac.update(rollout)
+    batch = rollouts[0].select("obs", "action")
+    values = [sac.policy.action_values(batch, batch["action"]) for sac in (together, plain)]
+    torch.testing.assert_close(*values, atol=1e-6, rtol=1e-6)
+    targets = [sac.policy.action_values(batch, batch["action"], sac.target_critics) for sac in (together, plain)]
+    torch.testing.assert_close(*targets, atol=1e-6, rtol=1e-6)
+    for ours, theirs in zip(together.policy.actor.parameters(), plain.policy.actor.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-6)

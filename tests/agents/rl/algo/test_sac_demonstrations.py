@@ -12,7 +12,7 @@ from torch import nn
 from embodichain.agents.rl.algo import SAC
 from embodichain.agents.rl.buffer import Demonstrations
 from embodichain.utils import ConfigError
-from tests.agents.rl.algo.linear_sac import make_rollout, make_sac, weight_of
+from tests.agents.rl.algo.linear_sac import SameBatch, make_batch, make_rollout, make_sac, weight_of
 
 EXPERT_OBS = 100.0
 
@@ -98,8 +98,10 @@ def test_imitation_by_hand(weight: float, imitated: float) -> None:
 def test_imitation_measures_actions_scaled_to_their_bounds() -> None:
     sac = make(critics=((0.0, 1.0), (0.0, 1.0)), imitation_coef=0.5, action_space=spaces.Box(0, 10, (1,)))
     # The actor's mean for s = 0 is the bounds' middle, 5; 7.5 is 0.5 of the half range above it.
-    batch = TensorDict({"obs": torch.zeros(1, 1), "action": torch.full((1, 1), 7.5)}, [1])
-    assert sac._imitate(sac.policy.encode(batch))["imitation_loss"].item() == pytest.approx(0.25)
+    sac._demonstrations = None
+    replay: Any = SameBatch(make_batch(obs=(0.0,), action=(7.5,)))
+    (batch,) = sac._batches(replay, 1)
+    assert sac._imitate(batch)["imitation_loss"].item() == pytest.approx(0.25)
 
 
 def gradient_of(network: nn.Module) -> torch.Tensor:

@@ -109,9 +109,10 @@ def test_log_prob_equals_torchs_with_a_std_by_state() -> None:
 
 def test_sampled_log_prob_is_of_the_action_scaled_to_one() -> None:
     torch.manual_seed(0)
-    action, log_prob = offset_policy().sample(td_of(STATE_DEPENDENT_OBS))
+    policy = offset_policy()
+    scaled, log_prob = policy.sample(td_of(STATE_DEPENDENT_OBS))
     # The scaled action's density is half-range times as high: log 1 + log 3 more.
-    expected = reference_distribution().log_prob(action) + math.log(3)
+    expected = reference_distribution().log_prob(policy.squash.centre + policy.squash.half_range * scaled) + math.log(3)
     torch.testing.assert_close(log_prob, expected)
 
 
@@ -179,10 +180,11 @@ def test_evaluation_agrees_with_the_choice(batch_size: tuple[int, ...]) -> None:
 def test_critics_read_the_observation_and_the_scaled_action() -> None:
     policy = make_policy([[0.0], [0.0], [0.0], [0.0]], [[1.0, 10.0, 100.0], [2.0, 0.0, 0.0]])
     # Actions 0.5 and 4.5 are 0.5 and (4.5 - 3) / 3 = 0.5 of their half-ranges.
-    values = policy.action_values(td_of(torch.tensor([[3.0]])), torch.tensor([[0.5, 4.5]]))
+    scaled = policy.scaled(torch.tensor([[0.5, 4.5]]))
+    values = policy.action_values(td_of(torch.tensor([[3.0]])), scaled)
     assert values.tolist() == [[3 + 5 + 50], [6]]  # [E, 1]
     others = nn.ModuleList([linear([[0.0, 1.0, 0.0]])])
-    assert policy.action_values(td_of(torch.tensor([[3.0]])), torch.tensor([[0.5, 4.5]]), others).tolist() == [[0.5]]
+    assert policy.action_values(td_of(torch.tensor([[3.0]])), scaled, others).tolist() == [[0.5]]
 
 
 def inputs_that_matter(value: Tensor, *inputs: Tensor) -> list[list[bool]]:
@@ -228,7 +230,7 @@ def test_actor_and_critics_share_the_features_of_an_encoder(batch_size: tuple[in
     torch.testing.assert_close(td["encoded"][..., :3], policy.normalizer(td["obs"]))
     # The actor reads b and the 3 features; critics all, and 2 actions.
     assert next(policy.actor.parameters()).shape == (5, 1 + 3)
-    assert [next(critic.parameters()).shape for critic in policy.critics] == [(5, 3 + 3 + 2)] * 2
+    assert next(policy.critics.parameters()).shape == (2, 3 + 3 + 2, 5)
     action = torch.rand(*batch_size, 2)
     plain = td.exclude("encoded")
     assert torch.equal(policy.action_values(td, action), policy.action_values(plain, action))
