@@ -43,18 +43,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("what", choices=["task"], help="what to write")
     parser.add_argument("name", metavar="NAME", help="of the package: small letters, digits and underscores")
-    parser.add_argument(
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument(
         "--robot", metavar="FILE", help="its model: MJCF, URDF, menagerie/<model>, or a bundled asset (default: a UR10)"
     )
-    parser.add_argument("--from", dest="config", metavar="CONFIG", help=f"copy a task: {CONFIG_HELP}")
+    source.add_argument("--from", dest="config", metavar="CONFIG", help=f"copy a task: {CONFIG_HELP}")
     parser.add_argument("--into", type=output_folder, default=Path(), metavar="FOLDER", help="where (default: here)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the package; return 0."""
     name = args.name
-    if args.robot is not None and args.config is not None:
-        raise ConfigError("--robot: cannot go together with --from: the copy has the robot of its config")
     folder, task = write_task(name, args.into, args.robot, args.config)
     print(f"{folder} is there, with the task {task}. From {folder.parent.absolute()}:\n")
     print(f"  embodichain trust {name}    # once: a config file alone does not choose what code runs")

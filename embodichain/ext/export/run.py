@@ -49,8 +49,9 @@ def export_run(
     path = out or saved.folder / "export" / "policy.onnx"
     if path.suffix != ".onnx":
         raise ConfigError(f"--out {path}: must end with .onnx for --format onnx")
-    readable, runner = path.with_suffix(".json"), path.with_name(_RUNNER_NAME)
-    marks = {path: _SPEC_MARK, readable: _SPEC_MARK, runner: _RUNNER_MARK, path.with_name(_SCRIPT.name): _SCRIPT_MARK}
+    readable, scene = path.with_suffix(".json"), path.with_name("scene.mjb")
+    runner, script = path.with_name(_RUNNER_NAME), path.with_name(_SCRIPT.name)
+    marks = {path: _SPEC_MARK, readable: _SPEC_MARK, runner: _RUNNER_MARK, script: _SCRIPT_MARK}
     for file, mark in marks.items():
         files.check_replaceable(file, mark)
     with open_run(saved, envs, "cpu", allowed_imports, change=without_sensor_models) as opened:
@@ -74,13 +75,17 @@ def export_run(
         except ParityError:
             path.unlink(missing_ok=True)
             raise
-        scene = scene_env(opened.env)
-        script = [] if start is None or scene is None else write_script(scene, path.parent)
+        if start is not None:
+            opened.env.sim.save_model(scene)  # type: ignore[attr-defined]
     write_json(readable, spec, indent=2)
     write_atomically(runner, lambda file: file.write(formats.RUNNER.read_bytes()))
+    written = [path, readable, runner]
+    if start is not None:
+        write_atomically(script, lambda file: file.write(_SCRIPT.read_bytes()))
+        written += [script, scene]
     compared = {"observations": len(steps) * envs, "difference": largest}
     names = {"inputs": list(module.inputs), "measurements": list(spec["measurements"]), "outputs": module.outputs}
-    return {**compared, **names, "files": [path, readable, runner, *script]}
+    return {**compared, **names, "files": written}
 
 
 def plain_start(opened: OpenRun, spec: dict[str, Any], first: Step) -> dict[str, Any] | None:
@@ -96,14 +101,6 @@ def plain_start(opened: OpenRun, spec: dict[str, Any], first: Step) -> dict[str,
         return None
     env.reset(seed=_SEED_OFFSET)  # as recorded
     return {"prefix": f"{env.robot.uid}/", "start": env.sim.backend.qpos[0].tolist(), "commands": commands}
-
-
-def write_script(env: EmbodiedEnv, folder: Path) -> list[Path]:
-    """Write the script that runs the policy in plain MuJoCo, and its scene; return the files."""
-    script, scene = folder / _SCRIPT.name, folder / "scene.mjb"
-    write_atomically(script, lambda file: file.write(_SCRIPT.read_bytes()))
-    env.sim.save_model(scene)
-    return [script, scene]
 
 
 def action_terms(env: TaskEnv) -> dict[str, ActionTerm]:

@@ -26,18 +26,9 @@ from embodichain.ext.gymnasium.foreign_env import RENDER_MODE, ForeignEnv, Forei
 from embodichain.ext.gymnasium.spaces import action_sizes, columns_of, has_images, numbers_of
 from embodichain.lab.gym.registry import find_env_spec
 from embodichain.lab.sim.backend import draw_without_shadows, is_model
-from embodichain.utils import (
-    CommandFailedError,
-    ConfigError,
-    MayChange,
-    configclass,
-    doors,
-    nearest,
-    placed,
-    replace,
-    system,
-)
+from embodichain.utils import CommandFailedError, ConfigError, MayChange, configclass, nearest, placed, replace, system
 from embodichain.utils.choices import ACTION_MASK
+from embodichain.utils.doors import install_command
 from embodichain.utils.module_utils import folders_on_path, import_allowed_modules, import_folders
 
 PREFIX = "gymnasium:"
@@ -228,7 +219,7 @@ def _make(cfg: GymnasiumEnvCfg) -> VectorEnv:
             if package or not rest:
                 raise
             extra = rest.partition(".")[0].partition(":")[0]
-            raise ConfigError(f"{error}; to install it: {doors.install_command(f'gymnasium[{extra}]')}") from error
+            raise ConfigError(f"{error}; to install it: {install_command(f'gymnasium[{extra}]')}") from error
 
 
 def check_gymnasium_id(env_id: str, allowed_imports: Sequence[str]) -> EnvSpec:

@@ -274,9 +274,9 @@ class LiveTask:
 
     def _show(self) -> None:
         with self._server.atomic():
-            self._scene.follows = self._follows.value
-            self._scene.show(self._count.value, self._contacts.value)
-            self._scene.update()
+            scene, switches = self._scene, (self._follows, self._contacts, self._count)
+            scene.follows, scene.shows_contacts, scene.count = (switch.value for switch in switches)
+            scene.update()
             self._reference.update()
             self._metrics.content = metrics_html(self._columns(), "No step yet.")
 

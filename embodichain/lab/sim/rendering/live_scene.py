@@ -103,6 +103,8 @@ class LiveScene:
 
     def update(self) -> None:
         """Show the environments as they are."""
+        for env_id, origin in enumerate(self._origins):
+            origin.visible = env_id < self.count
         for env_id in range(self.count):
             self._load(env_id)
             looks = geom_looks(self._model, self._textures)
@@ -125,12 +127,6 @@ class LiveScene:
             self._show_contacts(env_id)
         if self.follows:
             self._follow()
-
-    def show(self, count: int, contacts: bool) -> None:
-        """Show the first ``count`` environments, and their contact points or none."""
-        self.count, self.shows_contacts = count, contacts
-        for env_id, origin in enumerate(self._origins):
-            origin.visible = env_id < count
 
     def _followed_points(self) -> np.ndarray:
         """Return the point of each environment that stays in place, [K, 3], m; on a terrain one for all."""

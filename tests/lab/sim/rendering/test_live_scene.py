@@ -146,14 +146,14 @@ def test_contacts_and_the_number_of_environments_are_chosen(sim: SimulationManag
     scene.update()
     pose = torch.tensor([[1.0, 0.0, 0.2999, 1.0, 0.0, 0.0, 0.0]])
     sim.get_rigid_object("box").set_local_pose(pose, torch.tensor([1]))
-    scene.show(2, contacts=True)
+    scene.count, scene.shows_contacts = 2, True
     scene.update()
     assert [nodes[f"/env_{i}"].visible for i in range(3)] == [True, True, False]
     assert len(nodes["/env_2/contacts"].points) == 0
     points = nodes["/env_1/contacts"].points.astype(float).round(3)
     corners = {(x, y) for x, y, _ in points.tolist()}
     assert corners == {(0.9, -0.2), (0.9, 0.2), (1.1, -0.2), (1.1, 0.2)}
-    scene.show(3, contacts=False)
+    scene.count, scene.shows_contacts = 3, False
     scene.update()
     assert len(nodes["/env_1/contacts"].points) == 0
 
