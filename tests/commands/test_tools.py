@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from embodichain.agents.rl.run_config import OWN_CONFIG
 from embodichain.cli import main
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.sim.rendering.renderer import RenderingUnavailableError
@@ -46,7 +47,7 @@ def test_list_of_tasks_says_how_to_train_each(capsys: pytest.CaptureFixture[str]
     assert "embodichain train pick_cube" in lines  # it can be cloned as well, and need not be
     at = next(i for i, line in enumerate(lines) if line.startswith("SceneRL"))
     assert lines[at].endswith(" A task adds the reward.")
-    assert lines[at + 1] == "no shipped config: name it in the trainer.gym_config of your own"
+    assert lines[at + 1] == OWN_CONFIG
     at = next(i for i, line in enumerate(lines) if line.startswith("gymnasium:Pendulum-v1"))
     assert lines[at + 1 : at + 3] == ["embodichain train pendulum", "also: pendulum/sac"]
 
@@ -56,7 +57,7 @@ def test_list_of_tasks_says_how_to_train_each(capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("SceneRL", "a task with no shipped config: name it in the trainer.gym_config of your own"),
+        ("SceneRL", f"a task with {OWN_CONFIG}"),
         (
             "gymnasium:Hopper-v5",
             "no shipped config trains this environment: write it into the trainer.gym_config.id of a training config "

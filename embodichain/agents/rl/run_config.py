@@ -40,7 +40,7 @@ from embodichain.utils.utility import as_json, check_plain, load_config_file
 
 TrainSource = str | Path | Mapping[str, Any] | TrainCfg
 """A training config: the path of its file or folder, or a shipped one's name; such a file's content; or typed."""
-OWN_CONFIG = "no shipped config: name it in the trainer.gym_config of your own"
+OWN_CONFIG = "no shipped config: name yours in trainer.gym_config (docs/gymnasium.md has one of SceneRL)"
 """Advice for a task that no shipped config trains."""
 _REPLACED = {
     **dict.fromkeys(("num_envs", "env.num_envs", "env.sim_cfg.num_envs"), "trainer.num_envs"),
