@@ -47,37 +47,25 @@ class Hub(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path = unquote(urlsplit(self.path).path)
-        if "/resolve/" in path:
-            self.file(path.partition("/resolve/")[2].partition("/")[2])
+        name = path.partition("/resolve/")[2].partition("/")[2]
+        if name in self.files:
+            data = self.files[name]
+            self.send(data, {"ETag": f'"{hashlib.sha1(data).hexdigest()}"', "X-Repo-Commit": COMMIT})
         elif path.startswith("/api/models/me/pole"):
             tree = [{"type": "file", "path": x, "size": len(y), "oid": COMMIT} for x, y in self.files.items()]
             siblings = [{"rfilename": name} for name in self.files]
             self.answer(tree if "/tree/" in path else {"id": "me/pole", "sha": COMMIT, "siblings": siblings})
         else:
-            self.send_response(404)
-            self.send_header("X-Error-Code", "RepoNotFound")
-            self.end_headers()
+            self.send(b"", {"X-Error-Code": "EntryNotFound" if name else "RepoNotFound"}, status=404)
 
     do_HEAD = do_GET  # noqa: N815 (the server's names)
 
-    def file(self, name: str) -> None:
-        if name not in self.files:
-            self.send_response(404)
-            self.send_header("X-Error-Code", "EntryNotFound")
-            self.end_headers()
-            return
-        data = self.files[name]
-        etag = hashlib.sha1(data).hexdigest()
-        headers = {"ETag": f'"{etag}"', "X-Repo-Commit": COMMIT, "Content-Length": str(len(data))}
-        self.send(data, headers)
-
     def answer(self, value: Any) -> None:
-        data = json.dumps(value).encode()
-        self.send(data, {"Content-Type": "application/json", "Content-Length": str(len(data))})
+        self.send(json.dumps(value).encode(), {"Content-Type": "application/json"})
 
-    def send(self, data: bytes, headers: dict[str, str]) -> None:
-        self.send_response(200)
-        for name, value in headers.items():
+    def send(self, data: bytes, headers: dict[str, str], status: int = 200) -> None:
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(data))}.items():
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
