@@ -43,11 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("what", choices=["task"], help="what to write")
     parser.add_argument("name", metavar="NAME", help="of the package: small letters, digits and underscores")
-    source = parser.add_mutually_exclusive_group()
-    source.add_argument(
+    parser.add_argument(
         "--robot", metavar="FILE", help="its model: MJCF, URDF, menagerie/<model>, or a bundled asset (default: a UR10)"
     )
-    source.add_argument("--from", dest="config", metavar="CONFIG", help=f"copy a task: {CONFIG_HELP}")
+    parser.add_argument("--from", dest="config", metavar="CONFIG", help=f"copy a task: {CONFIG_HELP}")
     parser.add_argument("--into", type=output_folder, default=Path(), metavar="FOLDER", help="where (default: here)")
 
 
@@ -57,6 +56,8 @@ def run(args: argparse.Namespace) -> int:
     folder, task = write_task(name, args.into, args.robot, args.config)
     print(f"{folder} is there, with the task {task}. From {folder.parent.absolute()}:\n")
     print(f"  embodichain trust {name}    # once: a config file alone does not choose what code runs")
+    if args.config is not None and args.robot is not None:
+        print(f"  embodichain validate {name}/train.json    # says where names of the other robot are left")
     print(f"  embodichain train {name}/train.json")
     print(f"  embodichain play {name}/train.json --agent random")
     python = "python"
@@ -90,10 +91,16 @@ def write_task(name: str, into: Path, robot: str | None = None, config: str | No
     words, files = {"name": name, "camel": camel} | _OWN, {}
     for template in sorted(_TEMPLATES.glob("*.tmpl")):
         files[template.stem] = template.read_text(encoding="utf-8")
-    if robot is not None:
-        words |= _use_robot(files, robot, folder)
     if config is not None:
         words |= _use_task(files, config)
+        if robot is not None:
+            env = json.loads(files["env.json"])
+            own = {"uid": env["robot"]["uid"], "fpath": relative_file(robot, folder)}
+            env["robot"] = robot_task(robot)["robot"] | own
+            env["env"].pop("symmetry", None)  # of the other robot's joints
+            files["env.json"] = json.dumps(env, indent=2) + "\n"
+    elif robot is not None:
+        words |= _use_robot(files, robot, folder)
     folder.mkdir(parents=True)
     for file, text in files.items():
         for word, value in words.items():
@@ -114,16 +121,14 @@ def _use_robot(files: dict[str, str], robot: str, folder: Path) -> dict[str, str
     low, high = ([round(x + side * reach, 3) for x in place] for side in (-1, 1))
     if not task["robot"]["fix_base"]:  # it stays at its height
         low[2] = high[2] = round(place[2], 3)
-    config, train = json.loads(files["env.json"]), json.loads(files["train.json"])
+    config = json.loads(files["env.json"])
     config["max_episode_steps"] = 100  # 2 s
     config["env"]["events"]["place_goal"]["params"]["position_range"] = [low, high]
     config["env"] |= task["env"] | {
         "observations": task["env"]["observations"] | {"goal": config["env"]["observations"]["goal"]}
     }
     config["robot"] = task["robot"] | {"fpath": relative_file(robot, folder)}
-    del train["trainer"]["events"]  # its camera stands where the template's robot is seen
-    for file, content in (("env.json", config), ("train.json", train)):
-        files[file] = json.dumps(content, indent=2) + "\n"
+    files["env.json"] = json.dumps(config, indent=2) + "\n"
     return {"what": f"the link {link}", "tool": f"env.robot.get_link_pose({link!r})[:, :3]", "note": ""}
 
 

@@ -76,7 +76,7 @@ def robot_task(file: str, joint_action: Mapping[str, Any] | None = None) -> dict
 def choose_link(env: EmbodiedEnv) -> tuple[str, list[float], float]:
     """Return a link to move, its position in an episode's beginning, m, and how far it may be told to go, m.
 
-    It is the root of a free base, else the moving link that is farthest from the root.
+    It is the root of a free base, else the moving link with most links before it, of several the farthest.
     """
     robot, model = env.robot, env.sim.model
     links = [model.body(f"{robot.uid}/{name}") for name in robot.link_names]
@@ -86,8 +86,11 @@ def choose_link(env: EmbodiedEnv) -> tuple[str, list[float], float]:
         return robot.link_names[root], places[root].tolist(), 0.5
     distance = torch.linalg.vector_norm(places - places[0], dim=1)
     carried = [i for i, link in enumerate(links) if model.body_weldid[link.parentid[0]]] or [len(links) - 1]
-    farthest = max(carried, key=lambda i: float(distance[i]))
-    return robot.link_names[farthest], places[farthest].tolist(), max(0.3 * float(distance[farthest]), 0.02)
+    depth = {0: 0}
+    for body in range(1, model.nbody):  # parents come first
+        depth[body] = depth[int(model.body_parentid[body])] + 1
+    last = max(carried, key=lambda i: (depth[links[i].id], float(distance[i])))
+    return robot.link_names[last], places[last].tolist(), max(0.3 * float(distance[last]), 0.02)
 
 
 def format_robot(env: EmbodiedEnv) -> str:

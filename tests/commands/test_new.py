@@ -85,9 +85,20 @@ def test_copied_task_has_its_configs_and_class(config: str, kept: str, capsys: p
 
 
 @pytest.mark.ext
-def test_task_without_a_file_of_its_own_cannot_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
+def test_copied_task_takes_another_robot(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["new", "task", "tidy_walk", "--from", "go2_flat", "--robot", "g1"]) == 0
+    assert "embodichain validate tidy_walk/train.json    # says" in capsys.readouterr().out
+    env = json.loads(Path("tidy_walk/env.json").read_text(encoding="utf-8"))
+    assert (env["robot"]["uid"], env["robot"]["fpath"], env["robot"]["fix_base"]) == ("go2", "g1", False)
+    assert "symmetry" not in env["env"]  # of the other robot's joints, and silently wrong for as many of this one
+    assert "feet_gait" in json.dumps(env["env"]["rewards"])
+
+
+@pytest.mark.ext
+def test_task_that_cannot_be_copied_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["new", "task", "tidy_copy", "--from", "pendulum"]) == 2
-    assert "--from pendulum: has no task of ours in a file of its own: copy " in capsys.readouterr().err
+    message = "--from pendulum: has no task of ours in a file of its own: copy "
+    assert message in capsys.readouterr().err
     assert not Path("tidy_copy").exists()
 
 
