@@ -18,6 +18,7 @@ import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks that
 from embodichain.agents.rl.algo import BaseAlgorithm, BaseAlgorithmCfg
 from embodichain.agents.rl.algo.registry import algorithm_data, get_algo_class
 from embodichain.agents.rl.buffer import EXPERT
+from embodichain.agents.rl.checkpoint.saved_run import settled
 from embodichain.agents.rl.config.arguments import apply_overrides, split_overrides
 from embodichain.agents.rl.config.named import ShippedConfig, find_config, find_named_file, names_config
 from embodichain.agents.rl.config.trainer_cfg import EventsCfg, TrainCfg, TrainerCfg, is_env_config
@@ -216,6 +217,9 @@ def _load(data: dict[str, Any], folder: Path, overrides: Sequence[str], allowed_
     source = find_source(env.env_id)
     if isinstance(policy, PolicyCfg) and policy.scale_actions is None:
         policy = replace(policy, scale_actions=source is not None and not policy.squash)
+    for key in ("init_from", "teacher"):
+        if isinstance(target := getattr(policy, key, None), str):  # ``latest`` is another run later
+            policy = replace(policy, **{key: settled(target)})
     if getattr(algorithm, "normalize_returns", False) is None:
         algorithm = replace(algorithm, normalize_returns=source is not None)
     path = trainer.gym_config if isinstance(trainer.gym_config, str) else {}
@@ -524,7 +528,8 @@ def changes_of_env_file(
         return []
     own = load_checkpoint_config(config, overrides, allowed_imports)
     try:
-        now = load_checkpoint_config(config | {"gym_config": load_config_file(path)}, overrides, allowed_imports)
+        as_file = {key: value for key, value in config.items() if key != "gym_config"}
+        now = load_checkpoint_config(as_file, overrides, allowed_imports)
     except ConfigError as error:
         return [str(error).partition("\n")[0]]
     return differences(own.resolved["gym_config"], now.resolved["gym_config"], "")

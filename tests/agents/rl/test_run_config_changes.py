@@ -15,6 +15,8 @@ from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import CART_POLE_ENV, tiny_config, write_config
 
+ARM = """<mujoco><worldbody><body name="link"><joint name="hinge" type="hinge" range="-1 1" limited="true"/>
+<geom size="0.1"/></body></worldbody></mujoco>"""
 CAMERA = {"func": "record_camera_data_async", "mode": "interval"}
 NUDGE = {"func": "randomize_robot_qpos", "mode": "reset", "params": {"qpos_range": [[0, 0], [0, 0]]}}
 
@@ -70,6 +72,27 @@ def test_changes_of_the_environments_file_are_named(tmp_path: Path) -> None:
     assert str(path) in line
     path.unlink()
     assert changes_of_env_file(config) == []
+
+
+def test_model_file_beside_the_environments_file_is_found_again(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "arm.xml").write_text(ARM, encoding="utf-8")
+    path = tmp_path / "sub" / "env.json"
+    robot = {"uid": "arm", "fpath": "../arm.xml"}
+    actions = {"joints": {"func": "JointPositionTerm"}}
+    env = {"id": "RobotRL", "max_episode_steps": 9, "env": {"actions": actions}, "robot": robot}
+    path.write_text(json.dumps(env), encoding="utf-8")
+    assert changes_of_env_file(load(tmp_path, trainer__gym_config=str(path)).resolved) == []
+
+
+@pytest.mark.usefixtures("own_folder")
+def test_last_run_is_recorded_by_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("embodichain.agents.rl.checkpoint.saved_run.last_run", lambda: Path("outputs/x"))
+    found = {
+        target: load(Path(), policy__init_from=target).resolved["policy"]["init_from"]
+        for target in ("latest", "latest/best", "outputs/y", "hf:user/name")
+    }
+    assert [*found.values()] == ["outputs/x", "outputs/x/best", "outputs/y", "hf:user/name"]
 
 
 def test_field_says_itself_whether_it_may_change() -> None:

@@ -90,6 +90,18 @@ def find_run_folder(target: str) -> Path:
     return folder
 
 
+def settled(target: str) -> str:
+    """Return a name of the same run and checkpoint that stays, in place of ``latest`` and ``best``.
+
+    Raises:
+        ConfigError: no run in ``outputs`` has a checkpoint.
+    """
+    path = Path(target)
+    if path not in _OF_LAST_RUN or Path(path.parts[0]).exists():
+        return target
+    return str(last_run() / "best" if path.name == "best" else last_run())
+
+
 def names_run(target: str) -> bool:
     """Return whether a user's words name a run or a checkpoint, as :func:`find_run` takes them, and not a config."""
     path = Path(target)
