@@ -47,4 +47,6 @@ def run(args: argparse.Namespace) -> int:
     settings = (args.episodes, args.envs, args.seed, args.device, allowed_imports(args), args.overrides)
     result = evaluate_run(args.target, *settings, deterministic=not args.stochastic, record=args.record)
     arguments.print_result(args, result, format_evaluation)
+    if args.record is not None and not args.json:
+        print(f"dataset    {args.record}: {args.episodes} episodes")
     return 0

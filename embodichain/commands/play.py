@@ -174,7 +174,7 @@ def _filmed(
         if args.size is not None:
             raise ConfigError(f"--size: {type(env).__name__} has its own size: set it by its kwargs, if it takes one")
         if args.grid != (1, 1):
-            raise ConfigError(f"--grid: {type(env).__name__} renders its first environment alone")
+            raise ConfigError("--grid: other libraries' environments show the first of them alone: leave --grid out")
         env.reset(seed=args.seed)
         env.image()  # where it fails, that is an error, and not the recording's warning
         env.film(episodes)

@@ -183,7 +183,7 @@ def describe_policy(
             for term, found in zip(action_terms(env), module.maps, strict=False)
             for part in _describe_commands(term, found)
         ],
-        "drives": _describe_drives(env) if isinstance(env, EmbodiedEnv) else [],
+        **(_describe_joints(env) if isinstance(env, EmbodiedEnv) else {"drives": []}),
         "versions": device.describe_machine()["versions"],
     }
 
@@ -198,24 +198,26 @@ def _describe_commands(term: str, found: CommandMap) -> list[dict[str, Any]]:
     ]
 
 
-def _describe_drives(env: EmbodiedEnv) -> list[dict[str, Any]]:
-    """Return the configured drives of the joints that act: effort = stiffness (target - q) - damping qd.
+def _describe_joints(env: EmbodiedEnv) -> dict[str, list[dict[str, Any]]]:
+    """Return the robot's ``joints``, in the order of its observation's entries, and of these the ``drives`` that act.
 
-    The scene of a file has actuators of its own, and none of these drives.
+    Their gains are the configured ones: effort = stiffness (target - q) - damping qd. The scene of a file has actuators
+    of its own, and none of these drives.
     """
     if not env.sim.robots:
-        return []
+        return {"drives": []}
     robot = env.robot
     stiffness, damping = (gains.cpu().numpy() for gains in robot.drives.configured_gains)
     lowest, highest = robot.effort_limits.cpu().numpy()
     numbers = {"stiffness": stiffness, "damping": damping, "min_effort": lowest, "max_effort": highest}
     numbers["initial_position"] = robot.body_data.default_qpos[0].cpu().numpy()
-    ids = robot.get_joint_ids(env.active_part)
-    plain = {key: _plain(values[ids]) for key, values in numbers.items()}
-    return [
-        {"name": robot.joint_names[joint]} | {key: values[i] for key, values in plain.items()}
-        for i, joint in enumerate(ids)
+    limits = robot.body_data.qpos_limits[0].cpu().numpy().T
+    numbers["lowest_position"], numbers["highest_position"] = limits
+    plain = {key: _plain(values) for key, values in numbers.items()}
+    joints = [
+        {"name": name} | {key: values[i] for key, values in plain.items()} for i, name in enumerate(robot.joint_names)
     ]
+    return {"joints": joints, "drives": [joints[i] for i in robot.get_joint_ids(env.active_part)]}
 
 
 def _plain(values: np.ndarray) -> list[float | None]:

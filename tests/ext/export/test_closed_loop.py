@@ -141,6 +141,8 @@ def test_specification_has_the_recipes_of_inputs(exported: Path) -> None:
     assert inputs["phase"] == [{"gait_clock": clock}]
     assert set(spec["measurements"]) == set(STANDING)
     assert spec["measurements"]["joint_pos"]["components"] == [drive["name"] for drive in spec["drives"]]
+    assert [joint["name"] for joint in spec["joints"]] == spec["measurements"]["joint_pos"]["components"]
+    assert spec["joints"][0]["lowest_position"] == pytest.approx(-1.0472)
     assert spec["drives"][0] | {"stiffness": 35.0, "damping": pytest.approx(0.6)} == spec["drives"][0]
     assert [(part["offset"], part["factor"]) for part in spec["command"]] == [(start, 0.25) for start in initial]
     assert spec["command"][0]["low"] is None

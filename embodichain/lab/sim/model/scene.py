@@ -183,7 +183,8 @@ class SceneBuilder:
             self._sense_contacts(cfg.uid, cfg.uid)
         attrs = cfg.attrs
         ignored = [f.name for f in fields(attrs) if f.default is None and getattr(attrs, f.name) is not None]
-        ignored += ["static_friction"] if attrs.static_friction != attrs.dynamic_friction else []
+        default = type(attrs)().static_friction
+        ignored += ["static_friction"] if attrs.static_friction not in (default, attrs.dynamic_friction) else []
         ignored += ["restitution"] if attrs.restitution else []
         self._ignored += [f"{cfg.uid}.attrs.{name}" for name in ignored]
 
