@@ -89,6 +89,9 @@ def test_overrides_change_what_is_evaluated_and_are_named(run_folder: Path, caps
     assert main(["eval", "latest", "max_episode_steps=5", "--episodes", "3", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["overrides"] == ["max_episode_steps=5"]
+    # Other columns of the same number would be read in silence.
+    assert main(["eval", str(run_folder), 'policy.obs_groups={"actor": ["robot/qvel"]}']) == 2
+    assert "the policy is the run's as it was trained" in capsys.readouterr().err
     assert result["figures"]["length"]["mean"] == 5
     assert "environment steps, with max_episode_steps=5" in format_evaluation(result)
     assert main(["eval", "latest", "env.rewards.clam.weight=2"]) == 2

@@ -14,7 +14,7 @@ EXAMPLES = [  # without those of a pattern, and of a bundle
     (name, words)
     for name in COMMANDS
     for example in COMMANDS[name].load().EXAMPLES
-    if name not in ("compare", "replay")
+    if name not in ("compare", "diff")
     and (words := example.partition(" > ")[0].split())
     and words[0].startswith(("latest", "best", "outputs/"))
 ]

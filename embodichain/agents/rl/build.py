@@ -119,6 +119,10 @@ def evaluated(overrides: Sequence[str], num_envs: int, device: str) -> list[str]
     for override in overrides:
         if (key := override.partition("=")[0]) in settings:
             raise ConfigError(f"override '{override}': {key} is decided here by the command's own options")
+        if key.partition(".")[0] in ("policy", "algorithm"):
+            raise ConfigError(
+                f"override '{override}': the policy is the run's as it was trained, only the task may change"
+            )
     return [*(f"{key}={value}" for key, value in settings.items()), *overrides]
 
 

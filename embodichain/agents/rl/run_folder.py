@@ -271,7 +271,11 @@ def _summary_rows(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "evaluations", f"{summary['eval_seconds']:.1f} s{rendering}"
     yield "peak memory", format_megabytes(summary["peak_memory_mb"])
     # A failed recorder has warned.
-    no_video = "nothing was recorded" if summary["episodes"] else "nothing was evaluated"
+    no_video = (
+        "nothing was recorded (by the event record_camera_data in trainer.events.eval)"
+        if summary["episodes"]
+        else "nothing was evaluated"
+    )
     for name, why_not in (("checkpoint", ""), ("video", f": {no_video}"), ("learning_curve", "")):
         yield name.replace("_", " "), str(summary[name] or f"none{why_not}")
     for name, file in (("summary", "summary.json"), ("report", "report.html")):

@@ -3,6 +3,7 @@
 import errno
 import glob
 import os
+import re
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ PROBLEM_KEY = "problem"  # in the config of a checkpoint with parts that cannot 
 LOCK = "run.lock"
 
 _WRITTEN = ("export", "rewards", "videos")  # commands write these next to a checkpoint outside a run's folder
+_OF_SWEEP = re.compile(r"_trial\d+_[0-9a-f]{6}_\d{8}_\d{6}/")  # a sweep's trial is not the run that one has just made
 _OF_LAST_RUN = (Path("latest"), Path("best"), Path("latest/best"))
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # errors of a file system without locks
 _POLL = 0.2  # s
@@ -159,7 +161,8 @@ def _no_such_run(target: str) -> ConfigError:
 def _last_saved(outputs: Path, exp_name: str | None) -> Path | None:
     """Return the run in a folder, of any or one ``exp_name``, that saved last, if any."""
     pattern = "*" if exp_name is None else f"{glob.escape(exp_name)}_" + "[0-9]" * 8 + "_" + "[0-9]" * 6
-    saved = {path.parent.parent: path.stat().st_mtime for path in outputs.glob(f"{pattern}/checkpoints/*.pt")}
+    checkpoints = [path for path in outputs.glob(f"{pattern}/checkpoints/*.pt") if not _OF_SWEEP.search(str(path))]
+    saved = {path.parent.parent: path.stat().st_mtime for path in checkpoints}
     return max(saved, key=saved.__getitem__) if saved else None
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from embodichain.agents.rl.checkpoint.saved_run import LOCK, RunLock, check_links
+from embodichain.agents.rl.checkpoint.saved_run import LOCK, RunLock, check_links, last_run
 from embodichain.utils import ConfigError
 
 
@@ -112,3 +112,13 @@ def test_beside_a_lone_checkpoint_only_named_entries_count(tmp_path: Path) -> No
     (tmp_path / "videos").symlink_to("/etc")
     with pytest.raises(ConfigError, match="videos: a link that leads out"):
         check_links(tmp_path, ("export", "videos"))
+
+
+def test_trial_of_a_sweep_is_not_the_last_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for age, name in enumerate(("mine_20260101_120000", "mine_trial0_a1b2c3_20260101_120500")):
+        (tmp_path / "outputs" / name / "checkpoints").mkdir(parents=True)
+        checkpoint = tmp_path / "outputs" / name / "checkpoints/mine_step_8.pt"
+        checkpoint.touch()
+        os.utime(checkpoint, (age, age))
+    assert last_run().name == "mine_20260101_120000"
