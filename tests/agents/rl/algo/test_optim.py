@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from embodichain.agents.rl.algo import PPO, MetricMeans, PPOCfg, gradient_step
-from embodichain.agents.rl.algo.optim import adapted_learning_rate, take_step_counts
+from embodichain.agents.rl.algo.optim import FusedAdam, adapted_learning_rate, take_step_counts
 from tests.agents.rl.algo.test_ppo import make_policy, make_rollout
 from tests.no_sync import no_wait_for_the_gpu
 
@@ -18,6 +18,7 @@ NAN, INF = float("nan"), float("inf")
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "adam": lambda parameters: torch.optim.Adam(parameters, lr=0.1),
     "fused adam": lambda parameters: torch.optim.Adam(parameters, lr=torch.tensor(0.1), fused=True),
+    "our adam": lambda parameters: FusedAdam(parameters, torch.tensor(0.1), 1e-8),
     "sgd with momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
 }
 

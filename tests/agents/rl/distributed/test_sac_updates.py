@@ -102,8 +102,8 @@ class Batches:
         """Nothing is stored."""
 
     def sample(self, batch_size: int, n_steps: int, gamma: float) -> TensorDict:
-        number = next(self._number)
-        return TensorDict.cat([_batch(number, rank) for rank in self._ranks])
+        numbers = [next(self._number) for _ in range(batch_size // (B * len(self._ranks)))]
+        return TensorDict.cat([_batch(number, rank) for number in numbers for rank in self._ranks])
 
 
 def _batch(number: int, rank: int) -> TensorDict:
