@@ -1,6 +1,7 @@
 """``embodichain play``: episodes as a video, or in the browser. Shapes: E episodes."""
 
 import argparse
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -236,7 +237,9 @@ class ReferenceView(View):
 
 
 def format_episodes(columns: Mapping[str, np.ndarray]) -> str:
-    """Return a line for each episode of the columns [E] of an ``EpisodeTable``."""
+    """Return a line for each episode of the columns [E] of an ``EpisodeTable``, with the termination that ended it."""
+    ended = re.compile("metrics/termination/(.*) at the end")
+    ends = {found[1]: values for name, values in columns.items() if (found := ended.fullmatch(name))}
     lines = [
         f"episode {i}  return {total:8.3f}  length {int(length):4}"
         for i, (total, length) in enumerate(zip(columns["return"], columns["length"], strict=True))
@@ -244,4 +247,6 @@ def format_episodes(columns: Mapping[str, np.ndarray]) -> str:
     if "success" in columns:
         said = ("success" if success else "no success" for success in columns["success"])
         lines = [f"{line}  {text}" for line, text in zip(lines, said, strict=True)]
+    whys = (", ".join(name for name, values in ends.items() if values[i]) for i in range(len(lines)))
+    lines = [f"{line}: {why}" if why else line for line, why in zip(lines, whys, strict=True)]
     return "\n".join(lines)

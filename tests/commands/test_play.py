@@ -11,6 +11,7 @@ from matplotlib.image import imread
 from tensordict import TensorDict
 
 from embodichain.cli import main
+from embodichain.commands.play import format_episodes
 from embodichain.commands.view import RandomAgent, ZeroAgent
 from embodichain.lab.gym.envs.managers.record import View
 from embodichain.lab.sim.rendering.renderer import opengl_problem
@@ -180,3 +181,11 @@ def test_motion_of_a_fixed_robot_is_refused(capsys: pytest.CaptureFixture[str], 
     out = ("--record-motion", str(tmp_path / "clip.npz"), "--out", str(tmp_path / "x.mp4"))
     assert main(["play", "cart_pole", "--agent", "zero", *SMALL, *out]) == 2
     assert "--record-motion: needs a robot with a free base" in capsys.readouterr().err
+
+
+def test_line_of_an_episode_says_which_termination_ended_it() -> None:
+    columns = {"return": [1.0, 2.0], "length": [3.0, 4.0], "success": [0.0, 1.0]}
+    columns |= {"metrics/termination/fell": [0.3, 0.0], "metrics/termination/fell at the end": [1.0, 0.0]}
+    first, second = format_episodes({name: np.array(values) for name, values in columns.items()}).splitlines()
+    assert first.endswith("length    3  no success: fell")
+    assert second.endswith("length    4  success")
