@@ -37,7 +37,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "new": Command(
         "embodichain.commands.new",
-        "Write a new task from templates: a package with a class, configs and tests, which learns as it is.",
+        "Write a new task from templates: a package with a class, configs and tests; the template's robot learns it.",
     ),
     "trust": Command(
         "embodichain.commands.trust",

@@ -305,7 +305,10 @@ def _take_actuators(model: ModelFile, plain: mujoco.MjModel, start: mujoco.MjDat
     passive = [*slopes, *np.flatnonzero(np.isin(plain.jnt_bodyid, plain.flex_vertbodyid))]
     model.undriven = set(model.joints) - driven if plain.nu else {plain.joint(joint).name for joint in passive}
     if driven:
-        model.changes.append(f"actuators of joints are replaced by drives of the config: {', '.join(sorted(driven))}")
+        names = ", ".join(sorted(driven))
+        model.changes.append(
+            f"actuators of joints and their gains are replaced by robot.drive_pros of the config: {names}"
+        )
     for joint, (low, high) in ranges.items():
         if plain.jnt_actfrclimited[joint]:
             low, high = np.clip((low, high), *plain.jnt_actfrcrange[joint])

@@ -610,7 +610,7 @@ def test_changes_of_a_file_are_listed(tmp_path: Path) -> None:
         <actuator><motor joint="j"/></actuator><sensor><jointpos joint="j"/></sensor>"""
     assert scene_of(tmp_path, inside).changes["r"] == [
         "sensors of the file are not used: 1",
-        "actuators of joints are replaced by drives of the config: j",
+        "actuators of joints and their gains are replaced by robot.drive_pros of the config: j",
         "lights of the file are not used: 1",
         "the scene's ground replaces the file's: floor, at a height of -0.5 m",
         "links touch everything but each other, and other robots or articulations of their kind",
