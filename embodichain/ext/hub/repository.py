@@ -60,12 +60,13 @@ def fetch(name: str) -> Path:
 
 def push(run: SavedRun, repo: str, is_private: bool) -> str:
     """Publish a run's checkpoint with its config, results and card; return the repository's address."""
-    with _opened_hub(repo) as hub, tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:
         stage(run, repo, Path(folder))
-        api = hub.HfApi()
-        api.create_repo(repo, private=is_private, exist_ok=True)
-        api.upload_folder(repo_id=repo, folder_path=folder, commit_message=f"Add {run.exp_name}")
-        return f"{hub.constants.ENDPOINT}/{repo}"
+        with _opened_hub(repo) as hub:
+            api = hub.HfApi()
+            api.create_repo(repo, private=is_private, exist_ok=True)
+            api.upload_folder(repo_id=repo, folder_path=folder, commit_message=f"Add {run.exp_name}")
+            return f"{hub.constants.ENDPOINT}/{repo}"
 
 
 @contextmanager
@@ -78,12 +79,13 @@ def _opened_hub(name: str) -> Iterator[Any]:
     """
     if importlib.util.find_spec("huggingface_hub") is None:
         raise ConfigError(f"the Hugging Face Hub needs huggingface_hub: {install_extra('hub')}")
-    import huggingface_hub  # noqa: PLC0415 (optional extra)
+    import huggingface_hub.constants  # noqa: PLC0415 (optional extra)
 
     try:
         yield huggingface_hub
-    except (OSError, ValueError) as error:  # all of the package's errors; they say to log in where that helps
-        raise CommandFailedError(f"{name}: {textwrap.shorten(str(error), _LONGEST, placeholder=' ...')}") from error
+    except Exception as error:
+        text = textwrap.shorten(str(error), _LONGEST, placeholder=" ...")
+        raise CommandFailedError(f"{name}: {huggingface_hub.constants.ENDPOINT}: {text}") from error
 
 
 def stage(run: SavedRun, repo: str, folder: Path) -> None:

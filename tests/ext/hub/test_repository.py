@@ -3,6 +3,9 @@
 import base64
 import hashlib
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -116,3 +119,13 @@ def test_unknown_repository_is_one_line(run_folder: Path, hub: dict[str, bytes])
     for name, reason in (("me/nothing", "Repository Not Found"), ("a/b/c", "Repo id must be")):
         with pytest.raises(CommandFailedError, match=rf"^hf:{name}: .*{reason}"):
             find_run(f"hf:{name}")
+
+
+def test_hub_that_is_not_reached_is_one_line_in_a_new_process(tmp_path: Path) -> None:
+    """Other tests import more of the package, whose parts come with their imports alone."""
+    environment = os.environ | {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "embodichain.cli", "eval", "hf:me/pole"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: hf:me/pole: http://127.0.0.1:9: ")
+    assert len(done.stderr.splitlines()) == 1
