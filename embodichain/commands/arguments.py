@@ -61,8 +61,9 @@ def print_result(args: argparse.Namespace, result: Any, text: Callable[[Any], st
 
 
 def format_columns(rows: Iterable[Sequence[str]], longest: int = 48) -> str:
-    """Return rows of texts in columns; texts after the first column are cut to ``longest`` characters."""
-    cut = [[row[0], *(t if len(t) <= longest else f"{t[: longest - 4]} ..." for t in row[1:])] for row in rows]
+    """Return rows of texts in columns; of a text after the first column ``longest`` characters at both ends stay."""
+    half = (longest - 5) // 2
+    cut = [[row[0], *(t if len(t) <= longest else f"{t[:half]} ... {t[-half:]}" for t in row[1:])] for row in rows]
     widths = [max(map(len, column)) + 2 for column in zip(*cut, strict=True)]
     return "\n".join("".join(f"{t:{width}}" for t, width in zip(row, widths, strict=True)).rstrip() for row in cut)
 

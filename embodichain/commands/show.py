@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from embodichain.agents.rl.checkpoint.saved_run import find_run_folder, names_run
 from embodichain.agents.rl.config.arguments import add_allow_import, allowed_imports, split_overrides
 from embodichain.agents.rl.run_config import env_config_keys, find_train_config, load_run_config
 from embodichain.commands.arguments import CONFIG_HELP, add_json, add_overrides, format_columns, print_result
@@ -26,7 +27,7 @@ def resolved_values(config: str, overrides: Sequence[str], allowed: Sequence[str
     Origins are ``override``, the path of a file, ``task's own`` and ``default``. The environment config's paths begin
     with ``gym_config``, as in a run's ``config.json``.
     """
-    path = find_train_config(config)
+    path = find_run_folder(config) / "config.json" if names_run(config) else find_train_config(config)
     run = load_run_config(path, overrides, allowed)
     data = converted(load_config_file(path), "training")
     env: Any = data.pop("gym_config", None) or run.trainer.gym_config or data["trainer"]["gym_config"]
@@ -64,7 +65,7 @@ def _is_among(leaf: str, paths: set[str]) -> bool:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("config", metavar="CONFIG", help=CONFIG_HELP)
+    parser.add_argument("config", metavar="CONFIG", help=f"{CONFIG_HELP}; or a run")
     add_overrides(parser)
     add_json(parser)
     add_allow_import(parser)

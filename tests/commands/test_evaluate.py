@@ -92,6 +92,8 @@ def test_overrides_change_what_is_evaluated_and_are_named(run_folder: Path, caps
     # Other columns of the same number would be read in silence.
     assert main(["eval", str(run_folder), 'policy.obs_groups={"actor": ["robot/qvel"]}']) == 2
     assert "the policy is the run's as it was trained" in capsys.readouterr().err
+    assert main(["eval", str(run_folder), "trainer.iterations=7"]) == 2
+    assert "override 'trainer.iterations=7': has no place here" in capsys.readouterr().err
     assert result["figures"]["length"]["mean"] == 5
     assert "environment steps, with max_episode_steps=5" in format_evaluation(result)
     assert main(["eval", "latest", "env.rewards.clam.weight=2"]) == 2

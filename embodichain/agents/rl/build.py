@@ -45,6 +45,8 @@ from embodichain.utils.observations import IMAGE_DIMS, entry_columns, entry_spac
 from embodichain.utils.utility import leaves_by_path
 
 _PLACE = "policy.init_from: "
+_OF_TRAINING = ("policy.", "algorithm.", "trainer.")
+_OF_EPISODES = ("trainer.gym_config", "trainer.events.eval", "trainer.sim_device")
 # Entries of a policy's block that decide how its parameters are used, other than names and shapes.
 _MEANING = ("encoder", "actor", "critic", "squash", "scale_actions", "chunk_length", "obs_groups")
 
@@ -119,9 +121,10 @@ def evaluated(overrides: Sequence[str], num_envs: int, device: str) -> list[str]
     for override in overrides:
         if (key := override.partition("=")[0]) in settings:
             raise ConfigError(f"override '{override}': {key} is decided here by the command's own options")
-        if key.partition(".")[0] in ("policy", "algorithm"):
+        if key.startswith(_OF_TRAINING) and not key.startswith(_OF_EPISODES):
             raise ConfigError(
-                f"override '{override}': the policy is the run's as it was trained, only the task may change"
+                f"override '{override}': has no place here: the policy is the run's as it was trained, and only the "
+                "task may change; options such as --seed choose the episodes"
             )
     return [*(f"{key}={value}" for key, value in settings.items()), *overrides]
 
