@@ -181,3 +181,9 @@ def test_frames_of_a_sequence_are_moved_alike_and_cameras_apart() -> None:
     assert torch.equal(front, front[:, :1].expand_as(front))
     assert not torch.equal(front, wrist)
     assert not torch.equal(front[:1].expand_as(front), front)
+
+
+def test_defaults_that_learn_little_name_a_recipe() -> None:
+    (line,) = BCCfg().notices(1, 1)
+    assert "the recipe pick_cube/bc" in line
+    assert BCCfg(batch_size=256).notices(1, 1) == []
