@@ -18,7 +18,7 @@ from embodichain.lab.sim.rendering.live_scene import lowest_point
 from embodichain.utils import ConfigError
 
 _SUFFIXES = (".xml", ".mjcf", ".urdf", ".xacro")
-_SLIDE = 2  # MuJoCo's mjtJoint
+SLIDE = 2  # MuJoCo's mjtJoint
 _NO_GRAVITY = 128  # MuJoCo's mjtDisableBit
 _DEPTH = 0.01  # m below the ground that a file without one may begin
 _FULL_EFFORT = 0.6  # rad from a hinge's target where its effort limit is reached
@@ -131,7 +131,7 @@ def _gains(model: Any, joints: Sequence[str]) -> dict[str, dict[str, float]]:
     for name in joints:
         joint = model.joint(name)
         inertia = float(model.dof_M0[joint.dofadr[0]])
-        limited = model.jnt_actfrclimited[joint.id] and joint.type[0] != _SLIDE
+        limited = model.jnt_actfrclimited[joint.id] and joint.type[0] != SLIDE
         effort = min(abs(model.jnt_actfrcrange[joint.id])) if limited else 0.0
         low, high = _FREQUENCIES
         frequency = min(max(low, math.sqrt(effort / _FULL_EFFORT / inertia)), high)
@@ -143,7 +143,7 @@ def _gains(model: Any, joints: Sequence[str]) -> dict[str, dict[str, float]]:
 def _joint_row(env: EmbodiedEnv, index: int) -> list[str]:
     robot, model = env.robot, env.sim.model
     joint = model.joint(f"{robot.uid}/{robot.joint_names[index]}")
-    length, force = ("m", "N") if joint.type[0] == _SLIDE else ("rad", "Nm")
+    length, force = ("m", "N") if joint.type[0] == SLIDE else ("rad", "Nm")
     drive, effort = "no", ""
     if index in robot.driven_ids:
         drive, effort = "yes", _range(model.jnt_actfrclimited[joint.id], model.jnt_actfrcrange[joint.id], force)

@@ -5,6 +5,7 @@ Legend: ... any batch dimensions, A action size.
 
 import argparse
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.run_config import RunConfig, scene_cfg, with_scene
 from embodichain.agents.rl.trainer import viewer
 from embodichain.commands import arguments
-from embodichain.commands.robot_files import format_changes, format_robot, names_robot, robot_task
+from embodichain.commands.robot_files import SLIDE, format_changes, format_robot, names_robot, robot_task
 from embodichain.commands.validate import read_config
 from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.env_sources import TaskCfg
@@ -242,6 +243,9 @@ def action_numbers(env: EmbodiedEnv) -> list[ActionNumber]:
             moves, meaning, commands, start = "", "", (0.0, 0.0), 0.0
             if found is not None and one_each:
                 moves, meaning = found.names[i], found.meaning
+                if env.sim.robots and moves in env.robot.joint_names:  # "rad or m": of a hinge, or of a slide
+                    is_slide = env.sim.model.joint(f"{env.robot.uid}/{moves}").type[0] == SLIDE
+                    meaning = re.sub(r"(\S+) or (\S+)", r"\2" if is_slide else r"\1", meaning)
                 ends = found.offset[i] + found.factor[i] * torch.stack([limit[i] for limit in term.action_limits])
                 commands = tuple(ends.clamp(found.low[i], found.high[i]).tolist())
                 if isinstance(term, QposTerm | QposDenormalizedTerm):

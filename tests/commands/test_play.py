@@ -131,7 +131,7 @@ def test_view_is_an_image_with_observations_and_actions(run_folder: Path, capsys
     out = capsys.readouterr().out
     assert "CartPoleRL: a step is 0.04 s" in out
     assert "robot/qpos                   [2]            columns 2 to 3" in out
-    assert "0  delta_qpos           [-1, 1]  slider_to_cart: change of joint position, rad or m: -0.1 to 0.1" in out
+    assert "0  delta_qpos           [-1, 1]  slider_to_cart: change of joint position, m: -0.1 to 0.1" in out
     picture = imread("scene.png")
     assert picture.shape[:2] == (48, 64)
     assert picture.std() > 0.02
