@@ -33,8 +33,8 @@ from embodichain.lab.sim.model.terrain import GROUND
 from embodichain.utils import ConfigError
 
 ALLOWED = {
-    "actuator": "actuators of joints are replaced by drives",
-    "jnt_actfrclimited": "actuators of joints are replaced by drives",
+    "actuator": "actuators of joints and their gains are replaced",
+    "jnt_actfrclimited": "actuators of joints and their gains are replaced",
     "geom_contype": "links touch everything but each other",
     "geom_conaffinity": "links touch everything but each other",
     "geom_group": "collision shapes beside visual ones are not rendered",
