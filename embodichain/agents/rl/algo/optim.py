@@ -67,19 +67,25 @@ class FusedAdam(torch.optim.Adam):
     It takes a learning rate in a tensor, too.
     """
 
+    found_inf: torch.Tensor | None = None
+    """1 where the step is to be skipped, a scalar; None: it is made."""
+
     def __init__(self, parameters: Iterable[nn.Parameter], lr: float | torch.Tensor, eps: float) -> None:
         super().__init__(parameters, lr=lr, eps=eps, fused=True)
 
     @torch.no_grad()
     @override
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        found_inf = getattr(self, "found_inf", torch.zeros((), device=self.param_groups[0]["params"][0].device))
+        found_inf = self.found_inf
         for group in self.param_groups:
             parameters, grads, means, squares, _, steps = lists = tuple(list[torch.Tensor]() for _ in range(6))
             self._init_group(group, *lists)
             if not parameters:
                 continue  # none has a gradient
-            torch._foreach_add_(steps, [1 - found_inf] * len(steps))
+            if found_inf is None:
+                torch._foreach_add_(steps, 1)
+            else:
+                torch._foreach_add_(steps, [1 - found_inf] * len(steps))
             torch._fused_adam_(
                 *(parameters, grads, means, squares, [], steps),
                 lr=group["lr"],

@@ -217,6 +217,7 @@ class SAC(BaseAlgorithm):
             critic_means.add(self._improve_critics(batch))
             self._num_updates += 1
             if self._num_updates % cfg.policy_delay == 0:
+                # No gradient of the actor reaches the encoder; without one nothing in the batch has any.
                 actor_means.add(self._improve_actor(batch.detach() if self.policy.encoder is not None else batch))
             with torch.no_grad():
                 torch._foreach_lerp_([*self._targets], [*self._critics], cfg.tau)
