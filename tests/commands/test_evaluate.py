@@ -115,6 +115,6 @@ def test_episodes_are_recorded_as_a_dataset_to_learn_from(
     assert len(list(out.glob("**/file-*.parquet"))) == 2  # of data and of descriptions
     assert {len(episode.frames["observation.environment_state"]) for episode in episodes} == {STEP_LIMIT}
     assert all(episode.frames["next.success"][-1] for episode in episodes)
-    capsys.readouterr()
+    assert capsys.readouterr().out.endswith(f"dataset    {out}: 3 episodes\n")
     assert main(command) == 2
     assert capsys.readouterr().err == f"error: --record {out}: is there already: name another folder, or remove it\n"

@@ -13,6 +13,21 @@ from embodichain.agents.rl.run_config import load_run_config
 from embodichain.cli import main
 from tests.commands.test_view import HOPPER
 
+FOLDED_ARM = """<mujoco>
+  <compiler autolimits="true"/>
+  <default><joint axis="0 1 0" range="-1 1"/><geom size="0.02"/></default>
+  <worldbody><body name="base"><geom/>
+    <body name="upper" pos="0 0 0.1"><joint name="a"/><geom/>
+      <body name="elbow" pos="0 0 0.9"><joint name="b"/><geom/>
+        <body name="fore" pos="0 0 -0.4"><joint name="c"/><geom/>
+          <body name="hand" pos="0 0 -0.4"><joint name="d"/><geom/></body>
+        </body>
+      </body>
+    </body>
+  </body></worldbody>
+</mujoco>"""
+"""An arm with its elbow 1 m from its base, and its hand 0.2 m."""
+
 pytestmark = pytest.mark.usefixtures("own_folder")
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -82,6 +97,14 @@ def test_copied_task_has_its_configs_and_class(config: str, kept: str, capsys: p
     assert own.resolved["gym_config"]["env"] == theirs.resolved["gym_config"]["env"]
     for file in ("train.json", "env.json"):
         assert (Path(name) / json.loads(Path(name, file).read_text(encoding="utf-8"))["$schema"]).is_file()
+
+
+def test_last_link_of_a_folded_arm_is_moved(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("arm.xml").write_text(FOLDED_ARM)
+    assert main(["new", "task", "tidy_arm", "--robot", "arm.xml"]) == 0
+    assert "the link hand" in Path("tidy_arm/task.py").read_text(encoding="utf-8")
+    train = json.loads(Path("tidy_arm/train.json").read_text(encoding="utf-8"))
+    assert "record_camera" in train["trainer"]["events"]["eval"]
 
 
 @pytest.mark.ext

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from embodichain.cli import main
+from embodichain.commands.arguments import format_columns
 from tests.agents.rl.fakes import CART_POLE_ENV, tiny_config, write_config
 
 pytestmark = pytest.mark.usefixtures("own_folder")
@@ -38,3 +39,16 @@ def test_values_of_a_task_and_of_an_inline_config_are_told_apart(capsys: pytest.
     rows = shown(capsys, path)
     assert rows["gym_config.env.actions.control.func"] == {"value": "ActuatorTerm", "from": "task's own"}
     assert rows["gym_config.max_episode_steps"] == {"value": 9, "from": path}
+
+
+def test_config_of_a_run_is_shown(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = run_folder.relative_to(Path.cwd()) / "config.json"
+    assert shown(capsys, "latest")["trainer.exp_name"] == {"value": "tiny", "from": str(own)}
+
+
+def test_long_texts_keep_both_ends() -> None:
+    one, other = (f"/a/long/path/to/the/same/place/of/two/files/{end}" for end in ("train.json", "other.json"))
+    (line,) = format_columns([("file", one, other)]).splitlines()
+    assert line.count("/a/long/path") == 2
+    assert line.split()[-1].endswith("other.json")
+    assert "train.json  " in line

@@ -263,7 +263,7 @@ def test_what_mujoco_lacks_is_listed_in_one_warning(capsys: pytest.CaptureFixtur
 
 
 def test_scene_without_such_things_warns_of_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    compiled(thing(), ur10())
+    compiled(thing(attrs=RigidBodyAttributesCfg(dynamic_friction=0.4)), ur10())  # static_friction as by default
     assert capsys.readouterr().err == ""
 
 
