@@ -99,6 +99,7 @@ def test_copied_task_has_its_configs_and_class(config: str, kept: str, capsys: p
         assert (Path(name) / json.loads(Path(name, file).read_text(encoding="utf-8"))["$schema"]).is_file()
 
 
+@pytest.mark.ext
 def test_last_link_of_a_folded_arm_is_moved(capsys: pytest.CaptureFixture[str]) -> None:
     Path("arm.xml").write_text(FOLDED_ARM)
     assert main(["new", "task", "tidy_arm", "--robot", "arm.xml"]) == 0
