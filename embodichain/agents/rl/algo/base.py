@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from tensordict import TensorDict
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
@@ -25,6 +25,9 @@ class BaseAlgorithmCfg:
     """Where updates run; the trainer's device."""
     learning_rate: PositiveFloat = 3e-4
     """Step size of Adam."""
+    weight_decay: NonNegativeFloat = 0.0
+    """Each gradient step first multiplies the parameters by 1 - learning rate * weight decay (AdamW); SAC's temperature
+    is left out."""
     batch_size: PositiveInt = 2048
     """Transitions per minibatch, in each of several processes."""
     gamma: Annotated[float, Field(ge=0, le=1)] = 0.99
@@ -130,12 +133,14 @@ class BaseAlgorithm(ABC):
     def make_optimizer(
         self, parameters: list[nn.Parameter], adapts: bool = False, rate: float | None = None, eps: float = 1e-5
     ) -> torch.optim.Adam:
-        """Return Adam with ``cfg.learning_rate``, or another ``rate``; its eps is that of OpenAI Baselines' PPO.
+        """Return AdamW with ``cfg.learning_rate``, or another ``rate``, and ``cfg.weight_decay``.
 
+        Its eps is that of OpenAI Baselines' PPO.
         With ``adapts`` the learning rate is a tensor on the device, so that it changes without the host waiting.
         """
         rate = rate or self.cfg.learning_rate
-        return FusedAdam(parameters, torch.tensor(rate, device=self.device) if adapts else rate, eps)
+        lr = torch.tensor(rate, device=self.device) if adapts else rate
+        return FusedAdam(parameters, lr, eps, getattr(self.cfg, "weight_decay", 0.0))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state that a checkpoint needs beside the policy, as plain data.

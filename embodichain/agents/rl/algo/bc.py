@@ -74,8 +74,7 @@ class BC(BaseAlgorithm):
         if others and type(policy).imitation_loss is Policy.imitation_loss:
             name = type(policy).__name__
             raise ConfigError(f"algorithm.name: bc: {name} cannot be cloned: its likelihoods need {', '.join(others)}")
-        rate, decay = cfg.learning_rate, cfg.weight_decay
-        self.optimizer = torch.optim.AdamW(self.parameters, lr=rate, weight_decay=decay, fused=True)
+        self.optimizer = self.make_optimizer(self.parameters, eps=1e-8)
         self._frames = TensorDict()  # [M]
         self._digest: str | None = None
 

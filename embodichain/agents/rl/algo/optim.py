@@ -62,16 +62,19 @@ def gradient_step(
 
 
 class FusedAdam(torch.optim.Adam):
-    """Adam in its fused form, with steps that ``gradient_step`` skips on the device; half of torch's time on a CPU.
+    """AdamW in its fused form, with steps that ``gradient_step`` skips on the device; half of torch's time on a CPU.
 
-    It takes a learning rate in a tensor, too.
+    It takes a learning rate in a tensor, too. ``weight_decay`` is decoupled: Loshchilov and Hutter, "Decoupled Weight
+    Decay Regularization", 2019.
     """
 
     found_inf: torch.Tensor | None = None
     """1 where the step is to be skipped, a scalar; None: it is made."""
 
-    def __init__(self, parameters: Iterable[nn.Parameter], lr: float | torch.Tensor, eps: float) -> None:
-        super().__init__(parameters, lr=lr, eps=eps, fused=True)
+    def __init__(
+        self, parameters: Iterable[nn.Parameter], lr: float | torch.Tensor, eps: float, weight_decay: float = 0.0
+    ) -> None:
+        super().__init__(parameters, lr=lr, eps=eps, weight_decay=weight_decay, fused=True)
 
     @torch.no_grad()
     @override
@@ -86,7 +89,7 @@ class FusedAdam(torch.optim.Adam):
                 torch._foreach_add_(steps, 1)
             else:
                 torch._foreach_add_(steps, [1 - found_inf] * len(steps))
-            torch._fused_adam_(
+            torch._fused_adamw_(
                 *(parameters, grads, means, squares, [], steps),
                 lr=group["lr"],
                 beta1=group["betas"][0],

@@ -154,7 +154,8 @@ class SAC(BaseAlgorithm):
         self._targets = list(self.target_critics.parameters())
         critic_rate = cfg.critic_learning_rate or cfg.learning_rate
         self._actor = list(self.policy.actor.parameters())
-        self.actor_optimizer = self.make_optimizer([*self._actor, self.temperature.log], eps=1e-8)
+        self.actor_optimizer = self.make_optimizer(self._actor, eps=1e-8)
+        self.actor_optimizer.add_param_group({"params": [self.temperature.log], "weight_decay": 0.0})
         encoder = [] if self.policy.encoder is None else list(self.policy.encoder.parameters())
         self.critic_optimizer = self.make_optimizer([*encoder, *self._critics], rate=critic_rate, eps=1e-8)
         self.target_entropy = -self.policy.action_dim if cfg.target_entropy is None else cfg.target_entropy

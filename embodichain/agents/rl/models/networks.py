@@ -1,4 +1,4 @@
-"""Multilayer perceptrons, networks that read images too, users' own, and building them from config blocks.
+"""Multilayer perceptrons, SimBa, networks that read images too, users' own, and building them from config blocks.
 
 Legend: ... any batch dimensions, H height, W width, C channels, O flattened observation size.
 """
@@ -12,7 +12,16 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 import torch
 from gymnasium import spaces
-from pydantic import Discriminator, Field, PositiveInt, Tag, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    Discriminator,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    Tag,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from tensordict import TensorDict
 from torch import nn
 
@@ -28,7 +37,7 @@ Activation = Literal["elu", "gelu", "leaky_relu", "mish", "relu", "selu", "sigmo
 N = TypeVar("N", bound=type[nn.Module])
 
 
-BUILT_IN = ("mlp", "cnn")
+BUILT_IN = ("mlp", "simba", "cnn")
 
 
 # Gains of the last layers where orthogonal_init is on; see MLP.
@@ -54,6 +63,9 @@ _ACTIVATIONS: dict[str, type[nn.Module]] = {
 
 # Rows of a large batch that pass through all layers together on a CPU: its cache holds their activations.
 _ROWS = 1024
+
+
+_TRUNCATED_STD = 0.87962566103423978  # std of a standard normal that is truncated at -2 and 2
 
 
 @configclass
@@ -84,13 +96,45 @@ class MLPCfg:
     """Its layers."""
 
 
+@configclass
+class SimBaNetworkCfg:
+    """The layers of a SimBa network."""
+
+    width: PositiveInt = 128
+    """Width of the residual stream; blocks have 4 times as many hidden units."""
+    num_blocks: PositiveInt = 2
+    """Residual blocks."""
+    output_gain: PositiveFloat = 1.0
+    """Gain of the output layer's orthogonal weights; PPO's actors often have 0.01."""
+
+
+@configclass
+class SimBaCfg:
+    """A network block of the training config: ``{"type": "simba", "network_cfg": {...}}``."""
+
+    type: Literal["simba"] = "simba"
+    """Kind of network."""
+    network_cfg: SimBaNetworkCfg = SimBaNetworkCfg()
+    """Its layers."""
+
+
 def make_activation(name: str) -> nn.Module:
     """Return the activation of this name, which may work in place."""
     # Their gradients need the output alone, so they work in place: a tenth less memory traffic.
     return _ACTIVATIONS[name](inplace=True) if name in ("elu", "relu") else _ACTIVATIONS[name]()
 
 
-class MLP(nn.Sequential):
+class Layers(nn.Sequential):
+    """Layers one after another: [..., in_dim] -> [..., out_dim]."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the outputs [..., out_dim] for inputs [..., in_dim]."""
+        if x.device.type != "cpu" or not torch.is_grad_enabled() or len(x) <= _ROWS:
+            return super().forward(x)
+        return torch.cat([super(Layers, self).forward(rows) for rows in x.split(_ROWS)])
+
+
+class MLP(Layers):
     """Linear layers with activations between them: [..., in_dim] -> [..., out_dim].
 
     With ``orthogonal_init`` weights are orthogonal, of gain sqrt(2) in the hidden layers and ``output_gain`` in the
@@ -138,21 +182,58 @@ class MLP(nn.Sequential):
                     nn.init.orthogonal_(layer.weight, output_gain if layer is output else math.sqrt(2))
                     nn.init.zeros_(layer.bias)
 
+
+class Residual(nn.Sequential):
+    """Adds the output of its layers to their input, [..., width]."""
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the outputs [..., out_dim] for inputs [..., in_dim]."""
-        if x.device.type != "cpu" or not torch.is_grad_enabled() or len(x) <= _ROWS:
-            return super().forward(x)
-        return torch.cat([super(MLP, self).forward(rows) for rows in x.split(_ROWS)])
+        """Return input plus output."""
+        out: torch.Tensor = x + super().forward(x)
+        return out
+
+
+class SimBa(Layers):
+    """Residual blocks between linear layers: [..., in_dim] -> [..., out_dim].
+
+    Lee et al., "SimBa: Simplicity Bias for Scaling Up Parameters in Deep Reinforcement Learning", 2024: a linear layer,
+    blocks of layer normalisation, linear to 4 width, ReLU and linear, then layer normalisation and a linear layer.
+    ``normalize_obs`` of the policy is the paper's normalisation of observations. Weights of the blocks are normal of
+    variance 2 / inputs, truncated at two std, those of the other layers orthogonal; biases are zero.
+
+    The other arguments are those of ``SimBaNetworkCfg``.
+    """
+
+    def __init__(
+        self, in_dim: int, out_dim: int, width: int = 128, num_blocks: int = 2, output_gain: float = 1.0
+    ) -> None:
+        num_parameters = (in_dim + out_dim + 3) * width + out_dim + num_blocks * (8 * width + 7) * width
+        check_memory("network_cfg.width", f"the {num_parameters:,} parameters of a network", 4 * num_parameters)
+        blocks = [
+            Residual(
+                nn.LayerNorm(width), nn.Linear(width, 4 * width), make_activation("relu"), nn.Linear(4 * width, width)
+            )
+            for _ in range(num_blocks)
+        ]
+        first, last = nn.Linear(in_dim, width), nn.Linear(width, out_dim)
+        super().__init__(first, *blocks, nn.LayerNorm(width), last)
+        for layer in self.modules():
+            if isinstance(layer, nn.Linear):
+                nn.init.zeros_(layer.bias)
+                # A normal truncated at two std has 0.88 of its std.
+                std = math.sqrt(2 / layer.in_features) / _TRUNCATED_STD
+                nn.init.trunc_normal_(layer.weight, std=std, a=-2 * std, b=2 * std)
+        nn.init.orthogonal_(first.weight)
+        nn.init.orthogonal_(last.weight, output_gain)
 
 
 class MLPs(nn.Sequential):
-    """E MLPs of equal layers side by side, each layer one batched product: [..., in_dim] -> [E, ..., out_dim].
+    """E networks of equal layers side by side, each layer one batched product: [..., in_dim] -> [E, ..., out_dim].
 
     Args:
-        networks: the MLPs, whose parameters are copied.
+        networks: MLPs, or SimBa networks, whose parameters are copied.
     """
 
-    def __init__(self, networks: Sequence[MLP]) -> None:
+    def __init__(self, networks: Sequence[Layers]) -> None:
         self.size = len(networks)
         super().__init__(*(_side_by_side(layers) for layers in zip(*networks, strict=True)))
 
@@ -187,6 +268,8 @@ class _LayerNorms(nn.Module):
 
 
 def _side_by_side(layers: Sequence[Any]) -> nn.Module:
+    if isinstance(layers[0], Residual):
+        return Residual(*map(_side_by_side, zip(*layers, strict=True)))
     stacked = {nn.Linear: _Linears, nn.LayerNorm: _LayerNorms}.get(type(layers[0]))
     return layers[0] if stacked is None else stacked(layers)  # an activation, or dropout
 
@@ -423,14 +506,17 @@ def _kind(block: Any) -> str:
 
 
 NetworkBlock = Annotated[
-    Annotated[MLPCfg, Tag("mlp")] | Annotated[CNNCfg, Tag("cnn")] | Annotated[NetworkTypeCfg, Tag("registered")],
+    Annotated[MLPCfg, Tag("mlp")]
+    | Annotated[SimBaCfg, Tag("simba")]
+    | Annotated[CNNCfg, Tag("cnn")]
+    | Annotated[NetworkTypeCfg, Tag("registered")],
     Discriminator(_kind),
 ]
 """An ``actor`` or ``critic`` block."""
 
 
 def build_network(
-    cfg: MLPCfg | CNNCfg | NetworkTypeCfg,
+    cfg: MLPCfg | SimBaCfg | CNNCfg | NetworkTypeCfg,
     role: Literal["actor", "critic"],
     policy: PolicyCfg,
     given: PolicySpaces,
@@ -457,6 +543,8 @@ def build_network(
     with placed(f"policy.{role}."):
         if isinstance(cfg, NetworkTypeCfg):
             network = get_network_class(cfg.type)(in_dim, out_dim, **cfg.network_cfg)
+        elif isinstance(cfg, SimBaCfg):
+            network = SimBa(in_dim, out_dim, **vars(cfg.network_cfg))
         else:
             network = build_mlp_from_cfg(cfg, in_dim, out_dim, output_gain=_OUTPUT_GAINS[role])
     return network if select is None else nn.Sequential(select, network)

@@ -75,7 +75,8 @@ class SoftActorCritic(Policy):
         action_dim: A.
         actor: [..., O + F] -> [..., 2 A], mean of u, and its log-std less ``init_log_std``; a ``CNN`` also gets the
             images.
-        critics: E networks [..., O + F + A] -> [..., 1], likewise; copies of MLPs of equal layers compute together.
+        critics: E networks [..., O + F + A] -> [..., 1], likewise; MLPs, or SimBa networks, of equal layers compute
+            together.
         squash: maps u into the bounds.
         normalize_obs: normalise observations by their running mean and std before all networks.
         init_log_std: log-std for an output of 0.
@@ -107,7 +108,7 @@ class SoftActorCritic(Policy):
         self.normalizer: nn.Module = RunningNormalizer(obs_dim) if normalize_obs else nn.Identity()
         self.encoder = encoder
         self.actor = actor
-        mlps = [critic for critic in critics if isinstance(critic, networks.MLP)]
+        mlps = [critic for critic in critics if isinstance(critic, networks.Layers)]
         are_alike = len(mlps) == len(critics) and len({*map(str, critics)}) == 1
         self.critics = networks.MLPs(mlps) if are_alike else nn.ModuleList(critics)
         self.squash = squash

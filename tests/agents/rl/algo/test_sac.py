@@ -2,6 +2,7 @@
 
 import copy
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch import nn
 
 from embodichain.agents.rl.algo import SAC, SACCfg
 from embodichain.agents.rl.models import MLP, SoftActorCritic
-from embodichain.agents.rl.models.networks import MLPs
+from embodichain.agents.rl.models.networks import Layers, MLPs, SimBa
 from embodichain.agents.rl.models.squash import TanhSquash
 from tests.agents.rl.algo.linear_sac import SameBatch, make_batch, make_rollout, make_sac, update, weight_of
 from tests.agents.rl.fakes import assert_same
@@ -159,6 +160,20 @@ def test_gradient_steps_do_not_make_the_host_wait(monkeypatch: pytest.MonkeyPatc
             sac._improve_actor(batch)
 
 
+def test_weight_decay_shrinks_networks_and_not_the_temperature() -> None:
+    # Critics without a gradient, and a rate of 0.1: each step multiplies by 1 - 0.1 * 0.5.
+    sac = make_sac(critics=((1.0, 0.0),), learning_rate=0.1, weight_decay=0.5, tau=1.0, entropy_in_targets=False)
+    same = make_sac(critics=((1.0, 0.0),), learning_rate=0.1, tau=1.0, entropy_in_targets=False)
+    for each in (sac, same):
+        torch.manual_seed(0)
+        update(each, make_batch(reward=(1.0,), discount=(0.0,)))  # y = Q = 1
+    assert weight_of(sac.policy.critics[0]).tolist() == [[pytest.approx(0.95), 0.0]]
+    assert weight_of(same.policy.critics[0]).tolist() == [[1.0, 0.0]]
+    difference = weight_of(same.policy.actor) - weight_of(sac.policy.actor)  # 0.05 of 0.3 and 0.2
+    torch.testing.assert_close(difference, torch.tensor([[0.015], [0.01]]))
+    assert torch.equal(sac.temperature.log, same.temperature.log)
+
+
 def test_action_space_of_any_size_is_a_box() -> None:
     wide = spaces.Box(np.array([-2.0], np.float32), np.array([6.0], np.float32))
     sac = make_sac(critics=((0.0, 1.0),), action_space=wide, entropy_in_targets=False)
@@ -166,13 +181,22 @@ def test_action_space_of_any_size_is_a_box() -> None:
     assert update(sac, make_batch(action=(4.0,), discount=(0.0,)))["critic_loss"] == pytest.approx(2.25)
 
 
-@pytest.mark.parametrize("layer_norm", [False, True])
-def test_critics_side_by_side_learn_as_one_by_one(layer_norm: bool) -> None:
+CRITICS: dict[str, Callable[[], Layers]] = {
+    "mlp": lambda: MLP(2, 1, [16, 8], "elu"),
+    "mlp with layer norm": lambda: MLP(2, 1, [16, 8], "elu", layer_norm=True),
+    "simba": lambda: SimBa(2, 1, 8),
+}
+
+
+@pytest.mark.parametrize("kind", CRITICS)
+@pytest.mark.parametrize("num_critics", [1, 2, 3])
+def test_critics_side_by_side_learn_as_one_by_one(kind: str, num_critics: int) -> None:
     """Five updates of 2 gradient steps; the plain form has each critic's layers and Adam's state of its own."""
     torch.manual_seed(0)
-    critics = [MLP(2, 1, [16, 8], "elu", layer_norm) for _ in range(2)]
+    critics = [CRITICS[kind]() for _ in range(num_critics)]
     actor = MLP(1, 2, [16], "tanh")
-    cfg = SACCfg(batch_size=32, learning_starts=0, replay_capacity=100, learning_rate=0.01, updates_per_step=0.25)
+    settings: dict[str, Any] = {"batch_size": 32, "learning_starts": 0, "replay_capacity": 100, "weight_decay": 0.1}
+    cfg = SACCfg(**settings, learning_rate=0.01, updates_per_step=0.25)
 
     def make(networks: list[nn.Module]) -> SAC:
         settings = TanhSquash(spaces.Box(-1, 1, (1,))), False, 0.0, (-5.0, 2.0)

@@ -1,6 +1,7 @@
 """Users' networks for ``actor.type``."""
 
 import copy
+import math
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from embodichain.agents.rl.models.networks import (
     ImageEncoder,
     ImageEncoderCfg,
     MLPCfg,
+    SimBa,
 )
 from embodichain.agents.rl.models.registry import parse_policy_block
 from embodichain.utils import ConfigError, device
@@ -113,6 +115,63 @@ def test_orthogonal_weights_have_the_documented_gains() -> None:
     torch.testing.assert_close(output.weight @ output.weight.T, 1e-4 * torch.eye(2))
     assert not hidden.bias.any()
     assert not output.bias.any()
+
+
+def test_simba_output_equals_the_papers_layers() -> None:
+    torch.manual_seed(0)
+    simba = SimBa(3, 2, width=4, num_blocks=2)
+    params = dict(simba.named_parameters())
+    for name, value in params.items():
+        if name.endswith("bias"):
+            nn.init.normal_(value)
+    x = torch.randn(5, 3)
+
+    def linear(x: Tensor, name: str) -> Tensor:
+        return x @ params[f"{name}.weight"].T + params[f"{name}.bias"]
+
+    def norm(x: Tensor, name: str) -> Tensor:
+        centred = x - x.mean(-1, keepdim=True)
+        scaled = centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+        return scaled * params[f"{name}.weight"] + params[f"{name}.bias"]
+
+    h = linear(x, "0")
+    for block in ("1", "2"):
+        h = h + linear(linear(norm(h, f"{block}.0"), f"{block}.1").clamp(min=0), f"{block}.3")
+    torch.testing.assert_close(simba(x), linear(norm(h, "3"), "4"))
+    assert params["1.1.weight"].shape == (16, 4)
+    # 16 + 2 (8 + 80 + 68) + 8 + 10
+    assert sum(p.numel() for p in params.values()) == 346
+
+
+def test_simba_starts_with_the_papers_weights() -> None:
+    torch.manual_seed(0)
+    params = dict(SimBa(64, 4, width=64, num_blocks=1, output_gain=0.5).named_parameters())
+    first, last = params["0.weight"], params["3.weight"]
+    torch.testing.assert_close(first @ first.T, torch.eye(64), atol=1e-5, rtol=0)
+    torch.testing.assert_close(last @ last.T, 0.25 * torch.eye(4), atol=1e-5, rtol=0)
+    for name, inputs in (("1.1", 64), ("1.3", 256)):
+        std = math.sqrt(2 / inputs)
+        assert params[f"{name}.weight"].std().item() == pytest.approx(std, rel=0.02)
+        assert params[f"{name}.weight"].abs().max().item() <= 2 * std / 0.8796
+    assert not any(value.any() for name, value in params.items() if name.endswith("bias"))
+
+
+def test_simba_block_is_built_for_ppo_and_refuses_a_typo() -> None:
+    network = {"type": "simba", "network_cfg": {"width": 8, "num_blocks": 1}}
+    policy = build_policy({"name": "actor_critic", "actor": network, "critic": network}, 3, 2, "cpu")
+    assert isinstance(policy.actor, SimBa)
+    assert policy.block is not None
+    assert policy.block["critic"]["network_cfg"] == {"width": 8, "num_blocks": 1, "output_gain": 1.0}
+    wrong = {"type": "simba", "network_cfg": {"with": 8}}
+    with pytest.raises(ConfigError, match=r"policy\.actor\.network_cfg\.with: .*'width'"):
+        parse_policy_block({"name": "actor_critic", "actor": wrong, "critic": {}})
+
+
+def test_simba_that_does_not_fit_the_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "available_memory", lambda device: 4 * 346)
+    SimBa(3, 2, width=4, num_blocks=2)  # see above
+    with pytest.raises(ConfigError, match=r"^network_cfg\.width: the 502 parameters of a network take 0\.0 MB"):
+        SimBa(3, 2, width=4, num_blocks=3)
 
 
 TINY: dict[str, Any] = {"channels": [2], "kernel_sizes": [2], "strides": [2], "hidden_sizes": [3]}
