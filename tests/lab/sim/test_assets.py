@@ -118,7 +118,7 @@ def test_gripper_opens_80_mm_and_weighs_one_kilogram() -> None:
         assert one.xpos[0] - two.xpos[0] - thickness == pytest.approx(2 * (0.04 - closed), abs=1e-12)
 
 
-@pytest.mark.parametrize("name", [*UR, "panda", "dh_pgi_140_80", "cart_pole", "go2", "g1"])
+@pytest.mark.parametrize("name", [*UR, "panda", "dh_pgi_140_80", "cart_pole", "go2", "g1", "microduck"])
 def test_visuals_touch_nothing_and_collisions_are_few(name: str) -> None:
     model = asset_spec(name).compile()
     visual = model.geom_group == 2
@@ -144,8 +144,8 @@ def test_cart_pole_falls_at_the_linearised_rate() -> None:
 
 
 ALL = [
-    *("cart_pole", "dh_pgi_140_80", "door", "drawer_cabinet", "g1", "go2", "panda", "quadrotor", "three_finger_hand"),
-    *("ur10", "ur10e", "ur3", "ur3e", "ur5", "ur5e"),
+    *("cart_pole", "dh_pgi_140_80", "door", "drawer_cabinet", "g1", "go2", "microduck", "panda", "quadrotor"),
+    *("three_finger_hand", "ur10", "ur10e", "ur3", "ur3e", "ur5", "ur5e"),
 ]
 
 
