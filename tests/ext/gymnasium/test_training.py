@@ -158,6 +158,19 @@ def test_a_policy_that_normalises_sees_float64(is_normalised: bool) -> None:
         assert shown.diff().tolist() == pytest.approx([0.894] * 3, abs=1e-3)
 
 
+def test_sac_collects_truncated_episodes_of_float64_observations() -> None:
+    with registered("Clock-v0", _Clock):
+        env = GymnasiumEnv(GymnasiumEnvCfg("gymnasium:Clock-v0", num_envs=2, max_episode_steps=2))
+        block = {"name": "soft_actor_critic", "actor": NETWORK, "critic": NETWORK}
+        policy = build_policy(block, env.flattened_observation_space, env.single_action_space, "cpu")
+        collector = SyncCollector(env, policy, "cpu")
+        collector.keeps_final_obs = True
+        rollout = collector.collect(3)
+        env.close()
+    assert rollout["truncated"][0].tolist()[:3] == [False, True, False]
+    assert (rollout["final", "obs"][0, 1] - rollout["obs"][0, 0]).tolist() == [2.0]  # seconds
+
+
 @pytest.mark.parametrize("vectorization", ["sync", "async"])
 def test_a_resumed_run_begins_new_episodes_and_says_so(vectorization: str, capsys: pytest.CaptureFixture[str]) -> None:
     task = PENDULUM | {"vectorization": vectorization}

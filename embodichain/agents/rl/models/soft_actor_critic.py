@@ -124,7 +124,7 @@ class SoftActorCritic(Policy):
 
     def get_value(self, td: TensorDict) -> TensorDict:
         """Write ``value`` [...], 0; see ``Policy.get_value``."""
-        td["value"] = td["obs"].new_zeros(td.batch_size)
+        td["value"] = td["obs"].new_zeros(td.batch_size, dtype=torch.float32)
         return td
 
     def evaluate_actions(self, td: TensorDict) -> TensorDict:
