@@ -18,7 +18,7 @@ from tests.agents.rl.test_resume import only_run, rows, run_until, run_whole
 pytestmark = pytest.mark.usefixtures("own_folder")
 
 
-def replay_config(folder: Path = Path(), **changes: Any) -> str:
+def replay_config(folder: Path = Path(), algorithm: Any = None, policy: Any = None, **changes: Any) -> str:
     """Write a config of episodes that are truncated after 7 steps."""
     config = tiny_config(
         trainer__gym_config=load_json(CART_POLE_ENV) | {"max_episode_steps": 7},
@@ -26,7 +26,8 @@ def replay_config(folder: Path = Path(), **changes: Any) -> str:
         trainer__eval_freq="5 it",
         trainer__num_eval_episodes=1,
         trainer__num_eval_envs=1,
-        algorithm={"name": "off_policy_fake", "cfg": {"replay_capacity": 24}},
+        algorithm=algorithm or {"name": "off_policy_fake", "cfg": {"replay_capacity": 24}},
+        **({"policy": policy} if policy else {}),
     )
     for name, value in changes.items():
         config["trainer"][name] = value
@@ -63,6 +64,27 @@ def assert_same_trainings(ours: Path, theirs: Path) -> None:
     for content in contents:  # segments begin where the saves were
         del content["stores"]["replay"]["segments"], content["config"], content["train_seconds"]
     assert_same(contents[0], contents[1])
+
+
+SIMBA = {"type": "simba", "network_cfg": {"width": 4, "num_blocks": 1}}
+LEARNS = {"replay_capacity": 24, "learning_starts": 8, "batch_size": 4, "updates_per_step": 0.375, "policy_delay": 2}
+LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "sac": ("soft_actor_critic", {"n_steps": 3, "weight_decay": 0.1}),
+    "td3": ("deterministic_actor_critic", {"n_steps": 2, "normalize_returns": True}),
+}
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("name", LEARNERS)
+def test_stopped_and_resumed_learner_equals_the_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, settings = LEARNERS[name]
+    networks = {"name": policy, "actor": SIMBA, "critic": SIMBA}
+    config = replay_config(algorithm={"name": name, "cfg": LEARNS | settings}, policy=networks)
+    whole = run_whole(config, monkeypatch)
+    run = run_until(config, monkeypatch, 22)
+    assert main(["--resume", "latest"]) == 0
+    assert rows(run)[-1]["train/actor_loss"]
+    assert_same_trainings(run, whole)
 
 
 # 16 steps of the warm-up and 4 an iteration: in the second iteration, the fourth, the evaluation after the fifth.

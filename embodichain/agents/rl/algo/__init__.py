@@ -10,6 +10,7 @@ from embodichain.agents.rl.algo.ppo import PPO, PPOCfg
 from embodichain.agents.rl.algo.registry import build_algo, get_registered_algo_names, register_algo
 from embodichain.agents.rl.algo.sac import SAC, SACCfg
 from embodichain.agents.rl.algo.symmetry import SymmetryCfg
+from embodichain.agents.rl.algo.td3 import TD3, TD3Cfg
 from embodichain.agents.rl.models.distributions import gaussian_kl
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "GRPO",
     "PPO",
     "SAC",
+    "TD3",
     "AlgorithmCfg",
     "BCCfg",
     "BaseAlgorithm",
@@ -27,6 +29,7 @@ __all__ = [
     "PPOCfg",
     "SACCfg",
     "SymmetryCfg",
+    "TD3Cfg",
     "build_algo",
     "clipped_surrogate",
     "compute_gae",

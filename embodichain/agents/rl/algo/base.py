@@ -92,7 +92,7 @@ class BaseAlgorithm(ABC):
         if missing := [name for name in cls.reads_evaluated if name not in policy_class.evaluates]:
             raise ConfigError(
                 f"{cls.__name__} reads {', '.join(missing)} from evaluate_actions, and {policy_class.__name__} returns "
-                f"{', '.join(policy_class.evaluates)}"
+                f"{', '.join(policy_class.evaluates) or 'nothing'}"
             )
 
     # Computed at the first access; a subclass may assign them.

@@ -7,7 +7,7 @@ from embodichain.agents.rl.models.networks import MLP, build_mlp_from_cfg, regis
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
 from embodichain.agents.rl.models.policy import Policy, action_log_prob, check_policy, load_policy_state, policy_input
 from embodichain.agents.rl.models.registry import build_policy, get_registered_policy_names, register_policy
-from embodichain.agents.rl.models.soft_actor_critic import SoftActorCritic
+from embodichain.agents.rl.models.soft_actor_critic import DeterministicActorCritic, SoftActorCritic
 from embodichain.utils import face
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ __all__ = [
     "ActorCritic",
     "ActorCriticRecurrent",
     "ActorOnly",
+    "DeterministicActorCritic",
     "LoRACfg",
     "Policy",
     "RunningNormalizer",

@@ -11,7 +11,7 @@ from torch import nn
 
 from embodichain.agents.rl.models.actor_critic import ActorCritic, ActorCriticRecurrent, ActorOnly
 from embodichain.agents.rl.models.policy import Policy, PolicyBlock, PolicySpaces, TypedPolicy, check_policy_class
-from embodichain.agents.rl.models.soft_actor_critic import SoftActorCritic
+from embodichain.agents.rl.models.soft_actor_critic import DeterministicActorCritic, SoftActorCritic
 from embodichain.utils import ConfigError, configclass, doors, from_dict, placed, to_dict, unknown_name
 from embodichain.utils.module_utils import check_admitted, check_free
 
@@ -34,6 +34,7 @@ _POLICIES: dict[str, Any] = {
     "actor_critic": ActorCritic,
     "actor_critic_recurrent": ActorCriticRecurrent,
     "actor_only": ActorOnly,
+    "deterministic_actor_critic": DeterministicActorCritic,
     "soft_actor_critic": SoftActorCritic,
 }
 

@@ -1,21 +1,22 @@
-"""The policy of soft actor-critic: a squashed Gaussian with a std that depends on the state, and critics of actions.
+"""Policies with critics of actions: SAC's, a squashed Gaussian with a std that depends on the state, and TD3's.
 
 Legend: ... any batch dimensions, O flattened observation size, F features of images (0 without an encoder), A action
 size, E critics.
 """
 
+import math
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt
 from tensordict import TensorDict
 from torch import nn
 
 from embodichain.agents.rl.models import distributions, networks
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
 from embodichain.agents.rl.models.policy import Policy, PolicyCfg, PolicySpaces, TypedPolicy
-from embodichain.agents.rl.models.squash import TanhSquash
+from embodichain.agents.rl.models.squash import LinearScale, TanhSquash
 from embodichain.utils import ConfigError, configclass
 
 
@@ -40,14 +41,25 @@ class SoftActorCriticCfg(PolicyCfg):
     """Critics, which differ in their initial weights."""
 
 
+@configclass
+class DeterministicActorCriticCfg(SoftActorCriticCfg):
+    """The ``policy`` block of ``deterministic_actor_critic``."""
+
+    exploration_std: PositiveFloat = 0.1
+    """Std of the normal noise on the actions of a training, scaled to [-1, 1]."""
+
+
 def build_soft_actor_critic(
     cfg: SoftActorCriticCfg, given: PolicySpaces, device: torch.device | str, custom: Mapping[str, nn.Module]
 ) -> "SoftActorCritic":
-    """Build a ``SoftActorCritic``; see ``build_policy``. A network ``actor`` replaces the block's."""
+    """Build a ``SoftActorCritic``, or the deterministic one of such a block; see ``build_policy``.
+
+    A network ``actor`` replaces the block's.
+    """
     if "critic" in custom:
-        raise ConfigError("policy 'soft_actor_critic': builds several critics from its block, and takes none")
+        raise ConfigError(f"policy '{cfg.name}': builds several critics from its block, and takes none")
     assert cfg.critic is not None
-    squash = TanhSquash(given.action_space, "policy.name: soft_actor_critic", cfg.slope_floor)
+    squash = TanhSquash(given.action_space, f"policy.name: {cfg.name}", cfg.slope_floor)
     encoder = None
     if cfg.encoder is not None:
         encoder = networks.ImageEncoder(
@@ -57,11 +69,16 @@ def build_soft_actor_critic(
     actor = custom.get("actor")
     if actor is None:
         assert cfg.actor is not None
-        actor = networks.build_network(cfg.actor, "actor", cfg, given, 2 * given.action_dim, num_features)
+        outputs = given.action_dim if isinstance(cfg, DeterministicActorCriticCfg) else 2 * given.action_dim
+        actor = networks.build_network(cfg.actor, "actor", cfg, given, outputs, num_features)
     extra_dim = num_features + given.action_dim
     critics = [networks.build_network(cfg.critic, "critic", cfg, given, 1, extra_dim) for _ in range(cfg.num_critics)]
+    built = given.obs_dim, given.action_dim, device, actor, critics
+    if isinstance(cfg, DeterministicActorCriticCfg):
+        scale = LinearScale(given.action_space)
+        return DeterministicActorCritic(*built, scale, cfg.normalize_obs, cfg.exploration_std, encoder)
     settings = cfg.normalize_obs, cfg.init_log_std, cfg.log_std_range
-    return SoftActorCritic(given.obs_dim, given.action_dim, device, actor, critics, squash, *settings, encoder)
+    return SoftActorCritic(*built, squash, *settings, encoder)
 
 
 class SoftActorCritic(Policy):
@@ -85,7 +102,7 @@ class SoftActorCritic(Policy):
     """
 
     typed = TypedPolicy(SoftActorCriticCfg, build_soft_actor_critic, ("actor", "critic"))
-    evaluates = ("log_prob", "entropy")
+    evaluates: ClassVar[tuple[str, ...]] = ("log_prob", "entropy")
 
     def __init__(
         self,
@@ -94,7 +111,7 @@ class SoftActorCritic(Policy):
         device: torch.device | str,
         actor: nn.Module,
         critics: list[nn.Module],
-        squash: TanhSquash,
+        squash: LinearScale,
         normalize_obs: bool,
         init_log_std: float,
         log_std_range: tuple[float, float],
@@ -151,6 +168,7 @@ class SoftActorCritic(Policy):
         does not depend on the units of actions, and so neither do soft values. ``forward`` writes the log-density in
         these units, which is less by the sum of log half-range.
         """
+        assert isinstance(self.squash, TanhSquash)
         return distributions.sample_tanh(*self._distribution(td), self.squash)
 
     def action_values(self, td: TensorDict, scaled: torch.Tensor, critics: nn.Module | None = None) -> torch.Tensor:
@@ -180,3 +198,58 @@ class SoftActorCritic(Policy):
             return known
         obs: torch.Tensor = self.normalizer(td["obs"])
         return obs if self.encoder is None else torch.cat((obs, self.encoder(td["entries"])), dim=-1)
+
+
+class DeterministicActorCritic(SoftActorCritic):
+    """Actions are tanh(``actor(obs)``) in the action space's bounds; those of a training have normal noise.
+
+    Fujimoto et al., "Addressing Function Approximation Error in Actor-Critic Methods", 2018. Noisy actions are clipped
+    to the bounds. Until TD3 has made its first gradient step, the actions of a training are uniform in them. The
+    log-probabilities are those of the noise alone.
+
+    Args:
+        exploration_std: std of the noise on actions scaled to [-1, 1]; other arguments as of ``SoftActorCritic``, but
+            the actor's output is [..., A].
+    """
+
+    typed = TypedPolicy(DeterministicActorCriticCfg, build_soft_actor_critic, ("actor", "critic"))
+    evaluates = ()
+    is_trained: torch.Tensor  # bool []
+
+    def __init__(
+        self,
+        obs_dim: int,
+        action_dim: int,
+        device: torch.device | str,
+        actor: nn.Module,
+        critics: list[nn.Module],
+        scale: LinearScale,
+        normalize_obs: bool,
+        exploration_std: float = 0.1,
+        encoder: networks.ImageEncoder | None = None,
+    ) -> None:
+        log_std = math.log(exploration_std)
+        settings = normalize_obs, log_std, (log_std, log_std), encoder
+        super().__init__(obs_dim, action_dim, device, actor, critics, scale, *settings)
+        self.register_buffer("is_trained", torch.zeros((), dtype=torch.bool, device=device))
+
+    def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
+        """Choose actions; see ``Policy.forward``."""
+        super().forward(td, deterministic)
+        if not deterministic:
+            noisy = td["raw_action"].clamp(-1, 1)
+            td["raw_action"] = torch.where(self.is_trained, noisy, torch.empty_like(noisy).uniform_(-1, 1))
+            td["action"] = self.squash(td["raw_action"])
+        return td
+
+    def choose(self, td: TensorDict, actor: nn.Module | None = None) -> torch.Tensor:
+        """Return the actions without noise, scaled to [-1, 1], [..., A], with gradients.
+
+        Args:
+            actor: a copy of the policy's, such as a target network; None: its own.
+        """
+        return networks.run_network(actor or self.actor, self._encoded(td), td).tanh()
+
+    def _distribution(self, td: TensorDict) -> tuple[torch.Tensor, torch.Tensor]:
+        mean = self.choose(td)
+        return mean, torch.full_like(mean, self.init_log_std)
