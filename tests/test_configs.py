@@ -224,6 +224,7 @@ SMALLEST = [
     ("actor_critic", "distillation", "basic/cart_pole", 2),
     ("actor_only", "grpo", "basic/cart_pole", 8),
     ("soft_actor_critic", "sac", "reach", 2),
+    ("deterministic_actor_critic", "td3", "reach", 2),
     ("vla", "ppo", "push_colored_cube", 2),
 ]
 NETWORKS: dict[str, Any] = {"actor_only": {"actor": {}}, "vla": {}}

@@ -38,6 +38,7 @@ VLA_SPACE = spaces.Dict(
         "instruction": spaces.Box(0, 30, (3,), np.int64),
     }
 )
+SIMBA: dict[str, Any] = {"type": "simba", "network_cfg": {"width": 8, "num_blocks": 1}}
 _LAYERS = {"intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 16}
 _VISION = {**_LAYERS, "image_size": 16, "patch_size": 8}
 _LANGUAGE = {**_LAYERS, "vocab_size": 32, "num_key_value_heads": 1}
@@ -51,6 +52,7 @@ BLOCKS: dict[str, dict[str, Any]] = {
     "asymmetric": {"name": "actor_critic", "actor": NET, "critic": NET, "obs_groups": {"actor": ["robot/*"]}},
     "actor-only": {"name": "actor_only", "actor": NET, "normalize_obs": True},
     "soft": {"name": "soft_actor_critic", "actor": CNN, "critic": NET, "normalize_obs": True},
+    "deterministic": {"name": "deterministic_actor_critic", "actor": SIMBA, "critic": NET, "normalize_obs": True},
     "CNN": {"name": "actor_critic", "actor": CNN, "critic": NET, "normalize_obs": True},
     "GRU": {"name": "actor_critic_recurrent", "actor": NET, "critic": NET, "hidden_size": 8, "normalize_obs": True},
     "chunks": {"name": "actor_critic", "actor": NET, "critic": NET, "chunk_length": 2},
@@ -138,7 +140,12 @@ def test_exported_policy_acts_as_the_policy(kind: str, tmp_path: Path) -> None:
     assert sum(len(step.action) for step in steps) == 1000
     assert check_parity(run, module, steps) <= 1e-5
     # Some actions are beyond the limits before they are clipped, or else clipping is not tested.
-    assert any((np.abs(step.action) == LIMIT).any() for step in steps) or kind in ("squashed", "scaled", "soft")
+    assert any((np.abs(step.action) == LIMIT).any() for step in steps) or kind in (
+        "squashed",
+        "scaled",
+        "soft",
+        "deterministic",
+    )
 
 
 def test_entries_that_only_the_critic_reads_are_not_needed() -> None:
