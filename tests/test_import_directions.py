@@ -26,7 +26,7 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
         "sim base",
         [
             "lab.sim.cfg",
-            *("lab.sim.random", "lab.sim.rows", "lab.sim.shapes", "lab.sim.types"),
+            *("lab.sim.random", "lab.sim.rows", "lab.sim.servos", "lab.sim.shapes", "lab.sim.types"),
             *("lab.sim.math", "lab.sim.kinematics"),
         ],
         ["utils"],

@@ -25,7 +25,7 @@ ARM_DRIVES = JointDrivePropertiesCfg(
     stiffness={"shoulder.*": 4000.0, "elbow_joint": 2000.0, "wrist.*": 400.0},
     damping={"shoulder.*": 200.0, "elbow_joint": 100.0, "wrist.*": 20.0},
 )
-CART_DRIVES = {
+CART_DRIVES: dict[str, Any] = {
     "stiffness": {"slider_to_cart": 10.0, "cart_to_pole": 0.01},
     "damping": {"slider_to_cart": 1.0, "cart_to_pole": 0.001},
     "max_effort": {"slider_to_cart": 100.0, "cart_to_pole": 0.1},

@@ -217,6 +217,23 @@ class JointDrivePropertiesCfg:
     armature: PerJoint | None = None
     """Inertia of the rotor, seen at the joint (rotor's inertia times the gear ratio squared), kg or kg m^2; None: the
     file's, which in a URDF is 0."""
+    servo: Literal["xl330", "sts3215"] | None = None
+    """Servo of all drives, by BAM's model M6 (voltage, back-EMF, friction by speed and load): it sets the numbers above
+    but ``max_velocity``. ``sim_device`` must be the CPU."""
+    servo_gain: Positive | None = None
+    """Position gain of the servo's controller, in its register's unit; None: the servo's own."""
+    backlash: PerJoint = 0.0
+    """Play of the gears to each side, rad or m: a joint in series with the drive. Joint positions, and the drive's own
+    encoder, are behind it. ``sim_device`` must be the CPU."""
+
+    @model_validator(mode="after")
+    def _is_servo_or_numbers(self) -> Self:
+        numbers = ("stiffness", "damping", "max_effort", "friction", "armature")
+        if self.servo and (given := [name for name in numbers if getattr(self, name) != getattr(type(self), name)]):
+            raise ValueError(f"servo '{self.servo}' sets {', '.join(given)}: give either")
+        if self.servo_gain is not None and self.servo is None:
+            raise ValueError("servo_gain needs a servo")
+        return self
 
 
 @configclass

@@ -10,6 +10,7 @@ from typing import Any
 import mujoco
 import numpy as np
 
+from embodichain.lab.sim import servos
 from embodichain.lab.sim.assets import joint_aliases
 from embodichain.lab.sim.cfg import JointDrivePropertiesCfg
 from embodichain.utils import ConfigError, logger, unknown_name
@@ -74,9 +75,9 @@ def set_drives(
         joints: short name -> name in the spec.
         undriven: short names of the joints without a drive.
     """
-    stiffness, damping, effort, friction, armature = (
+    stiffness, damping, effort, friction, armature, backlash = (
         per_joint(drive, key, list(joints), undriven, place)
-        for key in ("stiffness", "damping", "max_effort", "friction", "armature")
+        for key in ("stiffness", "damping", "max_effort", "friction", "armature", "backlash")
     )
     engine = mujoco.MjSpec().default  # the file's own defaults for actuators are not meant for drives
     for name in (name for name in joints if name not in undriven):
@@ -91,6 +92,11 @@ def set_drives(
             spec.joint(joint).frictionloss = friction[name]
         if armature[name] is not None:
             spec.joint(joint).armature = armature[name]
+        if drive.servo is not None:
+            servos.SERVOS[drive.servo].put(actuator, spec.joint(joint), drive.servo_gain)
+        if backlash[name]:
+            is_degree = spec.compiler.degree and spec.joint(joint).type == mujoco.mjtJoint.mjJNT_HINGE
+            servos.add_play(spec.joint(joint), np.degrees(backlash[name]) if is_degree else backlash[name])
 
 
 def per_joint(

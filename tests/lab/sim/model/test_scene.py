@@ -187,7 +187,7 @@ def test_keyframe_is_the_initial_state_and_its_targets() -> None:
 
 
 def test_acceleration_drive_is_scaled_by_the_joints_inertia() -> None:
-    drive = {"stiffness": 4.0, "damping": 0.5}
+    drive: dict[str, Any] = {"stiffness": 4.0, "damping": 0.5}
     force = compiled(ur10(drive_pros=JointDrivePropertiesCfg("force", **drive))).model
     accelerated = compiled(ur10(drive_pros=JointDrivePropertiesCfg("acceleration", **drive))).model
     np.testing.assert_allclose(accelerated.actuator_gainprm[:, 0], 4.0 * force.dof_M0)

@@ -1,0 +1,58 @@
+"""The event that draws the servos' supply, friction and latency."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from embodichain.lab.sim.backend import ServoBatchBackend
+from embodichain.lab.sim.servos import Servos
+from embodichain.utils import ConfigError
+from tests.lab.gym.envs.managers.randomization.test_spatial import assert_fills
+from tests.lab.legs import GO2, legs_env
+
+N = 64
+ROBOT = {**GO2, "fpath": "microduck", "drive_pros": {"servo": "xl330", "servo_gain": 200.0}}
+RANGES: dict[str, Any] = {
+    "voltage_range": [6.5, 8.2],
+    "sag_range": [0.1, 0.2],
+    "lowest_voltage": 6.0,
+    "friction_range": [0.9, 1.1],
+    "delay": [3, 6],
+}
+
+
+def duck(**params: Any) -> Servos:
+    events = {"servos": {"func": "randomize_servos", "mode": "reset", "params": params}}
+    sensors = [{"sensor_type": "Contact", "uid": "feet", "link_names": [".*_foot"]}]
+    env = legs_env(N, {"events": events}, robot=ROBOT, sensor=sensors)
+    env.reset(seed=1)
+    assert isinstance(env.sim.backend, ServoBatchBackend)
+    limits = env.sim.backend.read_model("actuator_forcerange")[:, :, 1]
+    # One draw for all servos of a robot: 0.366013 / 2.811392 Nm/V.
+    expected = torch.as_tensor(env.sim.backend.servos.voltage)[:, None].expand(-1, 14) * 0.366013 / 2.811392
+    torch.testing.assert_close(limits, expected, rtol=1e-5, atol=0.0)
+    return env.sim.backend.servos
+
+
+def test_servos_are_drawn_from_their_ranges() -> None:
+    servos = duck(**RANGES)
+    for name, low, high in (("voltage", 6.5, 8.2), ("sag", 0.1, 0.2), ("friction", 0.9, 1.1)):
+        assert_fills(torch.as_tensor(getattr(servos, name))[:, None], [low], [high])
+    assert set(servos.delay.tolist()) == {3, 4, 5, 6}
+    assert servos.lowest_voltage == 6.0
+
+
+def test_servos_have_their_nominal_numbers_by_default() -> None:
+    servos = duck()
+    assert set(servos.voltage.tolist()) == {7.5}
+    assert not servos.sag.any()
+    assert not servos.delay.any()
+
+
+def test_event_refuses_robots_without_servos_and_long_delays() -> None:
+    events = {"servos": {"func": "randomize_servos", "mode": "reset"}}
+    with pytest.raises(ConfigError, match=r"the robot has none; needed is robot\.drive_pros\.servo"):
+        legs_env(2, {"events": events})
+    with pytest.raises(ConfigError, match=r"at most 16 substeps, got \[0, 17\]"):
+        duck(delay=[0, 17])
