@@ -78,7 +78,7 @@ LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("name", LEARNERS)
 def test_stopped_and_resumed_learner_equals_the_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     policy, settings = LEARNERS[name]
-    networks = {"name": policy, "actor": SIMBA, "critic": SIMBA}
+    networks = {"name": policy, "actor": SIMBA, "critic": SIMBA, "value_range": [0, 10] if name == "sac" else None}
     config = replay_config(algorithm={"name": name, "cfg": LEARNS | settings}, policy=networks)
     whole = run_whole(config, monkeypatch)
     run = run_until(config, monkeypatch, 22)

@@ -13,7 +13,6 @@ import torch
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from tensordict import TensorDict
 from torch import nn
-from torch.nn.functional import mse_loss
 
 from embodichain.agents.rl.algo.base import BaseAlgorithm, BaseAlgorithmCfg
 from embodichain.agents.rl.algo.optim import MetricMeans, gradient_step
@@ -92,7 +91,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
     Each update adds the rollout to the replay buffer, and makes ``updates_per_step`` gradient steps for each of its
     environment steps, each from B transitions drawn uniformly:
 
-    - critics: mean (Q_i(s, a) - y)^2, summed over the critics, with the target y = r + discount * ``_next_value(s')``;
+    - critics: mean (Q_i(s, a) - y)^2, summed over the critics, with the target y = r + discount * ``_next_value(s')``,
+      or with the policy's ``value_bins`` their cross-entropy;
     - actor: ``_improve_actor``;
     - targets: Q_target + tau (Q - Q_target).
 
@@ -235,8 +235,10 @@ class OffPolicyAlgorithm(BaseAlgorithm):
     def _improve_critics(self, batch: TensorDict) -> dict[str, torch.Tensor]:
         """Make a gradient step of the critics; return its metrics."""
         target = self._target(batch)
-        values = self.policy.action_values(batch, batch["action"])
-        loss = mse_loss(values, target.expand_as(values)) * len(values)
+        outputs, bins = self.policy.critic_outputs(batch, batch["action"]), self.policy.value_bins
+        values = self.policy.values_of(outputs)
+        error = (values - target).square() if bins is None else bins.loss(outputs, target.expand(len(outputs), -1))
+        loss = error.mean() * len(values)
         norm = self._step(self.critic_optimizer, loss, self.critic_optimizer.param_groups[0]["params"])
         value = values.detach().mean()
         if self.return_scale is not None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 import torch
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 from tensordict import TensorDict
 from torch import nn
 
@@ -17,6 +17,7 @@ from embodichain.agents.rl.models import distributions, networks
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
 from embodichain.agents.rl.models.policy import Policy, PolicyCfg, PolicySpaces, TypedPolicy
 from embodichain.agents.rl.models.squash import LinearScale, TanhSquash
+from embodichain.agents.rl.models.value_bins import NUM_BINS, ValueBins
 from embodichain.utils import ConfigError, configclass
 
 
@@ -39,6 +40,16 @@ class SoftActorCriticCfg(PolicyCfg):
     bounds as the best actions."""
     num_critics: PositiveInt = 2
     """Critics, which differ in their initial weights."""
+    value_range: tuple[float, float] | None = None
+    """Critics learn distributions over 101 bins between these values (HL-Gauss), in the units that they learn in: with
+    ``normalize_returns`` the returns' std. Values beyond are clamped. Null: plain values."""
+
+    @field_validator("value_range")
+    @classmethod
+    def _rises(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
+        if value is not None and not value[0] < value[1]:
+            raise ValueError("the lowest must be below the highest")
+        return value
 
 
 @configclass
@@ -72,13 +83,21 @@ def build_soft_actor_critic(
         outputs = given.action_dim if isinstance(cfg, DeterministicActorCriticCfg) else 2 * given.action_dim
         actor = networks.build_network(cfg.actor, "actor", cfg, given, outputs, num_features)
     extra_dim = num_features + given.action_dim
-    critics = [networks.build_network(cfg.critic, "critic", cfg, given, 1, extra_dim) for _ in range(cfg.num_critics)]
+    size = 1 if cfg.value_range is None else NUM_BINS
+    critics = [
+        networks.build_network(cfg.critic, "critic", cfg, given, size, extra_dim) for _ in range(cfg.num_critics)
+    ]
     built = given.obs_dim, given.action_dim, device, actor, critics
+    policy: SoftActorCritic
     if isinstance(cfg, DeterministicActorCriticCfg):
         scale = LinearScale(given.action_space)
-        return DeterministicActorCritic(*built, scale, cfg.normalize_obs, cfg.exploration_std, encoder)
-    settings = cfg.normalize_obs, cfg.init_log_std, cfg.log_std_range
-    return SoftActorCritic(*built, squash, *settings, encoder)
+        policy = DeterministicActorCritic(*built, scale, cfg.normalize_obs, cfg.exploration_std, encoder)
+    else:
+        settings = cfg.normalize_obs, cfg.init_log_std, cfg.log_std_range
+        policy = SoftActorCritic(*built, squash, *settings, encoder)
+    if cfg.value_range is not None:
+        policy.value_bins = ValueBins(*cfg.value_range).to(device)
+    return policy
 
 
 class SoftActorCritic(Policy):
@@ -99,6 +118,9 @@ class SoftActorCritic(Policy):
         init_log_std: log-std for an output of 0.
         log_std_range: lowest and highest log-std.
         encoder: encoder of images to F features, read by actor and critics behind the observation; see ``encode``.
+
+    Attributes:
+        value_bins: bins of distributional critics, whose outputs are [..., K]; None: they are [..., 1], the value.
     """
 
     typed = TypedPolicy(SoftActorCriticCfg, build_soft_actor_critic, ("actor", "critic"))
@@ -128,6 +150,7 @@ class SoftActorCritic(Policy):
         mlps = [critic for critic in critics if isinstance(critic, networks.Layers)]
         are_alike = len(mlps) == len(critics) and len({*map(str, critics)}) == 1
         self.critics = networks.MLPs(mlps) if are_alike else nn.ModuleList(critics)
+        self.value_bins: ValueBins | None = None
         self.squash = squash
         self.init_log_std = init_log_std
         self.log_std_range = log_std_range
@@ -177,10 +200,20 @@ class SoftActorCritic(Policy):
         Args:
             critics: copies of the policy's, such as target networks; None: its own.
         """
+        return self.values_of(self.critic_outputs(td, scaled, critics))
+
+    def critic_outputs(self, td: TensorDict, scaled: torch.Tensor, critics: nn.Module | None = None) -> torch.Tensor:
+        """Return the outputs of each critic, [E, ..., 1] or [E, ..., K]; arguments as of ``action_values``."""
         given, critics = torch.cat((self._encoded(td), scaled), dim=-1), critics or self.critics
         if isinstance(critics, networks.MLPs):
-            return critics(given).squeeze(-1).float()
-        return torch.stack([networks.run_network(critic, given, td).squeeze(-1) for critic in critics.children()])
+            out: torch.Tensor = critics(given).float()
+            return out
+        return torch.stack([networks.run_network(critic, given, td) for critic in critics.children()])
+
+    def values_of(self, outputs: torch.Tensor) -> torch.Tensor:
+        """Return the values [E, ...] of the critics' outputs."""
+        values: torch.Tensor = outputs.squeeze(-1) if self.value_bins is None else self.value_bins(outputs)
+        return values
 
     def scaled(self, action: torch.Tensor) -> torch.Tensor:
         """Return actions [..., A] scaled to [-1, 1], as critics read them: bounds may be of any size."""
