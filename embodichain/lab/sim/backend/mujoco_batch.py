@@ -20,6 +20,10 @@ from embodichain.utils.system import count_processors
 _FIRST_DIVERGENCE = int(mujoco.mjtWarning.mjWARN_BADQPOS)
 _LAST_DIVERGENCE = int(mujoco.mjtWarning.mjWARN_BADCTRL)
 _CONSTANTS_FOLLOW = frozenset(mujoco.MjModel._setconst_inputs)
+# Fields that follow from positions and velocities without forces, the dearest part of a forward pass.
+_KINEMATIC = frozenset(
+    ("xpos", "xquat", "xmat", "cvel", "subtree_com", "geom_xpos", "geom_xmat", "site_xpos", "site_xmat", "cam_xpos")
+)
 # Attributes in a checkpoint: neither views of the engine's memory nor computed from the state.
 _SAVED = ("_initial_state", "_has_stale_constants", "_constants_are_stale")
 
@@ -57,7 +61,8 @@ class MujocoBatchBackend(Backend):
         self._batch = Batch(model, num_envs, nthread=min(threads, num_envs))
         self._states: dict[str, np.ndarray] = {}
         self._derived: dict[str, np.ndarray] = {}
-        self._derived_version = -1
+        self._is_stale = np.ones(num_envs, dtype=bool)  # derived fields older than the state
+        self._stage = mujoco.mjtStage.mjSTAGE_VEL  # of the forward pass that derived fields in use need
         self._has_stale_constants = np.zeros(num_envs, dtype=bool)
         self._constants_are_stale = False
         self._warnings = self._batch.warning[:, _FIRST_DIVERGENCE : _LAST_DIVERGENCE + 1, 1]
@@ -68,16 +73,15 @@ class MujocoBatchBackend(Backend):
     @override
     def write(self, name: str, columns: Columns, values: Tensor, env_ids: Tensor | None = None) -> None:
         # NumPy writes and converts in one go, and costs less than torch on arrays of this size.
-        field = self._states.get(name)
-        if field is None:
-            field = self._states[name] = self._batch.bind(name)
+        field = self._field(name)
         at = columns if isinstance(columns, slice) else columns.numpy()
         if env_ids is None:
             field[:, at] = values.numpy()
+            self._changed(slice(None))
         else:
             rows = env_ids.numpy()
             field[rows if isinstance(at, slice) else rows[:, None], at] = values.numpy()
-        self.version += 1
+            self._changed(rows)
 
     @override
     def write_initial(self, name: str, columns: Columns, values: Tensor) -> None:
@@ -116,7 +120,7 @@ class MujocoBatchBackend(Backend):
         self._update_constants()
         ids = None if env_ids is None else np.sort(env_ids.numpy())
         self._batch.step(ids, nstep=substeps)
-        self.version += 1
+        self._changed(slice(None) if ids is None else ids)
 
     @override
     def reset(self, env_ids: Tensor) -> None:
@@ -124,7 +128,7 @@ class MujocoBatchBackend(Backend):
         rows = env_ids.numpy()
         self._batch.state[rows] = self._initial_state
         self._batch.warning[rows] = 0
-        self.version += 1
+        self._changed(rows)
 
     @override
     @contextmanager
@@ -138,7 +142,7 @@ class MujocoBatchBackend(Backend):
     @override
     def put_rows(self, env_ids: Tensor, rows: np.ndarray) -> None:
         self._batch.state[env_ids.numpy()] = rows
-        self.version += 1
+        self._changed(env_ids.numpy())
 
     @override
     def diverged(self) -> Tensor | None:
@@ -159,7 +163,7 @@ class MujocoBatchBackend(Backend):
         self._batch.state[:] = state["state"]
         self._batch.warning[:] = state["warning"]
         load_attributes(self, state["attributes"])
-        self.version += 1
+        self._changed(slice(None))
 
     @override
     def _state_of(self, env_id: int, name: str) -> np.ndarray:
@@ -170,6 +174,11 @@ class MujocoBatchBackend(Backend):
         values = self._batch.expanded(name)
         return None if values is None else values[env_id]
 
+    def _changed(self, rows: Any) -> None:
+        """Note that the state of rows has changed."""
+        self._is_stale[rows] = True
+        self.version += 1
+
     def _put_model(self, name: str, index: Index, values: np.ndarray, rows: Any, derive: bool) -> None:
         at = index if isinstance(index, tuple) else (index,)
         # NumPy combines a list of rows with a list of columns only where they are told to span a table.
@@ -179,7 +188,7 @@ class MujocoBatchBackend(Backend):
         if derive and name in _CONSTANTS_FOLLOW:
             self._has_stale_constants[rows] = True
             self._constants_are_stale = True
-        self.version += 1
+        self._changed(rows)
 
     def _update_constants(self) -> None:
         """Derive the constants again where the model fields behind them were written; once, however many were."""
@@ -190,26 +199,35 @@ class MujocoBatchBackend(Backend):
 
     @override
     def read_exact(self, name: str) -> Tensor:
-        return torch.from_numpy(np.array(self._batch.bind(name), dtype=np.float64))
+        return torch.from_numpy(self._field(name).astype(np.float64))
 
     @override
     def read_last(self, name: str) -> Tensor:
-        if name not in self._derived:
-            self._derived[name] = self._batch.bind(name)
-        return torch.from_numpy(self._derived[name].astype(np.float32))
+        return torch.from_numpy(self._field(name).astype(np.float32))
 
     @override
     def _cast(self, name: str) -> Tensor:
-        if name in self._states:
-            return torch.from_numpy(self._states[name].astype(np.float32))
-        is_bound = name in self._derived
-        array = self._derived.get(name, self._batch.bind(name))
-        if array.flags.writeable:
-            self._states[name] = array
-            return torch.from_numpy(array.astype(np.float32))
-        self._derived[name] = array
-        if not is_bound or self._derived_version != self.version:
+        field = self._field(name)
+        if name in self._derived and self._is_stale.any():
             self._update_constants()
-            self._batch.forward(stage=mujoco.mjtStage.mjSTAGE_ACC.value)
-            self._derived_version = self.version
-        return torch.from_numpy(array.astype(np.float32))
+            # The forward pass of an unchanged state gives the same values: after a partial reset only its rows need it.
+            rows = None if self._is_stale.all() else np.flatnonzero(self._is_stale)
+            self._batch.forward(rows, stage=self._stage.value)
+            self._is_stale[:] = False
+        return torch.from_numpy(field.astype(np.float32))
+
+    def _field(self, name: str) -> np.ndarray:
+        """Return the engine's view of a field."""
+        field = self._states.get(name)
+        if field is None:
+            field = self._derived.get(name)
+        if field is None:
+            field = self._batch.bind(name)
+            if field.flags.writeable:
+                self._states[name] = field
+            else:
+                self._derived[name] = field
+                self._is_stale[:] = True  # it is zero until the next call
+                if name not in _KINEMATIC:
+                    self._stage = mujoco.mjtStage.mjSTAGE_ACC
+        return field
