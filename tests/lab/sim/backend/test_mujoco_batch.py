@@ -6,6 +6,7 @@ import mujoco
 import numpy as np
 import pytest
 import torch
+from mujoco.batch import Batch
 from torch import Tensor
 
 from embodichain.lab.sim import SimulationManager
@@ -95,6 +96,25 @@ def test_derived_field_is_current_after_every_change(change: str) -> None:
         data = fresh(sim, env_id)
         np.testing.assert_allclose(sim.backend.read("xpos")[env_id], data.xpos, atol=1e-6)
         np.testing.assert_allclose(sim.backend.read("qfrc_actuator")[env_id], data.qfrc_actuator, atol=2e-3)
+
+
+def test_partial_reset_recomputes_derived_fields_of_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    sim, forward = scene(3), Batch.forward
+    computed: list[list[int]] = []
+
+    def record(batch: Batch, ids: np.ndarray, stage: int) -> None:
+        computed.append(ids.tolist())
+        forward(batch, ids, stage)
+
+    sim.backend.read("xpos")
+    sim.update(7)
+    sim.backend.read("xpos")
+    monkeypatch.setattr(Batch, "forward", record)
+    sim.reset(torch.tensor([1]))
+    pos = sim.backend.read("xpos")
+    assert computed == [[1]]
+    for env_id in range(3):
+        np.testing.assert_allclose(pos[env_id], fresh(sim, env_id).xpos, atol=1e-6)
 
 
 def test_model_field_gives_every_env_a_value_of_its_own() -> None:
