@@ -156,8 +156,8 @@ def link_bodies(robot: Articulation, model: mujoco.MjModel) -> list[int]:
 def body_states(backend: Backend, bodies: Tensor) -> Tensor:
     """Return positions, quaternions, linear and angular velocities of bodies [B] int64, [N, B, 13]."""
     roots = constant(tuple(backend.model.body_rootid.tolist()), bodies.device)[bodies]
-    pos, quat, velocity = (backend.read(name)[:, bodies] for name in ("xpos", "xquat", "cvel"))
-    return _states(pos, quat, velocity, backend.read("subtree_com")[:, roots])
+    pos, quat, velocity = (backend.read(name).index_select(1, bodies) for name in ("xpos", "xquat", "cvel"))
+    return _states(pos, quat, velocity, backend.read("subtree_com").index_select(1, roots))
 
 
 def _states(pos: Tensor, quat: Tensor, velocity: Tensor, com: Tensor) -> Tensor:

@@ -176,7 +176,11 @@ class MotionCommand(CommandTerm):
 
     def reference(self) -> Tensor:
         """Return the states of the reference's bodies and, last, of its anchor, [N, B + 1, 13]."""
-        return self.clips.links[self.frame[:, None], self._links]
+        return self._reference(self.frame)
+
+    @cached_per_state
+    def _reference(self, frame: Tensor) -> Tensor:
+        return self.clips.links[frame[:, None], self._links]
 
     @cached_per_state
     def robot(self) -> Tensor:

@@ -1,5 +1,7 @@
 """Ends of episodes that left the reference: ``func(env, **params)``."""
 
+from functools import cache
+
 import torch
 from pydantic import PositiveFloat
 from torch import Tensor
@@ -31,6 +33,10 @@ def motion_body_heights(env: TermEnv, bodies: list[str], limit: PositiveFloat = 
         limit: m.
     """
     motion = motion_of(env)
-    named = match_names(bodies, motion.names, "bodies", "link")
-    columns = constant(tuple(motion.names.index(name) for name in named), env.device)
-    return torch.any((motion.robot() - motion.reference())[:, columns, 2].abs() > limit, dim=1)
+    columns = constant(_columns(tuple(bodies), tuple(motion.names)), env.device)
+    return torch.any((motion.robot()[:, columns, 2] - motion.reference()[:, columns, 2]).abs() > limit, dim=1)
+
+
+@cache
+def _columns(bodies: tuple[str, ...], names: tuple[str, ...]) -> tuple[int, ...]:
+    return tuple(names.index(name) for name in match_names(bodies, names, "bodies", "link"))
