@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 from tensordict import TensorDict
+from torch import Tensor
 from typing_extensions import override
 
 from embodichain.ext.gymnasium.foreign_env import ForeignEnv, ForeignEnvCfg, RawStep, rendered
@@ -59,15 +60,19 @@ class EnvPoolEnv(ForeignEnv):
         return pool
 
     @override
-    def _reset_all(self, seeds: list[int]) -> Any:
+    def _reset_all(self) -> Any:
         if self._pool is not None:
             self._pool.close()
-        self._pool = self._make(seeds)
+        self._pool = self._make(self._seeds(torch.arange(self.num_envs)))
         return self._pool.reset()[0]
 
     @override
-    def _reset_rows(self, rows: np.ndarray, seeds: list[int]) -> TensorDict:
-        return self._observe(self._pool.reset(options={"reset_mask": rows})[0])
+    def _start_reset(self, rows: Tensor) -> None:
+        self._pool._reset(rows.numpy().astype(np.int32))  # the pool's ``reset`` without its wait
+
+    @override
+    def _reset_rows(self, rows: Tensor) -> TensorDict:
+        return self._observe(self._pool.recv(reset=True)[0])
 
     @override
     def _step(self, action: np.ndarray) -> RawStep:

@@ -122,16 +122,15 @@ class ForeignEnv(ABC):
         self._recording = Recording()
 
     @abstractmethod
-    def _reset_all(self, seeds: list[int]) -> Any:
+    def _reset_all(self) -> Any:
         """Begin new episodes everywhere; return the batched observation."""
 
-    @abstractmethod
-    def _reset_rows(self, rows: np.ndarray, seeds: list[int]) -> TensorDict:
-        """Begin new episodes in the environments of a mask [N] bool; return their observations [n].
+    def _start_reset(self, rows: Tensor) -> None:  # noqa: B027
+        """Start the reset of environments [n] that ``_reset_rows`` then waits for, if it runs in other threads."""
 
-        Args:
-            seeds: [N], of which those of other environments mean nothing.
-        """
+    @abstractmethod
+    def _reset_rows(self, rows: Tensor) -> TensorDict:
+        """Reset environments [n] int64, after ``_start_reset``; return their observations [n]."""
 
     @abstractmethod
     def _step(self, action: np.ndarray) -> RawStep:
@@ -162,12 +161,15 @@ class ForeignEnv(ABC):
             rows = torch.zeros_like(rows).index_fill(0, torch.as_tensor(options["reset_ids"]), True)
         if rows.all():
             self.random.align_groups()
-            self._obs = self._observe(self._reset_all(self._next_seeds(rows)))
+            self.random.next_episode(torch.arange(self.num_envs))
+            self._obs = self._observe(self._reset_all())
             self._infos.begin()
             if not self.random.enumerates_episodes:
                 self._check_groups(self._obs)
         elif rows.any():
-            self._obs = self._with_new_episodes(self._present_obs(), rows)
+            ids = rows.nonzero().squeeze(1)
+            self._start_reset(ids)
+            self._obs = self._with_new_episodes(self._present_obs(), ids)
         self.elapsed_steps = self.elapsed_steps.masked_fill(rows, 0)
         self._begins |= bool(rows[0])
         return self._present_obs(), self._info({}, torch.zeros_like(rows))
@@ -182,18 +184,22 @@ class ForeignEnv(ABC):
         if self._begins:  # now, since an episode that is not played is not shown
             self._recording.add(self.image)
         raw, rewards, terminations, truncations, infos = self._step(self._act(action))
-        terminated, truncated = (torch.from_numpy(flags.astype(np.bool_)) for flags in (terminations, truncations))
-        done = terminated | truncated
-        obs = self._observe(raw)
+        ends = np.logical_or(terminations, truncations)
+        ended = torch.from_numpy(np.flatnonzero(ends))
+        terminated, truncated = (torch.from_numpy(np.asarray(flags, np.bool_)) for flags in (terminations, truncations))
+        done = torch.from_numpy(ends)
         self.elapsed_steps = self.elapsed_steps + 1
-        info = self._info(infos, terminated) | {"final_obs": obs}
+        info = self._info(infos, terminated)
         reward = torch.from_numpy(rewards.astype(np.float32))
         self._recording.add_step(reward, done, info["success"])
         self._recording.add(self.image)
-        if done.any():
-            obs = self._with_new_episodes(obs, done)
+        if len(ended):
+            self._start_reset(ended)
+        obs = info["final_obs"] = self._observe(raw)
+        if len(ended):
+            obs = self._with_new_episodes(obs, ended)
             self.elapsed_steps = self.elapsed_steps.masked_fill(done, 0)
-        self._obs, self._begins = obs, bool(done[0])
+        self._obs, self._begins = obs, bool(ends[0])
         self._write_rollout(reward, done, terminated, truncated)
         return obs, reward, terminated, truncated, info
 
@@ -275,24 +281,23 @@ class ForeignEnv(ABC):
         return self._obs
 
     def _with_new_episodes(self, obs: TensorDict, rows: Tensor) -> TensorDict:
-        """Begin new episodes in the environments of a mask [N]; return the observation that the next step starts from.
+        """Begin new episodes in environments [n]; return the observation that the next step starts from.
 
         Args:
             obs: the present one, which is not changed.
         """
-        obs = obs.clone()
-        obs[rows] = self._reset_rows(rows.numpy().copy(), self._next_seeds(rows))
-        return obs
+        self.random.next_episode(rows)
+        first = self._reset_rows(rows)
+        entries = {name: obs[name].index_copy(0, rows, first[name]) for name in obs.keys(True, True)}
+        return TensorDict(entries, obs.batch_size, obs.device)
 
-    def _next_seeds(self, rows: Tensor) -> list[int]:
-        """Begin the next episode in the environments of a mask [N]; return its seed, 0 of the others, [N]."""
-        ids = rows.nonzero().squeeze(1)
-        self.random.next_episode(ids)
+    def _seeds(self, rows: Tensor) -> list[int]:
+        """Return the seeds of the present episodes of environments [n], 0 of the others, [N]."""
         with self.random.stream("episode"):
-            drawn = self.random.uniform(ids, 0.0, 1.0, len(_SEED_BITS)).double()
+            drawn = self.random.uniform(rows, 0.0, 1.0, len(_SEED_BITS)).double()
         high, low = _SEED_BITS
         seeds = torch.zeros(self.num_envs, dtype=torch.int64)
-        seeds[ids] = ((drawn[:, 0] * 2**high).long() << low) + (drawn[:, 1] * 2**low).long()
+        seeds[rows] = ((drawn[:, 0] * 2**high).long() << low) + (drawn[:, 1] * 2**low).long()
         return seeds.tolist()
 
     def _check_groups(self, obs: TensorDict) -> None:

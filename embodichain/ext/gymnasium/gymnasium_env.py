@@ -20,6 +20,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.async_vector_env import AsyncState
 from tensordict import TensorDict
+from torch import Tensor
 from typing_extensions import override
 
 from embodichain.ext.gymnasium.foreign_env import RENDER_MODE, ForeignEnv, ForeignEnvCfg, RawStep, rendered
@@ -82,17 +83,21 @@ class GymnasiumEnv(ForeignEnv):
         self._envs.close()
 
     @override
-    def _reset_all(self, seeds: list[int]) -> Any:
+    def _reset_all(self) -> Any:
+        seeds = self._seeds(torch.arange(self.num_envs))
         if self._generators is not None:
             self._generators.seed(seeds[0])
         with self._context():
             return self._envs.reset(seed=seeds)[0]
 
     @override
-    def _reset_rows(self, rows: np.ndarray, seeds: list[int]) -> TensorDict:
+    def _reset_rows(self, rows: Tensor) -> TensorDict:
+        mask = np.zeros(self.num_envs, dtype=np.bool_)
+        mask[rows.numpy()] = True
+        seeds = self._seeds(rows)
         with self._context():
-            obs, _ = self._envs.reset(seed=seeds, options={"reset_mask": rows})
-        return self._observe(obs)[torch.from_numpy(rows)]
+            obs, _ = self._envs.reset(seed=seeds, options={"reset_mask": mask})
+        return self._observe(obs)[rows]
 
     @override
     def _step(self, action: np.ndarray) -> RawStep:
@@ -203,7 +208,7 @@ class _Member(gym.Wrapper[Any, Any, Any, Any]):
 def _make(cfg: GymnasiumEnvCfg) -> VectorEnv:
     """Build the vector environment, which resets nothing by itself."""
     spec, kwargs = find_spec(cfg.id), dict(cfg.kwargs)
-    settings: dict[str, Any] = {"autoreset_mode": AutoresetMode.DISABLED, "copy": False}
+    settings: dict[str, Any] = {"autoreset_mode": AutoresetMode.DISABLED}
     if cfg.vectorization == "async":
         settings["context"] = system.worker_start_method([__name__])
     if cfg.max_episode_steps is not None:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -26,6 +26,11 @@ class _Leaf:
 
     keys: tuple[str | int, ...]
     space: spaces.Space[Any]
+
+    @cached_property
+    def layout(self) -> tuple[tuple[int, ...] | None, Any, tuple[int, ...]]:
+        """An image's axes, and the entry's type and shape."""
+        return _image_axes(self.space), _dtype_of(self.space), _shape_of(self.space)
 
 
 class ObservationAdapter:
@@ -53,13 +58,13 @@ class ObservationAdapter:
         self.flat_space = spaces.Box(-np.inf, np.inf, (size,), np.float32)
 
     def __call__(self, obs: Any) -> TensorDict:
-        """Return observations of N environments, batched as Gymnasium does, as a TensorDict [N] of copies."""
+        """Return observations of N environments, batched as Gymnasium does, as a TensorDict [N]; it may be a view."""
         entries = {}
         for name, leaf in self._leaves.items():
             part = obs
             for key in leaf.keys:
                 part = part[key]
-            entries[name] = torch.from_numpy(_values(leaf.space, np.asarray(part)))
+            entries[name] = torch.from_numpy(_values(leaf, np.asarray(part)))
         return observations.nested_observation(entries, torch.device("cpu"))
 
 
@@ -101,15 +106,15 @@ def _image_axes(space: spaces.Space[Any]) -> tuple[int, ...] | None:
     return (0, 1) if len(shape) == 2 and min(shape) > _FEW_CHANNELS else None
 
 
-def _values(space: spaces.Space[Any], values: np.ndarray) -> np.ndarray:
-    """Return a copy of a part's values [N, ...] in the entry's shape and type."""
-    if (sizes := _choices(space)) is not None:
-        indices = values.reshape(len(values), -1) - _first(space)
+def _values(leaf: _Leaf, values: np.ndarray) -> np.ndarray:
+    """Return a part's values [N, ...] in the entry's shape and type."""
+    if (sizes := _choices(leaf.space)) is not None:
+        indices = values.reshape(len(values), -1) - _first(leaf.space)
         return np.concatenate([_one_hot(n)[i] for n, i in zip(sizes, indices.T, strict=True)], axis=1)
-    shape = _shape_of(space)
-    if (axes := _image_axes(space)) is not None:
+    axes, dtype, shape = leaf.layout
+    if axes is not None:
         values = values.transpose(0, *(axis + 1 for axis in axes))
-    return np.array(values, dtype=_dtype_of(space)).reshape(len(values), *shape)
+    return np.asarray(values, dtype=dtype).reshape(len(values), *shape)
 
 
 @cache
@@ -205,7 +210,8 @@ class ActionAdapter:
             return indices.reshape(len(indices), *(own.shape or ()))
         assert isinstance(own, spaces.Box)
         # Of its own type: a float32 bound may lie beyond the float64 one.
-        return np.clip(values.astype(own.dtype).reshape(-1, *own.shape), own.low, own.high)
+        clipped = np.minimum(np.maximum(values.reshape(-1, *own.shape), own.low), own.high)
+        return clipped.astype(own.dtype, copy=False)
 
 
 SUCCESS_KEYS = ("is_success", "success")
@@ -268,20 +274,19 @@ class InfoReader:
         Args:
             columns: as :func:`columns_of` returns them; the entries of success are removed.
         """
-        success = torch.zeros(self._num_envs, dtype=torch.bool)
+        success = np.zeros(self._num_envs, dtype=np.bool_)
         for values in [columns.pop(key) for key in SUCCESS_KEYS if key in columns]:
             self.knows_success = True
-            success |= torch.from_numpy(values > 0.0)
+            success |= values > 0.0
         self._found |= dict.fromkeys(columns)
         self._names = self._names or tuple(self._found)
         rewards: dict[str, Tensor] = {}
         metrics: dict[str, Tensor] = {}
         for name in self._names:
-            values = columns.get(name, np.full(self._num_envs, np.nan))
+            values = columns[name] if name in columns else np.full(self._num_envs, np.nan)
             value = torch.from_numpy(values if values.dtype == np.bool_ else values.astype(np.float32))
-            term = next((name.removeprefix(kind) for kind in _REWARDS if name.startswith(kind)), None)
-            if term is None:
-                metrics[name] = value
+            if name.startswith(_REWARDS):
+                rewards[name.partition("/")[2]] = value.nan_to_num(nan=0.0)
             else:
-                rewards[term] = value.nan_to_num(nan=0.0)
-        return {"success": success, "rewards": rewards, "metrics": metrics}
+                metrics[name] = value
+        return {"success": torch.from_numpy(success), "rewards": rewards, "metrics": metrics}

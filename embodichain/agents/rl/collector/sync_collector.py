@@ -226,7 +226,7 @@ class SyncCollector(BaseCollector):
                     inputs["state"][t + 1].copy_(step["next_state"].masked_fill(done.unsqueeze(-1), 0.0))
                 filled = t + 1
                 step_info.write(t, info)
-                self._write_final(final, t, truncated & ~terminated, step, info)
+                self._write_final(final, t, terminated, truncated, step, info)
                 if self.on_step_callback is not None:
                     self.on_step_callback(step, info)
         finally:
@@ -248,9 +248,14 @@ class SyncCollector(BaseCollector):
             slots["state"] = rollout["state"].transpose(0, 1).unbind(0)
         return slots
 
-    def _write_final(self, out: FinalSlots, t: int, cut: Tensor, step: TensorDict, info: dict[str, Any]) -> None:
-        """Write value and input of the final observations of the truncated episodes, ``cut`` [N]."""
-        is_free = _is_free_to_read(cut)
+    def _write_final(
+        self, out: FinalSlots, t: int, terminated: Tensor, truncated: Tensor, step: TensorDict, info: dict[str, Any]
+    ) -> None:
+        """Write value and input of the final observations of the truncated episodes that did not terminate [N]."""
+        is_free = _is_free_to_read(truncated)
+        if is_free and not truncated.any():  # at most steps
+            return
+        cut = truncated & ~terminated
         if is_free and not cut.any():
             return
         # Few rows are cut at one step. On a GPU the host would wait to learn which: there all rows are valued.
@@ -284,12 +289,12 @@ def _check_slot(slot: TensorDict, returned: dict[str, Tensor], index: int, name:
 
 
 def _columns(info: dict[str, Any]) -> dict[str, Tensor]:
-    """Return success, reward terms and metrics of a step by name, [N] each; none without "success"."""
+    """Return reward terms and metrics of a step by name, [N] each; none without "success"."""
     if "success" not in info:
         return {}
     named = {f"{kind}/{name}": value for kind in ("rewards", "metrics") for name, value in info[kind].items()}
     # Of a chunk of actions, [N, H], the sum over the steps that were executed: the others are 0.
-    return {"success": info["success"]} | {n: v if v.dim() == 1 else v.sum(1) for n, v in named.items()}
+    return {n: v if v.dim() == 1 else v.sum(1) for n, v in named.items()}
 
 
 class StepInfo:
@@ -298,42 +303,41 @@ class StepInfo:
     def __init__(self, rollout: TensorDict) -> None:
         self._rollout = rollout
         self._num_envs, self._num_slots = rollout.batch_size
+        self._flags: dict[str, Tensor] = {}  # [T+1, N] bool
         self._names: list[str] = []
         self._slots: tuple[Tensor, ...] = ()  # T+1 of [K, N]
         self._block: Tensor | None = None  # [T+1, K, N]
-        self._diverged: Tensor | None = None  # [T+1, N]
         if "info" in rollout.keys():  # noqa: SIM118 (a TensorDict, not a dict)
             del rollout["info"]
 
     def write(self, t: int, info: dict[str, Any]) -> None:
         """Store the ``info`` of step ``t``; steps in order."""
+        # Flags on their own: stacked with numbers they take several times as long.
+        for name in ("success", "diverged"):
+            if name in info:
+                if name not in self._flags:
+                    shape = self._num_slots, self._num_envs
+                    self._flags[name] = torch.zeros(shape, dtype=torch.bool, device=info[name].device)
+                self._flags[name][t] = info[name]
         columns = _columns(info)
         if columns:
             if self._block is None:
                 self._begin(columns)
             torch.stack(list(columns.values()), out=self._slots[t])
-        if "diverged" in info:
-            if self._diverged is None:
-                shape = self._num_slots, self._num_envs
-                self._diverged = torch.zeros(shape, dtype=torch.bool, device=info["diverged"].device)
-            self._diverged[t] = info["diverged"]
 
     def finish(self) -> None:
         """Write the stored steps into the rollout; slot T is 0."""
         batch_size, device = self._rollout.batch_size, self._rollout.device
-        fields: dict[str, Tensor] = {}
+        fields = {name: flags.transpose(0, 1) for name, flags in self._flags.items()}
         if self._block is not None:
             self._block[-1] = 0.0
-            fields = dict(zip(self._names, self._block.permute(1, 2, 0).unbind(0), strict=True))
-            fields["success"] = fields["success"] > 0
-        if self._diverged is not None:
-            fields["diverged"] = self._diverged.transpose(0, 1)
+            fields |= zip(self._names, self._block.permute(1, 2, 0).unbind(0), strict=True)
         if fields:
             self._rollout["info"] = TensorDict(fields, batch_size, device=device)
 
     def _begin(self, columns: dict[str, Tensor]) -> None:
         self._names = list(columns)
-        device = columns["success"].device
+        device = next(iter(columns.values())).device
         self._block = torch.empty(self._num_slots, len(columns), self._num_envs, device=device)
         self._slots = self._block.unbind(0)
 
