@@ -3,10 +3,10 @@
 import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
-from pydantic import NonNegativeFloat
+from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 from typing_extensions import override
 
@@ -16,7 +16,38 @@ from embodichain.lab.gym.envs.managers.cfg import CommandCfg
 from embodichain.lab.sim.rows import changing_rows
 from embodichain.utils import ConfigError, unknown_name
 
-__all__ = ["UniformVelocityCommand"]
+__all__ = ["UniformCommand", "UniformVelocityCommand"]
+
+
+class UniformCommand(CommandTerm):
+    """Numbers with names of their own, such as angles of joints; uniform draws.
+
+    Args:
+        ranges: ``[lowest, highest]`` of each number, by its name and unit.
+        zero_share: share of draws that are zeros throughout.
+    """
+
+    def __init__(self, cfg: CommandCfg, env: TermEnv) -> None:
+        vars(self)["numbers"] = tuple(cfg.params["ranges"])
+        vars(self)["size"] = len(self.numbers)
+        super().__init__(cfg, env)
+
+    @override
+    def configure(
+        self, ranges: Annotated[dict[str, types.Range1], Field(min_length=1)], zero_share: types.Share = 0.0
+    ) -> None:
+        self._low, self._high = (list(ends) for ends in zip(*ranges.values(), strict=True))
+        self._zero_share = zero_share
+
+    @override
+    def limits(self) -> tuple[list[float], list[float]]:
+        return self._low, self._high
+
+    @override
+    def draw(self, env_ids: Tensor) -> Tensor:
+        low, high = (self.command.new_tensor([*ends, end]) for ends, end in ((self._low, 0.0), (self._high, 1.0)))
+        drawn = self.env.random.uniform(env_ids, low, high, self.size + 1)
+        return drawn[:, :-1].masked_fill(drawn[:, -1:] < self._zero_share, 0.0)
 
 
 class UniformVelocityCommand(CommandTerm):

@@ -27,10 +27,12 @@ __all__ = [
     "feet_gait",
     "feet_impact",
     "feet_slide",
+    "feet_step",
     "flat_orientation_l2",
     "is_alive",
     "is_terminated",
     "joint_acc_l2",
+    "joint_command_exp",
     "joint_pos_limits",
     "joint_torque_limits",
     "joint_torques_l2",
@@ -40,6 +42,7 @@ __all__ = [
     "track_ang_vel_z_exp",
     "track_lin_vel_xy_exp",
     "undesired_contacts",
+    "upright",
 ]
 
 
@@ -103,6 +106,11 @@ def base_height_l2(
         target_height: m.
     """
     return (state_values.height_above_ground(env, env.robot.base.get()[:, :3]) - target_height).square()
+
+
+def upright(env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
+    """Return how upright the base is, [0, 1]: (1 + cosine of its lean) / 2."""
+    return 0.5 - 0.5 * env.robot.base.projected_gravity()[:, 2]
 
 
 class action_rate_l2(Functor):  # noqa: N801 (named like a function, as configs name it)
@@ -206,6 +214,57 @@ class posture(Functor):  # noqa: N801 (named like a function, as configs name it
     ) -> Tensor:
         qpos = env.robot.get_qpos()[:, constant(tuple(self._joints), env.device)]
         return torch.exp((qpos - self._default).square() @ self._factor)
+
+
+def joint_command_exp(
+    env: TermEnv,
+    obs: TensorDict,
+    action: Tensor,
+    info: dict[str, Any],
+    joint_names: list[types.JointName],
+    command: types.CommandName,
+    std: PositiveFloat = 0.5,
+) -> Tensor:
+    """Return the mean over joints of exp(-(q - default - c)^2 / std^2), with a command c of their positions.
+
+    Args:
+        joint_names: the command's joints, in its order.
+        command: command's name in ``env.commands``: differences to the initial positions, rad or m.
+        std: error at which a joint's part is 1 / e, rad or m.
+    """
+    ids = constant(tuple(env.robot.joint_names.index(name) for name in joint_names), env.device)
+    wanted = env.robot.body_data.default_qpos[:, ids] + env.command_manager.get_tracked(command)
+    error = env.robot.get_qpos()[:, ids] - wanted
+    return torch.exp(error.square() * (-1.0 / std**2)).mean(dim=1)
+
+
+def feet_step(
+    env: TermEnv,
+    obs: TensorDict,
+    action: Tensor,
+    info: dict[str, Any],
+    sensor: types.SensorName,
+    shortest: PositiveFloat = 0.1,
+    longest: PositiveFloat = 0.3,
+    command: types.CommandName = types.BASE_VELOCITY,
+) -> Tensor:
+    """Return how well a biped steps without a clock, [0, 1]: one foot on the ground, and the other in the air.
+
+    It grows with the time in the air up to ``shortest``, and is 0 beyond ``longest``, where the foot is to land. Where
+    the command is to stand still, it is 0.
+
+    Args:
+        sensor: the feet's contact sensor.
+        shortest: time in the air that earns 1, s.
+        longest: time in the air beyond which nothing is earned, s.
+        command: command's name in ``env.commands``.
+    """
+    feet = env.sim.get_contact_sensor(sensor)
+    flown = feet.air_time.amax(dim=1)
+    is_step = (feet.in_contact.sum(dim=1) == 1) & (flown <= longest)
+    return (flown / shortest).clamp(max=1.0) * (
+        is_step & state_values.is_moving(env.command_manager.get_tracked(command))
+    )
 
 
 def feet_air_time(

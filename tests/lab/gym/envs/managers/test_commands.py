@@ -226,3 +226,22 @@ def test_users_command_is_followed_once_a_draw_and_step() -> None:
     rested(env)
     assert torch.equal(env.command_manager.get_command("goal"), first + 1.0)
     assert torch.equal(env.command_manager.get_tracked("goal"), first)
+
+
+def test_numbers_with_names_fill_their_ranges_or_are_zeros() -> None:
+    ranges = {"neck, rad": [-0.4, 0.2], "height, m": [0.1, 0.3]}
+    func = {"func": "UniformCommand", "resampling_time": [0.02, 0.02], "params": {"ranges": ranges, "zero_share": 0.25}}
+    velocity = {"func": "UniformVelocityCommand", "resampling_time": [9.0, 9.0]}
+    env = legs_env(400, {"commands": {"base_velocity": velocity, "pose": func}})
+    env.reset(seed=1)
+    term = env.command_manager.get_term("pose")
+    assert (term.numbers, term.size) == (("neck, rad", "height, m"), 2)
+    assert term.limits() == ([-0.4, 0.1], [0.2, 0.3])
+    zeros = (term.command == 0.0).all(dim=1)
+    assert 75 <= int(zeros.sum()) <= 125
+    drawn = term.command[~zeros]
+    torch.testing.assert_close(drawn.amin(dim=0), torch.tensor([-0.4, 0.1]), atol=0.02, rtol=0)
+    torch.testing.assert_close(drawn.amax(dim=0), torch.tensor([0.2, 0.3]), atol=0.02, rtol=0)
+    first = term.command
+    env.step(torch.zeros(400, 12))
+    assert (term.command != first).any(dim=1).float().mean() > 0.9

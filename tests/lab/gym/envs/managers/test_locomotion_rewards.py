@@ -169,6 +169,42 @@ def test_air_time_counts_where_feet_land(env: LocomotionEnv) -> None:
     assert value(env, rewards.feet_air_time, sensor="feet", threshold=0.25) == [0.0, 0.0]
 
 
+def test_step_is_one_foot_down_and_the_other_up_for_a_while(env: LocomotionEnv) -> None:
+    set_command(env, [[0.5, 0.0, 0.0], [0.5, 0.0, 0.0]])
+    params: dict[str, Any] = {"sensor": "feet", "shortest": 0.1, "longest": 0.3}
+    feet = env.sim.get_contact_sensor("feet")
+    one, two = [True, False, False, False], [True, True, False, False]
+    set_feet(feet, in_contact=[one, two], air_time=[[0.0, 0.04, 0.02, 0.02]] * 2)
+    assert value(env, rewards.feet_step, **params) == [0.4, 0.0]
+    for flown, expected in ((0.1, 1.0), (0.28, 1.0), (0.32, 0.0)):
+        set_feet(feet, air_time=[[0.0, flown, 0.0, 0.0]] * 2)
+        assert value(env, rewards.feet_step, **params) == [expected, 0.0]
+    set_feet(feet, in_contact=[one, [False] * 4], air_time=[[0.0, 0.1, 0.1, 0.1]] * 2)
+    assert value(env, rewards.feet_step, **params) == [1.0, 0.0]
+    set_command(env, [[0.05, 0.0, 0.0], [0.5, 0.0, 0.0]])
+    assert value(env, rewards.feet_step, **params) == [0.0, 0.0]
+
+
+def test_commanded_joints_earn_a_bell_each(env: LocomotionEnv) -> None:
+    names = ["FR_calf_joint", "FL_hip_joint"]
+    at = [env.robot.joint_names.index(name) for name in names]
+    qpos = env.robot.body_data.default_qpos.clone()
+    qpos[0, at] += torch.tensor([0.2, -0.1])
+    env.robot.set_qpos(qpos, target=False)
+    term = env.command_manager.get_term("base_velocity")
+    before = term.tracked
+    term.tracked = torch.tensor([[0.2, 0.1], [0.0, 0.0]])
+    # errors 0 and -0.2 rad, and 0 and 0
+    bells = value(env, rewards.joint_command_exp, joint_names=names, command="base_velocity", std=0.2)
+    term.tracked = before
+    assert bells == [(1 + math.exp(-1)) / 2, 1.0]
+
+
+def test_upright_is_from_head_down_to_head_up(env: LocomotionEnv) -> None:
+    place_base(env, UP, [[math.pi, 0.0, 0.0], [0.0, math.pi / 3, 0.0]])
+    assert value(env, rewards.upright) == [0.0, 0.75]  # (1 + cos 60 degrees) / 2
+
+
 def test_feet_slide_where_they_touch(env: LocomotionEnv) -> None:
     vel = [[3.0, 4.0, 9.0], [1.0, 0.0, 0.0], [0.0, 0.5, 0.0], [0.0, 0.0, 2.0]]
     set_feet(env.sim.get_contact_sensor("feet"), vel=vel, in_contact=[[True, False, True, True], [False] * 4])

@@ -4,6 +4,7 @@ from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg, SceneEnv
 from embodichain.lab.gym.envs.tasks.rl.basic import CartPoleEnv, OpenDrawerEnv, PushCubeEnv, ReachEnv, RobotEnv
 from embodichain.lab.gym.envs.tasks.rl.colored_cubes import ManipulateCubesEnv, PushColoredCubeEnv
 from embodichain.lab.gym.envs.tasks.rl.locomotion import G1FlatEnv, Go2FlatEnv, Go2RoughEnv, LocomotionEnv
+from embodichain.lab.gym.envs.tasks.rl.microduck import MicroDuckEnv, MicroDuckStandUpEnv
 from embodichain.lab.gym.envs.tasks.rl.motion import G1MotionEnv, MotionEnv
 from embodichain.lab.gym.envs.tasks.rl.pick_cube import PickCubeEnv
 from embodichain.lab.gym.registry import make, register_env
@@ -16,6 +17,8 @@ __all__ = [
     "Go2RoughEnv",
     "LocomotionEnv",
     "ManipulateCubesEnv",
+    "MicroDuckEnv",
+    "MicroDuckStandUpEnv",
     "MotionEnv",
     "OpenDrawerEnv",
     "PickCubeEnv",

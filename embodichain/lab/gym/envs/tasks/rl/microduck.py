@@ -1,0 +1,91 @@
+"""MicroDuck walks, and stands up. Shapes: N environments."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from embodichain.lab.gym.envs.tasks.rl.basic import default_cfg
+from embodichain.lab.gym.envs.tasks.rl.locomotion import LocomotionEnv
+from embodichain.lab.gym.registry import register_env
+
+_LEAST_PATH = 0.1  # m, commanded so far, from which a robot may have stood still
+
+
+class MicroDuckEnv(LocomotionEnv):
+    """The base is to move with the commanded velocity: a robot that stands still instead has failed.
+
+    Success needs, in addition to small errors, at least ``least_progress`` of the commanded way.
+    """
+
+    max_velocity_error = 0.15
+    least_progress: float = 0.5
+    """Share of the commanded way, along the command, that success needs."""
+    _paths: Tensor
+    """[N, 2] commanded way, and way made along the command, in the episode, m."""
+
+    def _init_sim_state(self) -> None:
+        self._paths = torch.zeros(self.num_envs, 2, device=self.device)
+        super()._init_sim_state()
+
+    def _update_sim_state(self) -> None:
+        super()._update_sim_state()
+        command = self.command_manager.get_tracked(self.command_name)[:, :2]
+        speed = torch.linalg.vector_norm(command, dim=1)
+        along = (self.robot.base.linear_velocity()[:, :2] * command).sum(dim=1) / speed.clamp(min=1e-6)
+        self._paths = self._paths + torch.stack((speed, along), dim=1) * self.step_dt
+
+    def _initialize_episode(self, env_ids: Tensor) -> None:
+        super()._initialize_episode(env_ids)
+        self._paths = self._paths.index_fill(0, env_ids, 0.0)
+
+    @override
+    def compute_task_state(self, **kwargs: Any) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Return success, failure and metrics; ``standing_rate`` is 1 where the robot stands under a command."""
+        success, fail, metrics = super().compute_task_state(**kwargs)
+        wanted, made = self._paths.unbind(1)
+        stands = (wanted > _LEAST_PATH) & (made < self.least_progress * wanted)
+        return success & ~stands, fail, metrics | {"standing_rate": stands.float()}
+
+
+@register_env("MicroDuckFlatRL", max_episode_steps=500, override=True, default_cfg=default_cfg("microduck_flat"))
+class MicroDuckFlatEnv(MicroDuckEnv):
+    """MicroDuck on a plane."""
+
+
+@register_env("MicroDuckRoughRL", max_episode_steps=500, override=True, default_cfg=default_cfg("microduck_rough"))
+class MicroDuckRoughEnv(MicroDuckEnv):
+    """MicroDuck on a terrain with levels."""
+
+
+@register_env("MicroDuckStandUpRL", max_episode_steps=250, override=True, default_cfg=default_cfg("microduck_stand_up"))
+class MicroDuckStandUpEnv(LocomotionEnv):
+    """MicroDuck stands up from any pose and stays there: upright, at its height, for half a second."""
+
+    least_height: float = 0.1
+    """Height of the base above the ground of a robot that stands, m."""
+    largest_lean: float = 0.25
+    """Largest sine of the lean of a robot that stands."""
+    _stood: Tensor
+    """[N] s, since when the robot stands."""
+
+    def _init_sim_state(self) -> None:
+        self._stood = torch.zeros(self.num_envs, device=self.device)
+        super()._init_sim_state()
+
+    def _update_sim_state(self) -> None:
+        super()._update_sim_state()
+        gravity = self.robot.base.projected_gravity()
+        level = (gravity[:, 2] < 0.0) & (torch.linalg.vector_norm(gravity[:, :2], dim=1) < self.largest_lean)
+        stands = level & (self.robot.base.get()[:, 2] > self.least_height)
+        self._stood = torch.where(stands, self._stood + self.step_dt, 0.0)
+
+    def _initialize_episode(self, env_ids: Tensor) -> None:
+        super()._initialize_episode(env_ids)
+        self._stood = self._stood.index_fill(0, env_ids, 0.0)
+
+    @override
+    def compute_task_state(self, **kwargs: Any) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Return success, failure (never) and the metric ``standing_time`` of the present state, s."""
+        return self._stood >= 0.5, self._never, {"standing_time": self._stood}

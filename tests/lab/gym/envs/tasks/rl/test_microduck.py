@@ -1,0 +1,113 @@
+"""MicroDuck's tasks: the layout of its observation, and what counts as success."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from embodichain.agents.rl.models.networks import group_entries
+from embodichain.agents.rl.models.policy import PolicyCfg
+from embodichain.agents.rl.run_config import load_run_config
+from embodichain.lab.gym.config.env_config import config_to_cfg
+from embodichain.lab.gym.envs.tasks.rl import MicroDuckEnv, MicroDuckStandUpEnv, build_env
+from embodichain.lab.sim.math import quat_from_euler
+from embodichain.utils import replace
+from embodichain.utils.observations import entry_columns
+from embodichain.utils.utility import load_json
+from tests.shipped import REPOSITORY
+
+CONFIGS = REPOSITORY / "configs/agents/rl"
+# Published layout: entry, size.
+LAYOUT = {"ang_vel": 3, "gravity": 3, "joint_pos": 14, "joint_vel": 14, "action": 14, "twist": 3, "head": 4, "body": 6}
+
+
+def duck(name: str, num_envs: int = 2, **env: Any) -> Any:
+    data = load_json(CONFIGS / f"microduck_{name}/gym_config.json")
+    data["env"] |= env
+    cfg = replace(config_to_cfg(data), num_envs=num_envs, seed=1)
+    return build_env(data["id"], base_env_cfg=cfg)
+
+
+@pytest.mark.parametrize("name", ["flat", "rough", "stand_up"])
+def test_policy_sees_61_numbers_in_the_published_order(name: str) -> None:
+    env = duck(name)
+    obs, _ = env.reset(seed=1)
+    columns = {
+        key: part for key, part in entry_columns(env.single_observation_space).items() if key.startswith("policy/")
+    }
+    names = [key.partition("_")[2] for key in columns]
+    assert dict(zip(names, (part.stop - part.start for part in columns.values()), strict=True)) == LAYOUT
+    assert [part.start for part in columns.values()] == [0, 3, 6, 20, 34, 48, 51, 55]
+    cfg = load_run_config(str(CONFIGS / f"microduck_{name}/train_config_quickstart.json")).policy
+    assert isinstance(cfg, PolicyCfg)
+    assert list(group_entries(cfg, "actor", env.single_observation_space)) == list(columns)
+    assert env.single_action_space.shape == (14,)
+    assert torch.isfinite(obs["policy"]["6_twist"]).all()
+
+
+def test_head_and_body_commands_keep_a_small_range() -> None:
+    env = duck("stand_up", 64)
+    obs, _ = env.reset(seed=1)
+    for name in ("6_twist", "7_head", "8_body"):
+        assert (obs["policy"][name].std(dim=0) > 0.0).all()
+        assert (obs["policy"][name].abs() <= 0.07).all()
+
+
+@pytest.fixture
+def walker() -> MicroDuckEnv:
+    env = duck("flat", events={})
+    env.reset(seed=1)
+    assert isinstance(env, MicroDuckEnv)
+    env.command_manager.get_term("base_velocity").hold([0.12, 0.0, 0.0])
+    return env
+
+
+def go(env: MicroDuckEnv, speed: float, steps: int) -> dict[str, Any]:
+    """Hold the base at a speed forwards after each step, and return the last ``info``."""
+    velocity = torch.tensor([[speed, 0.0, 0.0, 0.0, 0.0, 0.0]]).expand(2, 6)
+    for _ in range(steps):
+        env.sim.reset(env.all_env_ids)
+        env.robot.base.set_velocity(velocity, env.all_env_ids)
+        env._update_sim_state()
+        env.elapsed_steps = env.elapsed_steps + 1
+    return env.get_info()
+
+
+def test_standing_still_under_a_command_is_no_success(walker: MicroDuckEnv) -> None:
+    # 0.12 m/s for 0.8 s is less than 0.1 m, from which on standing still counts; its error is within 0.15 m/s.
+    info = go(walker, 0.0, 40)
+    assert info["metrics"]["standing_rate"].tolist() == [0.0, 0.0]
+    assert info["success"].all()
+    info = go(walker, 0.0, 10)
+    assert info["metrics"]["standing_rate"].tolist() == [1.0, 1.0]
+    assert not info["success"].any()
+
+
+def test_half_of_the_commanded_way_is_progress_enough(walker: MicroDuckEnv) -> None:
+    info = go(walker, 0.07, 50)
+    assert info["metrics"]["standing_rate"].tolist() == [0.0, 0.0]
+    assert info["success"].all()
+    assert go(walker, -0.12, 25)["metrics"]["standing_rate"].tolist() == [1.0, 1.0]
+
+
+def test_standing_up_takes_half_a_second_upright_and_high() -> None:
+    env = duck("stand_up", events={})
+    assert isinstance(env, MicroDuckStandUpEnv)
+    env.reset(seed=1)
+    upright, lying = torch.tensor([0.0, 0.0, 0.0]), torch.tensor([0.0, 1.5, 0.0])
+    for step in range(26):
+        row = torch.cat((torch.tensor([[0.0, 0.0, 0.12]] * 2), quat_from_euler(torch.stack((upright, lying)))), dim=1)
+        env.robot.base.set(row, env.all_env_ids)
+        assert env.get_info()["success"].tolist() == [step > 24, False]  # 25 steps of 0.02 s
+        env._update_sim_state()
+
+
+def test_stand_up_starts_in_any_pose() -> None:
+    env = duck("stand_up", 128)
+    env.reset(seed=1)
+    down = env.robot.base.projected_gravity()[:, 2]
+    assert (down > 0.5).any()
+    assert (down < -0.5).any()
+    for _ in range(3):
+        obs, *_ = env.step(torch.zeros(128, 14))
+    assert torch.isfinite(obs["policy"]["4_joint_vel"]).all()
