@@ -145,11 +145,9 @@ class CounterRandom:
 
     def next_episode(self, env_ids: Tensor) -> None:
         """Begin the next episode in environments [n]."""
-        ids, stream_ids, episode = map(_fast, (env_ids, self.stream_ids, self.episode))
-        if self._enumerate:
-            stream_ids[ids] += self._stride
-        else:
-            episode[ids] += 1
+        ids = _fast(env_ids)
+        counter, step = (self.stream_ids, self._stride) if self._enumerate else (self.episode, 1)
+        _fast(counter)[ids] += step
         self._update_keys(ids)
 
     def _update_keys(self, ids: Any) -> None:
@@ -182,11 +180,12 @@ class CounterRandom:
         # The episode's key is mixed already: the rest is splitmix64's sequence from a start of its own.
         name = self._stream, self._draw, size
         self._draw += 1
-        if isinstance(_fast(self._key), Tensor):
-            keys = self._key[env_ids, None] + self._ticks(env_ids)
+        key = _fast(self._key)
+        if isinstance(key, Tensor):
+            keys = key[env_ids, None] + self._ticks(env_ids)
             return low + _unit_bits(keys + self._lanes.on_device(name)) * ((high - low) * _TO_UNIT)
         low, high = _fast(low), _fast(high)
-        keys = _fast(self._key)[_fast(env_ids), None] + _fast(self._ticks(env_ids))
+        keys = key[_fast(env_ids)][:, None] + _fast(self._ticks(env_ids))
         bits = _unit_bits(keys + self._lanes.starts(name))
         return torch.from_numpy(low + bits * ((high - low) * _TO_UNIT))
 

@@ -425,14 +425,12 @@ class SceneEnv(EmbodiedEnv):
         By default they are the file's keyframe 0, or its reference pose, with noise. Random numbers come
         from ``self.random``.
         """
-        qpos, qvel = self._first_qpos.expand(len(env_ids), -1), self._first_qvel.expand(len(env_ids), -1)
-        scale = self.reset_noise_scale
+        first, scale = (self._first_qpos, self._first_qvel), self.reset_noise_scale
         if scale == 0.0:
-            return qpos, qvel
-        return (
-            qpos + self.random.uniform(env_ids, -scale, scale, qpos.shape[1]).double(),
-            qvel + self.random.uniform(env_ids, -scale, scale, qvel.shape[1]).double(),
-        )
+            qpos, qvel = (state.expand(len(env_ids), -1) for state in first)
+        else:
+            qpos, qvel = (state + self.random.uniform(env_ids, -scale, scale, state.shape[1]) for state in first)
+        return qpos, qvel
 
     def _setup_robot(self) -> None:
         if self.cfg.scene is None:

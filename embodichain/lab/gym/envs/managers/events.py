@@ -343,7 +343,6 @@ class EventManager(Manager):
         self._steps += 1
         env = self._env
         stepping = env.stepping_ids
-        is_stepping = torch.zeros_like(env.elapsed_steps, dtype=torch.bool).index_fill(0, stepping, True)
         changed: list[Tensor] = []
         for term in self._by_mode["interval"]:
             if isinstance(term.func, Functor):
@@ -355,7 +354,7 @@ class EventManager(Manager):
                 if self._steps % interval == 0:
                     with env.random.stream(term.name, tick=self._steps):
                         term(env, stepping)
-                    changed += [] if _only_reads(term) else [is_stepping]
+                    changed += [] if _only_reads(term) else [torch.ones_like(done)]
                 continue
             else:
                 is_due = env.elapsed_steps % interval == 0
@@ -365,10 +364,10 @@ class EventManager(Manager):
                     self._call(term, due)
             else:
                 self._call(term, stepping[is_due[stepping]])
-            changed += [] if _only_reads(term) else [is_due & is_stepping]
+            changed += [] if _only_reads(term) else [is_due]
         if not changed:
             return None
-        mask = torch.stack(changed).any(dim=0)
+        mask = torch.stack(changed).any(dim=0) & torch.zeros_like(done).index_fill(0, stepping, True)
         return mask if env.sim.backend.is_asynchronous or mask.any() else None
 
     def begin_step(self) -> None:
