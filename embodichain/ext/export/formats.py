@@ -149,7 +149,7 @@ def write_onnx(module: DeployedPolicy, spec: Spec, path: Path) -> None:
     missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(f"--format onnx: not installed: {', '.join(missing)}. Install: {install_extra('export')}")
-    with _tracing(module):
+    with tracing(module):
         example = [torch.zeros(_EXAMPLES, *shape, dtype=dtype) for shape, dtype in module.inputs.values()]
         batch = torch.export.Dim("batch", min=1, max=65536)
         dynamic = ([{0: batch} for _ in module.inputs],)
@@ -203,7 +203,7 @@ def load_runner(path: Path = RUNNER) -> ModuleType:
 
 
 @contextmanager
-def _tracing(module: DeployedPolicy) -> Iterator[None]:
+def tracing(module: DeployedPolicy) -> Iterator[None]:
     """Let torch trace a policy inside the block."""
     try:
         # A failing exporter prints its graph.

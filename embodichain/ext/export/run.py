@@ -1,6 +1,7 @@
 """Exports the policy of a run, and checks that the file reproduces its actions."""
 
 import argparse
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from embodichain.lab.gym.envs.managers.actions import JointPositionTerm
 from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap
 from embodichain.lab.gym.envs.managers.measurements import Measurement, Recipe
 from embodichain.lab.gym.envs.managers.sensor_models import observation_delay, observation_noise
+from embodichain.lab.sim import servos
 from embodichain.tools.policy import ParityError, Step, format_export, record_steps
 from embodichain.utils import ConfigError, device, doors, files, replace, write_atomically, write_json
 from embodichain.utils.choices import sizes_of
@@ -77,6 +79,8 @@ def export_run(
             raise
         if start is not None:
             opened.env.sim.save_model(scene)  # type: ignore[attr-defined]
+            if servos.has_servos(opened.env.sim.model):  # type: ignore[attr-defined]
+                shutil.copy(servos.__file__, path.with_name("servos.py"))
     write_json(readable, spec, indent=2)
     write_atomically(runner, lambda file: file.write(formats.RUNNER.read_bytes()))
     written = [path, readable, runner]
