@@ -63,15 +63,19 @@ class EnvPoolEnv(ForeignEnv):
     def _reset_all(self) -> Any:
         if self._pool is not None:
             self._pool.close()
-        self._pool = self._make(self._seeds(torch.arange(self.num_envs)))
+        self._pool, self._is_resetting = self._make(self._seeds(torch.arange(self.num_envs))), False
         return self._pool.reset()[0]
 
     @override
     def _start_reset(self, rows: Tensor) -> None:
         self._pool._reset(rows.numpy().astype(np.int32))  # the pool's ``reset`` without its wait
+        self._is_resetting = True
 
     @override
     def _reset_rows(self, rows: Tensor) -> TensorDict:
+        if not self._is_resetting:
+            self._start_reset(rows)
+        self._is_resetting = False
         return self._observe(self._pool.recv(reset=True)[0])
 
     @override

@@ -126,11 +126,11 @@ class ForeignEnv(ABC):
         """Begin new episodes everywhere; return the batched observation."""
 
     def _start_reset(self, rows: Tensor) -> None:  # noqa: B027
-        """Start the reset of environments [n] that ``_reset_rows`` then waits for, if it runs in other threads."""
+        """Start a reset of environments [n] in other threads, if there are any; ``_reset_rows`` follows."""
 
     @abstractmethod
     def _reset_rows(self, rows: Tensor) -> TensorDict:
-        """Reset environments [n] int64, after ``_start_reset``; return their observations [n]."""
+        """Reset environments [n] int64, if that has not started, and return their observations [n]."""
 
     @abstractmethod
     def _step(self, action: np.ndarray) -> RawStep:
@@ -167,9 +167,7 @@ class ForeignEnv(ABC):
             if not self.random.enumerates_episodes:
                 self._check_groups(self._obs)
         elif rows.any():
-            ids = rows.nonzero().squeeze(1)
-            self._start_reset(ids)
-            self._obs = self._with_new_episodes(self._present_obs(), ids)
+            self._obs = self._with_new_episodes(self._present_obs(), rows.nonzero().squeeze(1))
         self.elapsed_steps = self.elapsed_steps.masked_fill(rows, 0)
         self._begins |= bool(rows[0])
         return self._present_obs(), self._info({}, torch.zeros_like(rows))
@@ -188,19 +186,19 @@ class ForeignEnv(ABC):
         ended = torch.from_numpy(np.flatnonzero(ends))
         terminated, truncated = (torch.from_numpy(np.asarray(flags, np.bool_)) for flags in (terminations, truncations))
         done = torch.from_numpy(ends)
+        if len(ended) and self._recording.video is None:  # whose image shows the last state
+            self._start_reset(ended)
         self.elapsed_steps = self.elapsed_steps + 1
         info = self._info(infos, terminated)
         reward = torch.from_numpy(rewards.astype(np.float32))
         self._recording.add_step(reward, done, info["success"])
         self._recording.add(self.image)
-        if len(ended):
-            self._start_reset(ended)
         obs = info["final_obs"] = self._observe(raw)
-        if len(ended):
-            obs = self._with_new_episodes(obs, ended)
-            self.elapsed_steps = self.elapsed_steps.masked_fill(done, 0)
-        self._obs, self._begins = obs, bool(ends[0])
         self._write_rollout(reward, done, terminated, truncated)
+        if len(ended):
+            self.elapsed_steps = self.elapsed_steps.masked_fill(done, 0)
+            obs = self._with_new_episodes(obs, ended)
+        self._obs, self._begins = obs, bool(ends[0])
         return obs, reward, terminated, truncated, info
 
     def set_rollout_buffer(self, rollout: TensorDict) -> None:
