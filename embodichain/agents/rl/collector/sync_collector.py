@@ -22,6 +22,7 @@ from embodichain.utils.observations import flat_input, select_entries
 from embodichain.utils.profiling import section
 
 _CHECKED = 2  # steps
+_NUMBERS = ("rewards", "metrics")  # of a step's info
 
 
 StepCallback = Callable[[TensorDict, dict[str, Any]], None]
@@ -288,15 +289,6 @@ def _check_slot(slot: TensorDict, returned: dict[str, Tensor], index: int, name:
         )
 
 
-def _columns(info: dict[str, Any]) -> dict[str, Tensor]:
-    """Return reward terms and metrics of a step by name, [N] each; none without "success"."""
-    if "success" not in info:
-        return {}
-    named = {f"{kind}/{name}": value for kind in ("rewards", "metrics") for name, value in info[kind].items()}
-    # Of a chunk of actions, [N, H], the sum over the steps that were executed: the others are 0.
-    return {n: v if v.dim() == 1 else v.sum(1) for n, v in named.items()}
-
-
 class StepInfo:
     """Fills ``info`` of one rollout (see ``buffer/layout.py``) from the steps' ``info``."""
 
@@ -319,11 +311,12 @@ class StepInfo:
                     shape = self._num_slots, self._num_envs
                     self._flags[name] = torch.zeros(shape, dtype=torch.bool, device=info[name].device)
                 self._flags[name][t] = info[name]
-        columns = _columns(info)
-        if columns:
+        values = [value for kind in _NUMBERS for value in info[kind].values()] if "success" in info else []
+        if values:
             if self._block is None:
-                self._begin(columns)
-            torch.stack(list(columns.values()), out=self._slots[t])
+                self._begin(info, values[0].device)
+            # Of a chunk of actions, [N, H], the sum over the steps that were executed: the others are 0.
+            torch.stack([value if value.dim() == 1 else value.sum(1) for value in values], out=self._slots[t])
 
     def finish(self) -> None:
         """Write the stored steps into the rollout; slot T is 0."""
@@ -335,10 +328,9 @@ class StepInfo:
         if fields:
             self._rollout["info"] = TensorDict(fields, batch_size, device=device)
 
-    def _begin(self, columns: dict[str, Tensor]) -> None:
-        self._names = list(columns)
-        device = next(iter(columns.values())).device
-        self._block = torch.empty(self._num_slots, len(columns), self._num_envs, device=device)
+    def _begin(self, info: dict[str, Any], device: torch.device) -> None:
+        self._names = [f"{kind}/{name}" for kind in _NUMBERS for name in info[kind]]
+        self._block = torch.empty(self._num_slots, len(self._names), self._num_envs, device=device)
         self._slots = self._block.unbind(0)
 
 
