@@ -1,7 +1,7 @@
 """Physics on CPU threads: ``mujoco.batch.Batch``."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import mujoco
@@ -131,9 +131,8 @@ class MujocoBatchBackend(Backend):
         self._changed(rows)
 
     @override
-    @contextmanager
-    def choose(self, mask: Tensor) -> Iterator[Tensor]:
-        yield mask.nonzero().squeeze(1)
+    def choose(self, mask: Tensor) -> AbstractContextManager[Tensor]:
+        return nullcontext(mask.nonzero().squeeze(1))
 
     @override
     def copy_rows(self, env_ids: Tensor) -> np.ndarray:
