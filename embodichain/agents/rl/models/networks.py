@@ -554,7 +554,7 @@ def group_entries(policy: PolicyCfg, group: str, space: spaces.Dict) -> dict[str
     """Return the columns of the flat observation of each entry in an observation group, by name."""
     columns, patterns = entry_columns(space), policy.obs_groups.get(group, ["*"])
     for i, pattern in enumerate(patterns):
-        if not any(fnmatchcase(name, pattern) for name in columns):
+        if pattern != "*" and not any(fnmatchcase(name, pattern) for name in columns):
             place = f"policy.obs_groups.{group}[{i}]"
             raise ConfigError(f"{place}: {unknown_name('entry or pattern', pattern, columns)}")
     return {name: x for name, x in columns.items() if any(fnmatchcase(name, pattern) for pattern in patterns)}
