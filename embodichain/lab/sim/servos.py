@@ -7,7 +7,7 @@ and the viscous friction; dry friction, which depends on the load, is written be
 the sag of the supply and the controller's view of a joint with play.
 
 `embodichain export` copies this file next to the script that runs a policy in plain MuJoCo.
-Shapes: N copies of a model, n in ``rows``, J servos, P joints with play.
+Shapes: N copies of a model, n in ``rows``, J servos.
 """
 
 import math
@@ -221,13 +221,6 @@ class Servos:
         self._load[rows] = 0.0
         self._limits[_at(rows, self._dofs)] = self.friction[rows, None] * self._rest
 
-    def change(
-        self, rows: np.ndarray, voltage: np.ndarray, sag: np.ndarray, friction: np.ndarray, delay: np.ndarray
-    ) -> None:
-        """Set the numbers of rows [n], each [n], where an episode begins."""
-        self.voltage[rows], self.sag[rows], self.friction[rows], self.delay[rows] = voltage, sag, friction, delay
-        self.reset(rows)
-
     def step(self, rows: np.ndarray | slice, substeps: int, advance: Callable[[], None]) -> None:
         """Let a control step pass in rows [n].
 
@@ -243,7 +236,9 @@ class Servos:
         full = [each[place].copy() for each, place in supplied] if self.sag.any() else []
         for substep in range(substeps):
             ctrl[at] = self._targets(rows, substep, substeps)
-            share = self._supply(rows)[:, None] if full else np.ones(1)
+            voltage = self.voltage[rows]
+            sagged = voltage - self.sag[rows] * self._load[rows]
+            share = np.maximum(sagged, np.minimum(self.lowest_voltage, voltage)) / voltage
             for (each, place), values in zip(supplied, full, strict=False):
                 each[place] = values * share.reshape(-1, *[1] * (values.ndim - 1))
             speed = self._data["qvel"][_at(rows, self._dofs)].copy()
@@ -263,12 +258,6 @@ class Servos:
         self._goal[rows] = goal
         goal[:, self._playing] -= self._data["qpos"][rows][:, self.seen["qpos"][1]]
         return goal
-
-    def _supply(self, rows: np.ndarray | slice) -> np.ndarray:
-        """Return the present share of the supply's voltage, [n]."""
-        voltage = self.voltage[rows]
-        lowest = np.minimum(self.lowest_voltage, voltage)
-        return np.maximum(voltage - self.sag[rows] * self._load[rows], lowest) / voltage
 
     def _update_friction(self, rows: np.ndarray | slice, speed: np.ndarray) -> None:
         """Write the dry friction of the next substep from the torques of the last one, which began at ``speed``."""

@@ -43,6 +43,8 @@ def randomize_servos(
     drawn = draw(env, env_ids, (low, high), 4)
     strength = (drawn[:, :1] / nominal).expand(-1, robot.dof)
     robot.drives.set_strength(strength, list(range(robot.dof)), env_ids)
-    voltage, sag, friction, late = drawn.numpy().T
-    backend.servos.lowest_voltage = lowest_voltage
-    backend.servos.change(env_ids.numpy(), voltage, sag, friction, late.astype(int).clip(max=delay[1]))
+    rows, servos = env_ids.numpy(), backend.servos
+    servos.lowest_voltage = lowest_voltage
+    servos.voltage[rows], servos.sag[rows], servos.friction[rows], late = drawn.numpy().T
+    servos.delay[rows] = late.astype(int).clip(max=delay[1])
+    servos.reset(rows)
