@@ -67,7 +67,8 @@ def train_and_evaluate(config: Path, seed: int, episodes: int) -> Row:
 def run(folder: str, *words: str) -> str:
     """Run a subcommand in a folder and return what it printed."""
     command = [sys.executable, "-m", "embodichain.cli", *words]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]  # packages of extras may be elsewhere
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(words)} failed with exit code {done.returncode}:\n{done.stdout}{done.stderr}")

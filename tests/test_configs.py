@@ -107,12 +107,14 @@ NEEDED = {
 NEEDED_OF_CHUNKS = {"trainer.buffer_size": "cannot be divided into chunks of 5 actions"}
 
 
-def needed_of_images(policy: dict[str, Any]) -> dict[str, str]:
-    """Return the needed keys of networks that read images."""
-    readers = [name for name in ("encoder", "actor", "critic") if "keys" in policy.get(name, {})]
-    keys = {f"policy.{name}.keys": f"policy.{name}.keys: required, but missing" for name in readers}
-    typed = [name for name in readers if "type" in policy[name]]
-    return keys | {f"policy.{name}.type": "object that does not say of which type it is" for name in typed}
+def needed_of_networks(policy: dict[str, Any]) -> dict[str, str]:
+    """Return the needed keys of networks that read images, and of those that are no MLPs."""
+    blocks = {name: policy.get(name, {}) for name in ("encoder", "actor", "critic")}
+    keys = [name for name, block in blocks.items() if "keys" in block]
+    typed = [name for name, block in blocks.items() if block.get("type", "mlp") != "mlp"]
+    return {f"policy.{name}.keys": f"policy.{name}.keys: required, but missing" for name in keys} | {
+        f"policy.{name}.type": "object that does not say of which type it is" for name in typed
+    }
 
 
 def keys_in(node: Any, *path: str | int) -> Iterator[tuple[str | int, ...]]:
@@ -164,7 +166,7 @@ WITH_NEW_KEYS = first_with_a_key()
 def test_every_key_with_a_default_may_be_left_out(path: Path, tmp_path: Path) -> None:
     config = load_json(path)
     config["trainer"]["device"] = "cpu"
-    needed = NEEDED | needed_of_images(config["policy"])
+    needed = NEEDED | needed_of_networks(config["policy"])
     if config["policy"]["name"] == "vla":
         config["policy"]["init_from"] = None
         needed = NEEDED | (NEEDED_OF_CHUNKS if config["algorithm"]["name"] != "bc" else {})
