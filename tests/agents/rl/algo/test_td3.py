@@ -15,6 +15,7 @@ from embodichain.agents.rl.models import DeterministicActorCritic, build_policy
 from embodichain.agents.rl.models.squash import LinearScale
 from embodichain.utils import ConfigError
 from tests.agents.rl.algo.linear_sac import UNIT, Row, SameBatch, linear, make_batch, make_rollout, make_sac, weight_of
+from tests.agents.rl.algo.test_sac_known_solutions import Quadratic, one_step_rollout
 from tests.agents.rl.fakes import NETWORK, assert_same
 
 M = 0.3
@@ -98,6 +99,22 @@ def test_actions_are_uniform_before_training_and_noisy_after() -> None:
     explored = td3.policy.get_action(obs)["action"]
     assert explored.max().item() == 3.0  # clipped
     assert explored.min().item() > 1.5
+
+
+@pytest.mark.learning
+def test_td3_finds_the_best_action_of_each_state() -> None:
+    torch.manual_seed(0)
+    policy = DeterministicActorCritic(
+        1, 1, "cpu", nn.Linear(1, 1), [Quadratic(), Quadratic()], LinearScale(UNIT), False, exploration_std=0.3
+    )
+    settings: dict[str, Any] = {"learning_starts": 0, "replay_capacity": 8192, "batch_size": 256}
+    td3 = TD3(TD3Cfg(**settings, learning_rate=0.01, updates_per_step=0.125), policy)
+    for _ in range(25):
+        s = torch.rand(128) * 2 - 1
+        a = policy.get_action(TensorDict({"obs": s.unsqueeze(1)}, [128]))["action"].squeeze(1)
+        td3.update(one_step_rollout(s, a, -(a - 0.5 * s).square()))
+    chosen = policy.get_action(TensorDict({"obs": torch.tensor([[-0.5], [0.0], [0.5]])}, [3]), deterministic=True)
+    assert chosen["action"].squeeze(1).tolist() == pytest.approx([-0.25, 0.0, 0.25], abs=0.05)
 
 
 def test_loaded_state_of_td3_continues_to_the_last_bit() -> None:
