@@ -228,7 +228,7 @@ class JointDrivePropertiesCfg:
 
     @model_validator(mode="after")
     def _is_servo_or_numbers(self) -> Self:
-        numbers = ("stiffness", "damping", "max_effort", "friction", "armature")
+        numbers = ("drive_type", "stiffness", "damping", "max_effort", "friction", "armature")
         if self.servo and (given := [name for name in numbers if getattr(self, name) != getattr(type(self), name)]):
             raise ValueError(f"servo '{self.servo}' sets {', '.join(given)}: give either")
         if self.servo_gain is not None and self.servo is None:

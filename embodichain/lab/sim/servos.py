@@ -168,7 +168,7 @@ class Servos:
         seen: addresses of joints and of their plays, by field of the data: an encoder sees the sum.
     """
 
-    state_names = ("voltage", "sag", "lowest_voltage", "friction", "delay", "_commands", "_goal", "_load")
+    state_names = ("voltage", "sag", "lowest_voltage", "friction", "delay", "_commands", "_goal", "_load", "_begins")
 
     def __init__(self, model: Any, num: int, read: Callable[[str], np.ndarray], own: Callable[[str], np.ndarray]):
         """Start at rest.
@@ -190,6 +190,7 @@ class Servos:
         changed = np.union1d(servos, playing).astype(np.int64)  # actuators whose targets are changed
         self._playing, self._servos = (_columns(np.searchsorted(changed, each)) for each in (playing, servos))
         self._changed, self._actuators = _columns(changed), _columns(servos)
+        self._joints = _columns(model.jnt_qposadr[model.actuator_trnid[changed, 0]])
         dofs = model.jnt_dofadr[model.actuator_trnid[servos, 0]]
         self._dofs = _columns(dofs)
         numbers = user[servos, 1:].T if len(servos) else np.zeros((13, 0))
@@ -197,13 +198,14 @@ class Servos:
         self._back_emf, self._max_speed, self._friction = back_emf, max_speed, Friction(*friction)
         self._rest = self._friction.limit(0.0, 0.0, np.zeros(len(servos)))
         # Force of the engine's friction constraint: clip(-D (acceleration + B speed), -limit, limit).
-        imp = model.dof_solimp[dofs]
-        self._efc_d = imp[:, 0] / (1.0 - imp[:, 0]) / model.dof_invweight0[dofs]
-        self._efc_b = 2.0 / (imp[:, 1] * model.dof_solref[dofs, 0])
         self._dt = float(model.opt.timestep)
+        imp = model.dof_solimp[dofs]
+        self._efc_d = imp[:, 0] / (1.0 - imp[:, 0])  # divided by the present inverse weight
+        # The engine takes no time constant below two time steps.
+        self._efc_b = 2.0 / (imp[:, 1] * np.maximum(model.dof_solref[dofs, 0], 2.0 * self._dt))
         names = ("qpos", "qvel", "ctrl", "qacc", "qfrc_actuator", "qfrc_bias", "qfrc_constraint")
         self._data = {name: read(name) for name in names}
-        self._limits = own("dof_frictionloss")
+        self._limits, self._inverse_weight = own("dof_frictionloss"), own("dof_invweight0")
         self._supplied = [own(name) for name in ("actuator_gainprm", "actuator_biasprm", "actuator_forcerange")]
         self.nominal_voltage = float(voltage[0]) if len(voltage) else 1.0
         self.voltage = np.full(num, self.nominal_voltage)
@@ -212,12 +214,12 @@ class Servos:
         self._commands = np.zeros((num, HISTORY, len(changed)))  # oldest first
         self._goal = np.zeros((num, len(changed)))
         self._load = np.zeros(num)  # Nm, of all servos in the last substep
+        self._begins = np.ones(num, dtype=bool)  # with the next step
         self.reset(np.arange(num))
 
     def reset(self, rows: np.ndarray) -> None:
-        """Let rows [n] begin at rest, with the present targets as all earlier commands."""
-        self._goal[rows] = self._data["ctrl"][_at(rows, self._changed)]
-        self._commands[rows] = self._goal[rows, None]
+        """Let rows [n] begin at rest with the next step, holding the pose that they have then."""
+        self._begins[rows] = True
         self._load[rows] = 0.0
         self._limits[_at(rows, self._dofs)] = self.friction[rows, None] * self._rest
 
@@ -228,6 +230,8 @@ class Servos:
             advance: let a substep of these rows pass.
         """
         ctrl, at = self._data["ctrl"], _at(rows, self._changed)
+        if self._begins.any():
+            self._begin(np.arange(len(self._begins))[rows])
         target = ctrl[at].copy()
         self._commands[rows, :-1] = self._commands[rows, 1:]
         self._commands[rows, -1] = target
@@ -248,6 +252,15 @@ class Servos:
         for (each, place), values in zip(supplied, full, strict=False):
             each[place] = values
 
+    def _begin(self, rows: np.ndarray) -> None:
+        """Make the present poses all earlier commands where an episode begins, of rows [n]."""
+        rows = rows[self._begins[rows]]
+        qpos = self._data["qpos"]
+        self._goal[rows] = qpos[_at(rows, self._joints)]
+        self._goal[_at(rows, self._playing)] += qpos[_at(rows, self.seen["qpos"][1])]
+        self._commands[rows] = self._goal[rows, None]
+        self._begins[rows] = False
+
     def _targets(self, rows: np.ndarray | slice, substep: int, substeps: int) -> np.ndarray:
         """Return the controllers' targets in a substep, less the play that their encoders see behind the joint."""
         late = -((substep - self.delay[rows]) // substeps)  # commands ago, rounded up
@@ -266,7 +279,8 @@ class Servos:
             self._data[name][at] for name in ("qfrc_actuator", "qacc", "qfrc_bias", "qfrc_constraint", "qvel")
         )
         limit = self._limits[at]
-        friction = np.clip(-self._efc_d * (acceleration + self._efc_b * speed), -limit, limit)
+        efc_d = self._efc_d / self._inverse_weight[at]
+        friction = np.clip(-efc_d * (acceleration + self._efc_b * speed), -limit, limit)
         motor = force - self._back_emf * speed
         drawn = self._friction.limit(motor, constraint - bias - friction, now)
         self._limits[at] = self.friction[rows, None] * drawn

@@ -27,11 +27,11 @@ Make = Callable[..., tuple[SimulationManager, Robot, ServoBatchBackend]]
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
     def build(
-        text: str = WHEEL, num_envs: int = 1, init_qpos: list[float] | None = None, **drive: Any
+        text: str = WHEEL, num_envs: int = 1, init_qpos: list[float] | None = None, dt: float = 0.005, **drive: Any
     ) -> tuple[SimulationManager, Robot, ServoBatchBackend]:
         path = tmp_path / "wheel.xml"
         path.write_text(text, encoding="utf-8")
-        sim = SimulationManager(SimulationManagerCfg(num_envs=num_envs, physics_dt=0.005, sim_device="cpu"))
+        sim = SimulationManager(SimulationManagerCfg(num_envs=num_envs, physics_dt=dt, sim_device="cpu"))
         properties = JointDrivePropertiesCfg(**drive)
         sim.add_robot(RobotCfg("r", fpath=str(path), init_qpos=init_qpos, drive_pros=properties))
         sim.build()
@@ -86,8 +86,9 @@ def test_free_wheel_turns_as_fast_as_the_voltage_allows(make: Make) -> None:
     assert float(robot.get_qvel()) == pytest.approx(speed, rel=2e-3)
 
 
-def test_share_of_friction_in_the_constraint_force_is_the_engines(make: Make) -> None:
-    sim, robot, backend = make(PENDULUM, servo="xl330", servo_gain=200.0)
+@pytest.mark.parametrize("dt", [0.005, 0.02])  # beyond 0.005 s the engine bounds the constraint's time constant
+def test_share_of_friction_in_the_constraint_force_is_the_engines(make: Make, dt: float) -> None:
+    sim, robot, backend = make(PENDULUM, dt=dt, servo="xl330", servo_gain=200.0)
     model, data = backend.model, mujoco.MjData(backend.model)
     mujoco.mj_resetDataKeyframe(model, data, 0)
     servos = backend.servos
@@ -100,7 +101,7 @@ def test_share_of_friction_in_the_constraint_force_is_the_engines(make: Make) ->
         model.dof_frictionloss[0], data.ctrl[0] = limit, target
         mujoco.mj_step(model, data)
         engine = data.efc_force[data.efc_type == mujoco.mjtConstraint.mjCNSTR_FRICTION_DOF].sum()
-        own = np.clip(-servos._efc_d * (data.qacc + servos._efc_b * speed), -limit, limit)
+        own = np.clip(-servos._efc_d / model.dof_invweight0 * (data.qacc + servos._efc_b * speed), -limit, limit)
         assert own == pytest.approx(engine, abs=1e-9)
         assert float(robot.get_qpos()) == pytest.approx(data.qpos[0], abs=1e-6)
         # The load is gravity's torque alone: the hinge touches nothing.
@@ -204,7 +205,7 @@ def test_reset_of_some_rows_leaves_the_others_alone(make: Make) -> None:
     sim.reset(torch.tensor([1]))
     assert robot.get_qpos()[1] == 0.0
     assert backend.servos._limits[1, 0] == pytest.approx(0.009447529)
-    assert not backend.servos._commands[1].any()
+    assert backend.servos._begins.tolist() == [False, True, False]
     for values, before in zip((backend.servos._limits, backend.servos._commands), others, strict=True):
         np.testing.assert_array_equal(values[[0, 2]], before)
 
@@ -236,3 +237,48 @@ def test_servos_need_physics_on_the_cpu(tmp_path: Path) -> None:
     sim.add_robot(RobotCfg("r", fpath=str(tmp_path / "wheel.xml"), drive_pros=drive))
     with pytest.raises(ConfigError, match=r"drive_pros\.servo and drive_pros\.backlash need sim_device 'cpu'"):
         sim.build()
+
+
+def test_derived_fields_follow_steps_without_a_new_target(make: Make) -> None:
+    sim, robot, backend = make(PENDULUM, servo="xl330")
+    robot.set_qpos(torch.ones(1, 1))
+    for _ in range(3):
+        backend.read("xquat")
+        sim.update(4)
+        assert float(backend.read("xquat")[0, -1, 0]) == pytest.approx(np.cos(float(robot.get_qpos()) / 2), abs=1e-6)
+
+
+@pytest.mark.parametrize("servo", ["xl330", "sts3215"])  # commands that are late, a goal of limited speed
+def test_episode_begins_by_holding_the_pose_that_its_reset_sets(make: Make, servo: str) -> None:
+    sim, robot, backend = make(servo=servo)
+    for _ in range(2):
+        backend.servos.delay[:] = 8
+        sim.reset(torch.tensor([0]))
+        robot.set_qpos(torch.ones(1, 1), target=False)
+        for _ in range(5):
+            sim.update(2)
+            assert float(robot.get_qpos()) == pytest.approx(1.0, abs=1e-6)
+
+
+def test_joint_with_play_is_where_it_was_set(make: Make) -> None:
+    sim, robot, _ = make(PENDULUM, num_envs=2, servo="xl330", backlash=0.02)
+    sim.update(40)
+    before = robot.get_qpos()[0].clone()
+    robot.set_qpos(torch.full((1, 1), 0.5), env_ids=torch.tensor([1]), target=False)
+    assert robot.get_qpos()[:, 0].tolist() == pytest.approx([float(before), 0.5], abs=1e-6)
+    state = sim.get_robot("r").get_state(torch.tensor([0, 1]))
+    robot.set_state(state, torch.tensor([0, 1]))
+    torch.testing.assert_close(robot.get_state(torch.tensor([0, 1])), state)
+
+
+def test_play_needs_a_joint_with_a_body_of_its_own(make: Make) -> None:
+    two = WHEEL.replace(
+        '<joint name="hinge" axis="0 1 0"/>', '<joint name="a" axis="0 1 0"/><joint name="b" axis="1 0 0"/>'
+    )
+    with pytest.raises(ConfigError, match="backlash: joint 'a' is not the only one of its body"):
+        make(two, stiffness=1.0, backlash=0.02)
+
+
+def test_servo_with_an_acceleration_drive_is_refused() -> None:
+    with pytest.raises(ValueError, match="servo 'xl330' sets drive_type"):
+        JointDrivePropertiesCfg(servo="xl330", drive_type="acceleration")

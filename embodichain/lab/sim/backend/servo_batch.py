@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from embodichain.lab.sim.backend.base import Columns
 from embodichain.lab.sim.backend.mujoco_batch import MujocoBatchBackend
 from embodichain.lab.sim.servos import Servos
 from embodichain.utils.state import declared_state, load_attributes
@@ -16,7 +17,8 @@ from embodichain.utils.state import declared_state, load_attributes
 class ServoBatchBackend(MujocoBatchBackend):
     """N simulations of a model with servos, or with joints that have play.
 
-    Position and velocity of a joint with play are those that an encoder behind the play reads.
+    Position and velocity of a joint with play are those that an encoder behind the play reads; a write of them moves
+    the joint before the play.
 
     Attributes:
         servos: the servos of all environments.
@@ -33,8 +35,9 @@ class ServoBatchBackend(MujocoBatchBackend):
     def step(self, substeps: int, env_ids: Tensor | None = None) -> None:
         self._update_constants()
         ids = None if env_ids is None else np.sort(env_ids.numpy())
-        self.servos.step(slice(None) if ids is None else ids, substeps, lambda: self._batch.step(ids))
-        self.version += 1
+        rows = slice(None) if ids is None else ids
+        self.servos.step(rows, substeps, lambda: self._batch.step(ids))
+        self._changed(rows)
 
     @override
     def reset(self, env_ids: Tensor) -> None:
@@ -49,6 +52,16 @@ class ServoBatchBackend(MujocoBatchBackend):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         load_attributes(self.servos, state["servos"])
+
+    @override
+    def write(self, name: str, columns: Columns, values: Tensor, env_ids: Tensor | None = None) -> None:
+        super().write(name, columns, values, env_ids)
+        field, (joints, plays) = self._field(name), self.servos.seen.get(name, ((), ()))
+        written = np.arange(field.shape[1])[columns if isinstance(columns, slice) else columns.numpy()]
+        moved = np.isin(joints, written) & ~np.isin(plays, written)  # all columns are the engine's own state
+        if moved.any():
+            rows = np.arange(self.num_envs)[:, None] if env_ids is None else env_ids.numpy()[:, None]
+            field[rows, joints[moved]] -= field[rows, plays[moved]]
 
     @override
     def _cast(self, name: str) -> Tensor:

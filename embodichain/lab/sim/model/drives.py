@@ -95,6 +95,8 @@ def set_drives(
         if drive.servo is not None:
             servos.SERVOS[drive.servo].put(actuator, spec.joint(joint), drive.servo_gain)
         if backlash[name]:
+            if len(spec.joint(joint).parent.joints) > 1:
+                raise ConfigError(f"backlash: joint '{name}' is not the only one of its body")
             is_degree = spec.compiler.degree and spec.joint(joint).type == mujoco.mjtJoint.mjJNT_HINGE
             servos.add_play(spec.joint(joint), np.degrees(backlash[name]) if is_degree else backlash[name])
 

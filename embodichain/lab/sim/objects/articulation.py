@@ -137,7 +137,7 @@ class Articulation:
         """Return the drives' efforts on the joints at the current state and targets [N, J] (Nm or N).
 
         Computed by the drive's formula (see :class:`~embodichain.lab.sim.cfg.JointDrivePropertiesCfg`), which is faster
-        than the engine's computation, with the same result.
+        than the engine's computation, with the same result; for servos at their nominal supply, without latency.
         """
         qf = self._compute_qf()
         return qf if name is None else qf[:, columns(self.get_joint_ids(name), qf.device)]
