@@ -21,6 +21,7 @@ from embodichain.agents.rl.run_config import scene_env
 from embodichain.commands.arguments import checked_path, output_folder
 from embodichain.ext.export import formats
 from embodichain.ext.export.run import action_terms, describe_policy, export_run, input_recipes, without_sensor_models
+from embodichain.lab.sim import servos
 from embodichain.tools.policy import TOLERANCE, ParityError, Step, record_steps
 from embodichain.utils import ConfigError, write_json
 
@@ -33,7 +34,10 @@ LEG = ("hip_yaw", "hip_roll", "hip_pitch", "knee", "ankle")
 HEAD = ("neck_pitch", "head_pitch", "head_yaw", "head_roll")
 SERVOS = [*(f"left_{name}" for name in LEG), *HEAD, *(f"right_{name}" for name in LEG)]
 HOME = (0.0, -0.0873, -0.4579, -0.0049, 0.453, 0.3491, 0.3491, 0.0, 0.0, 0.0, 0.0873, 0.4579, 0.0049, -0.453)
-_STEPS = ["base_ang_vel", "projected_gravity", "joint_pos", "joint_vel", "last_action"]
+_FIRST: list[dict[str, Any]] = [
+    *({"measurement": name} for name in ("base_ang_vel", "projected_gravity", "joint_pos", "joint_vel")),
+    {"last_action": True},
+]
 _SLOW = 0.1  # m/s, rad/s: commands below are none
 _CARD = """---
 library_name: onnx
@@ -85,7 +89,8 @@ def export(target: str, out: str | None, observations: int, envs: int, allowed_i
         terms = list(action_terms(opened.env).values())
         module = formats.DeployedPolicy(opened.policy, space, entries, opened.env.single_action_space, terms).eval()
         spec = describe_policy(saved, opened, module, input_recipes(opened, entries))
-        check_contract(spec)
+        env = scene_env(opened.env)
+        check_contract(spec, [] if env is None else [*env.command_manager.terms])
         steps = record_steps(opened.env, opened.policy, opened.device, entries, observations, 0)
         _write(module, metadata(spec, saved), path)
         difference = check_file(path, steps)
@@ -99,30 +104,42 @@ def export(target: str, out: str | None, observations: int, envs: int, allowed_i
     return [*lines, *(f"written    {each}" for each in written)]
 
 
-def check_contract(spec: Mapping[str, Any]) -> None:
-    """Raise a ConfigError that names the first point in which a policy's specification is not MicroDuck's."""
-    inputs = list(spec["inputs"].values())
-    found = [next(iter(step.get("from", [{}])[0].items()), ("", "")) for step in inputs]
-    names = [key if key == "last_action" else value for key, value in found][: len(_STEPS)]
-    home = [drive["initial_position"] for drive in spec["drives"]]
-    factors = {part["factor"] for part in spec["command"]}
+def check_contract(spec: Mapping[str, Any], commands: Sequence[str]) -> None:
+    """Raise a ConfigError that names the first point in which a policy's specification is not MicroDuck's.
+
+    Args:
+        commands: names of the task's commands.
+    """
+    inputs, home = list(spec["inputs"].values()), _rounded(HOME)
+    recipes = [[{key: _rounded(x) for key, x in step.items()} for step in each.get("from", ())] for each in inputs]
+    zeros = [[], [], [{"subtract": home}], [], []]
+    first = [[step, *rest] for step, rest in zip(_FIRST, zeros, strict=True)]
+    others = [[{"measurement": name}] for name in commands]
     for what, got, wanted in (
         ("sizes of the inputs", [int(np.prod(each["shape"])) for each in inputs], list(LAYOUT.values())),
-        ("first inputs", names, _STEPS),
+        ("first inputs", recipes[: len(first)], first),
+        ("other inputs, commands:", all(recipe in others for recipe in recipes[len(first) :]), True),
         ("joints", [drive["name"] for drive in spec["drives"]], SERVOS),
         ("targets", [part["name"] for part in spec["command"]], SERVOS),
         ("control period, s", round(spec["control_period_s"], 6), 0.02),
-        ("home pose, rad", np.allclose(home, HOME, atol=1e-3) if len(home) == len(HOME) else home, True),
-        ("scales of the action", len(factors), 1),
+        ("home pose, rad", _rounded([drive["initial_position"] for drive in spec["drives"]]), home),
+        ("targets of action 0, rad", _rounded([part["offset"] for part in spec["command"]]), home),
+        ("scales of the action", len({part["factor"] for part in spec["command"]}), 1),
         ("memory", spec["memory"], None),
     ):
         if got != wanted:
             raise ConfigError(f"--format microduck: {what} must be {wanted}, got {got}")
 
 
+def _rounded(value: Any) -> Any:
+    return np.round(value, 3).tolist() if isinstance(value, list | tuple) else value
+
+
 def metadata(spec: Mapping[str, Any], saved: SavedRun) -> dict[str, Any]:
     """Return what a policy was trained with, for the key ``microduck`` of its file."""
     drives = saved.content["config"]["gym_config"].get("robot", {}).get("drive_pros", {})
+    servo = drives.get("servo")
+    gain = drives.get("servo_gain") or (servos.SERVOS[servo].gain if servo else None)
     return {
         "schema_version": 1,
         **{"obs_len": sum(LAYOUT.values()), "action_len": len(SERVOS), "control_hz": 50},
@@ -130,7 +147,7 @@ def metadata(spec: Mapping[str, Any], saved: SavedRun) -> dict[str, Any]:
         "default_joint_pos": [drive["initial_position"] for drive in spec["drives"]],
         "action_scale": spec["command"][0]["factor"],
         "observation": [[name, size] for name, size in LAYOUT.items()],
-    } | ({"kp_fw": drives["servo_gain"]} if "servo_gain" in drives else {})
+    } | ({"kp_fw": gain} if gain else {})
 
 
 def _write(module: formats.DeployedPolicy, facts: Mapping[str, Any], path: Path) -> None:

@@ -24,11 +24,13 @@ class Robot:
 
     Attributes:
         model, data: of MuJoCo.
+        longest_delay: control steps that a target of servos may be late.
     """
 
     def __init__(self, model: Any, spec: dict[str, Any]) -> None:
         self.model, self.data = model, mujoco.MjData(model)
         self.data.qpos[:] = spec["mujoco"]["start"]
+        self.data.ctrl[:] = spec["mujoco"]["targets"]
         self._substeps = round(spec["control_period_s"] / model.opt.timestep)
         prefix = spec["mujoco"]["prefix"]
         joints = [model.joint(f"{prefix}{drive['name']}") for drive in spec["drives"]]
@@ -38,8 +40,9 @@ class Robot:
         self._free = np.flatnonzero(model.jnt_type == mujoco.mjtJoint.mjJNT_FREE)[:1]
         self.servos: Any = None
         if Path(__file__).with_name("servos.py").is_file():
-            from servos import Servos  # type: ignore[import-not-found] # noqa: PLC0415 (the file next to this one)
+            from servos import HISTORY, Servos  # type: ignore[import-not-found] # noqa: PLC0415 (the file next to this one)
 
+            self.longest_delay = HISTORY - 1
             data, own = self.data, model
             self.servos = Servos(
                 model, 1, lambda name: getattr(data, name)[None], lambda name: getattr(own, name)[None]
@@ -106,7 +109,7 @@ def main() -> None:
     parser.add_argument("--policies", nargs="+", help="files of one flat input, each for its part of the time")
     parser.add_argument("--lag", nargs="*", default=[], help="measurements that are a control step old: joint_vel")
     parser.add_argument("--timestep", type=float, help="s; default: the training's")
-    parser.add_argument("--voltage", type=float, default=7.5, help="of servos, V")
+    parser.add_argument("--voltage", type=float, help="of servos, V; default: their nominal one")
     parser.add_argument("--late", type=float, default=0.0, help="s until a target reaches the servos")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--viewer", action="store_true", help="show MuJoCo's viewer, at the robot's pace")
@@ -118,7 +121,9 @@ def main() -> None:
     model.opt.timestep = args.timestep or model.opt.timestep
     robot = Robot(model, policy.spec)
     if robot.servos:
-        robot.supply(args.voltage, round(args.late / model.opt.timestep))
+        if args.late > robot.longest_delay * period:
+            parser.error(f"--late: at most {robot.longest_delay * period} s")
+        robot.supply(args.voltage or robot.servos.nominal_voltage, round(args.late / model.opt.timestep))
     commands = {name: np.array(value) for name, value in policy.spec["mujoco"]["commands"].items()}
     commands |= {name: np.array(args.command) for name in [*commands][:1] if args.command}
     policies = [FlatPolicy(path, policy) for path in args.policies] if args.policies else [policy]

@@ -104,7 +104,8 @@ def plain_start(opened: OpenRun, spec: dict[str, Any], first: Step) -> dict[str,
     if env is None or not is_described or not spec["command"] or not {*commands} <= {*env.command_manager.terms}:
         return None
     env.reset(seed=_SEED_OFFSET)  # as recorded
-    return {"prefix": f"{env.robot.uid}/", "start": env.sim.backend.qpos[0].tolist(), "commands": commands}
+    qpos, targets = (env.sim.backend.read(name)[0].tolist() for name in ("qpos", "ctrl"))
+    return {"prefix": f"{env.robot.uid}/", "start": qpos, "targets": targets, "commands": commands}
 
 
 def action_terms(env: TaskEnv) -> dict[str, ActionTerm]:

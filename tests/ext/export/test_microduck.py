@@ -37,6 +37,8 @@ NAMES = (
 )
 HOME = [0, -0.0873, -0.4579, -0.0049, 0.4530, 0.3491, 0.3491, 0, 0, 0, 0.0873, 0.4579, 0.0049, -0.4530]
 
+COMMANDS = ["twist", "head", "body"]
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -121,6 +123,7 @@ def test_plain_mujoco_with_servos_is_the_environment(run: Path, monkeypatch: pyt
         assert isinstance(env, EmbodiedEnv)
         obs, _ = env.reset(seed=3)
         robot = script.Robot(mujoco.MjModel.from_binary_path(str(folder / "scene.mjb")), runner.spec)
+        np.testing.assert_allclose(robot.data.ctrl[robot._actuators], robot.measure()["joint_pos"], atol=1e-6)
         backend: Any = env.sim.backend
         backend.servos.delay[:] = robot.servos.delay[:] = 5
         mujoco.mj_setState(robot.model, robot.data, backend._batch.state[0], mujoco.mjtState.mjSTATE_INTEGRATION)
@@ -156,13 +159,15 @@ def test_script_swaps_policies_at_half_the_time_step_and_low_voltage(run: Path) 
 
 def spec() -> dict[str, Any]:
     """A specification that fulfils the contract."""
-    steps = [{"measurement": name} for name in ("base_ang_vel", "projected_gravity", "joint_pos", "joint_vel")]
-    sources = [*steps, {"last_action": True}, *({"measurement": name} for name in "abc")]
-    inputs = zip(sources, (3, 3, 14, 14, 14, 3, 4, 6), strict=True)
+    names = ("base_ang_vel", "projected_gravity", "joint_pos", "joint_vel", "twist", "head", "body")
+    recipes: list[Any] = [[{"measurement": name}] for name in names]
+    recipes[2].append({"subtract": HOME})
+    recipes.insert(4, [{"last_action": True}])
+    inputs = zip(recipes, (3, 3, 14, 14, 14, 3, 4, 6), strict=True)
     return {
-        "inputs": {str(i): {"shape": [size], "from": [source]} for i, (source, size) in enumerate(inputs)},
+        "inputs": {str(i): {"shape": [size], "from": recipe} for i, (recipe, size) in enumerate(inputs)},
         "drives": [{"name": name, "initial_position": home} for name, home in zip(NAMES, HOME, strict=True)],
-        "command": [{"name": name, "factor": 1.0} for name in NAMES],
+        "command": [{"name": name, "factor": 1.0, "offset": home} for name, home in zip(NAMES, HOME, strict=True)],
         "control_period_s": 0.02,
         "memory": None,
     }
@@ -176,20 +181,27 @@ def swapped(value: dict[str, Any]) -> None:
     ("change", "message"),
     [
         (swapped, "joints must be"),
-        (lambda value: value["drives"][4].update(initial_position=0.44), "home pose, rad must be True"),
+        (lambda value: value["drives"][4].update(initial_position=0.44), r"home pose, rad must be \[0.0, -0.087"),
         (lambda value: value["inputs"].popitem(), "sizes of the inputs must be"),
         (lambda value: value["inputs"]["0"].update({"from": [{"measurement": "joint_pos"}]}), "first inputs must be"),
+        (lambda value: value["inputs"]["2"]["from"].pop(), "first inputs must be"),  # the home pose is not subtracted
+        (lambda value: value["inputs"]["3"]["from"].append({"subtract": HOME}), "first inputs must be"),
+        (
+            lambda value: value["inputs"]["5"].update({"from": [{"measurement": "base_lin_vel"}]}),
+            "other inputs, commands",
+        ),
+        (lambda value: value["command"][0].update(offset=1.23), "targets of action 0, rad must be"),
         (lambda value: value.update(control_period_s=0.01), "control period, s must be 0.02, got 0.01"),
         (lambda value: value["command"][3].update(factor=0.5), "scales of the action must be 1, got 2"),
         (lambda value: value.update(memory="state"), "memory must be None, got state"),
     ],
 )
 def test_what_is_not_microducks_is_refused(change: Callable[[dict[str, Any]], object], message: str) -> None:
-    microduck.check_contract(spec())
+    microduck.check_contract(spec(), COMMANDS)
     changed = spec()
     change(changed)
     with pytest.raises(ConfigError, match=f"--format microduck: {message}"):
-        microduck.check_contract(changed)
+        microduck.check_contract(changed, COMMANDS)
 
 
 def test_file_that_acts_otherwise_is_refused(folder: Path) -> None:
