@@ -48,7 +48,8 @@ _PLACE = "policy.init_from: "
 _OF_TRAINING = ("policy.", "algorithm.", "trainer.")
 _OF_EPISODES = ("trainer.gym_config", "trainer.events.eval", "trainer.sim_device")
 # Entries of a policy's block that decide how its parameters are used, other than names and shapes.
-_MEANING = ("encoder", "actor", "critic", "squash", "scale_actions", "chunk_length", "obs_groups")
+_MEANING = ("encoder", "actor", "critic", "squash", "scale_actions", "chunk_length", "obs_groups", "value_range")
+_CRITICS = ("critic.", "critics.")  # how the names of critics' parameters begin
 
 
 def for_rank(run: RunConfig, placement: launch.Placement, num_threads: int, device: torch.device) -> RunConfig:
@@ -333,12 +334,12 @@ def init_policy(policy: Policy, cfg: PolicyBlock) -> None:
         path, saved, config = _read_policy(target)
     has_critic = hasattr(cfg, "critic")
     if not has_critic:
-        saved = {name: value for name, value in saved.items() if not name.startswith("critic.")}
-    elif not any(name.startswith("critic.") for name in saved):
+        saved = {name: value for name, value in saved.items() if not name.startswith(_CRITICS)}
+    elif not any(name.startswith(_CRITICS) for name in saved):
         logger.log_info(
             f"{_PLACE}{path}: has no critic: it begins at random (algorithm.cfg.critic_warmup trains it first)"
         )
-        saved |= {name: value for name, value in policy.state_dict().items() if name.startswith("critic.")}
+        saved |= {name: value for name, value in policy.state_dict().items() if name.startswith(_CRITICS)}
     load_policy_state(policy, saved, _PLACE + path)
     before, now = _meaning(_as_cfg(config.get("policy", {}), _PLACE + path), has_critic), _meaning(cfg, has_critic)
     lines = [f"{key} {before[key]!r} there, {now[key]!r} here" for key in now if before.get(key, now[key]) != now[key]]

@@ -26,8 +26,8 @@ class BaseAlgorithmCfg:
     learning_rate: PositiveFloat = 3e-4
     """Step size of Adam."""
     weight_decay: NonNegativeFloat = 0.0
-    """Each gradient step first multiplies the parameters by 1 - learning rate * weight decay (AdamW); SAC's temperature
-    is left out."""
+    """Each gradient step first multiplies the parameters, a log-std among them, by 1 - learning rate * weight decay
+    (AdamW); SAC's temperature is left out."""
     batch_size: PositiveInt = 2048
     """Transitions per minibatch, in each of several processes."""
     gamma: Annotated[float, Field(ge=0, le=1)] = 0.99
@@ -140,7 +140,7 @@ class BaseAlgorithm(ABC):
         """
         rate = rate or self.cfg.learning_rate
         lr = torch.tensor(rate, device=self.device) if adapts else rate
-        return FusedAdam(parameters, lr, eps, getattr(self.cfg, "weight_decay", 0.0))
+        return FusedAdam(parameters, lr, eps, self.cfg.weight_decay)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state that a checkpoint needs beside the policy, as plain data.

@@ -330,7 +330,7 @@ class StepInfo:
 
     def _begin(self, info: dict[str, Any], device: torch.device) -> None:
         self._names = [f"{kind}/{name}" for kind in _NUMBERS for name in info[kind]]
-        self._block = torch.empty(self._num_slots, len(self._names), self._num_envs, device=device)
+        self._block = torch.zeros(self._num_slots, len(self._names), self._num_envs, device=device)
         self._slots = self._block.unbind(0)
 
 

@@ -42,7 +42,8 @@ class SoftActorCriticCfg(PolicyCfg):
     """Critics, which differ in their initial weights."""
     value_range: tuple[float, float] | None = None
     """Critics learn distributions over 101 bins between these values (HL-Gauss), in the units that they learn in: with
-    ``normalize_returns`` the returns' std. Values beyond are clamped. Null: plain values."""
+    ``normalize_returns`` the returns' std. Values beyond are clamped, those within a bin of an end biased: choose a
+    wider range than the values have. Null: plain values."""
 
     @field_validator("value_range")
     @classmethod

@@ -28,7 +28,10 @@ class ValueBins(nn.Module):
 
     def forward(self, logits: torch.Tensor) -> torch.Tensor:
         """Return the values [...] of logits [..., K]."""
-        return logits.float().softmax(-1) @ ((self.edges[1:] + self.edges[:-1]) / 2)
+        centres = (self.edges[1:] + self.edges[:-1]) / 2
+        return (logits.float().softmax(-1) * centres).sum(
+            -1
+        )  # a product of matrices would be bfloat16 with that precision
 
     def loss(self, logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Return the cross-entropy [...] of logits [..., K] for target values [...]."""

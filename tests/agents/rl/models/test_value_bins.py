@@ -32,6 +32,13 @@ def test_value_is_the_mean_of_the_bins_centres() -> None:
     assert ValueBins(0.0, 4.0, 4)(torch.tensor([LOGITS])).tolist() == [pytest.approx(2.125)]
 
 
+def test_value_is_float32_with_every_precision() -> None:
+    with torch.autocast("cpu", torch.bfloat16):
+        values = ValueBins(0.0, 4.0, 4)(torch.tensor([LOGITS]))
+    assert values.tolist() == [pytest.approx(2.125, abs=1e-6)]
+    assert values.dtype == torch.float32
+
+
 @pytest.mark.parametrize(("target", "used"), [(1.3, 1.3), (0.0, 0.0), (9.0, 4.0), (-2.0, 0.0)])
 def test_loss_and_gradient_of_a_target_by_hand(target: float, used: float) -> None:
     logits = torch.tensor([LOGITS], requires_grad=True)

@@ -149,3 +149,17 @@ def test_another_activation_of_an_encoder_is_refused(monkeypatch: pytest.MonkeyP
     cfg.encoder.network_cfg.activation = "tanh"
     with pytest.raises(ConfigError, match=r"another way: encoder\.network_cfg\.activation 'relu' there, 'tanh' here$"):
         init_policy(policy, cfg)
+
+
+def test_another_range_of_the_critics_bins_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    network = {"network_cfg": {"hidden_sizes": [2]}}
+    block: dict[str, Any] = {"name": "soft_actor_critic", "actor": network, "critic": network, "value_range": [0, 4]}
+    policy = build_policy(block, 3, spaces.Box(-1, 1, (1,)), "cpu")
+    saved = SimpleNamespace(checkpoint="there.pt", content={"policy": policy.state_dict(), "config": {"policy": block}})
+    monkeypatch.setattr("embodichain.agents.rl.build.find_run", lambda target: saved)
+    init_policy(policy, parse_policy_block({**block, "init_from": "there"}))
+    assert "has no critic" not in capsys.readouterr().err
+    with pytest.raises(ConfigError, match=r"another way: value_range \(0.0, 4.0\) there, \(0.0, 9.0\) here$"):
+        init_policy(policy, parse_policy_block({**block, "value_range": [0, 9], "init_from": "there"}))
