@@ -61,31 +61,17 @@ class MicroDuckRoughEnv(MicroDuckEnv):
 
 @register_env("MicroDuckStandUpRL", max_episode_steps=250, override=True, default_cfg=default_cfg("microduck_stand_up"))
 class MicroDuckStandUpEnv(LocomotionEnv):
-    """MicroDuck stands up from any pose and stays there: upright, at its height, for half a second."""
+    """MicroDuck stands up from any pose. Success: at the end of the episode it is upright and at its height."""
 
     least_height: float = 0.1
     """Height of the base above the ground of a robot that stands, m."""
     largest_lean: float = 0.25
-    """Largest sine of the lean of a robot that stands."""
-    _stood: Tensor
-    """[N] s, since when the robot stands."""
-
-    def _init_sim_state(self) -> None:
-        self._stood = torch.zeros(self.num_envs, device=self.device)
-        super()._init_sim_state()
-
-    def _update_sim_state(self) -> None:
-        super()._update_sim_state()
-        gravity = self.robot.base.projected_gravity()
-        level = (gravity[:, 2] < 0.0) & (torch.linalg.vector_norm(gravity[:, :2], dim=1) < self.largest_lean)
-        stands = level & (self.robot.base.get()[:, 2] > self.least_height)
-        self._stood = torch.where(stands, self._stood + self.step_dt, 0.0)
-
-    def _initialize_episode(self, env_ids: Tensor) -> None:
-        super()._initialize_episode(env_ids)
-        self._stood = self._stood.index_fill(0, env_ids, 0.0)
+    """Largest lean of a robot that stands, rad."""
 
     @override
     def compute_task_state(self, **kwargs: Any) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Return success, failure (never) and the metric ``standing_time`` of the present state, s."""
-        return self._stood >= 0.5, self._never, {"standing_time": self._stood}
+        """Return success, failure (never), and the metrics ``lean`` (rad) and ``height`` (m) of the base."""
+        base = self.robot.base
+        lean, height = torch.acos((-base.projected_gravity()[:, 2]).clamp(-1.0, 1.0)), base.get()[:, 2]
+        stands = (lean < self.largest_lean) & (height > self.least_height)
+        return stands, self._never, {"lean": lean, "height": height}

@@ -90,16 +90,16 @@ def test_half_of_the_commanded_way_is_progress_enough(walker: MicroDuckEnv) -> N
     assert go(walker, -0.12, 25)["metrics"]["standing_rate"].tolist() == [1.0, 1.0]
 
 
-def test_standing_up_takes_half_a_second_upright_and_high() -> None:
+@pytest.mark.parametrize(("pitch", "height", "expected"), [(0.2, 0.12, True), (0.3, 0.12, False), (0.2, 0.09, False)])
+def test_standing_is_upright_and_high(pitch: float, height: float, expected: bool) -> None:
     env = duck("stand_up", events={})
     assert isinstance(env, MicroDuckStandUpEnv)
     env.reset(seed=1)
-    upright, lying = torch.tensor([0.0, 0.0, 0.0]), torch.tensor([0.0, 1.5, 0.0])
-    for step in range(26):
-        row = torch.cat((torch.tensor([[0.0, 0.0, 0.12]] * 2), quat_from_euler(torch.stack((upright, lying)))), dim=1)
-        env.robot.base.set(row, env.all_env_ids)
-        assert env.get_info()["success"].tolist() == [step > 24, False]  # 25 steps of 0.02 s
-        env._update_sim_state()
+    turn = quat_from_euler(torch.tensor([[0.0, pitch, 0.0]] * 2))
+    env.robot.base.set(torch.cat((torch.tensor([[0.0, 0.0, height]] * 2), turn), dim=1), env.all_env_ids)
+    info = env.get_info()
+    assert info["success"].tolist() == [expected] * 2
+    torch.testing.assert_close(info["metrics"]["lean"], torch.full((2,), pitch), atol=1e-3, rtol=0.0)
 
 
 def test_stand_up_starts_in_any_pose() -> None:
