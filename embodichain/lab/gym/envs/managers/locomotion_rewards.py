@@ -37,6 +37,7 @@ __all__ = [
     "joint_torque_limits",
     "joint_torques_l2",
     "joint_vel_l2",
+    "lin_vel_progress",
     "lin_vel_z_l2",
     "posture",
     "track_ang_vel_z_exp",
@@ -62,6 +63,26 @@ def track_lin_vel_xy_exp(
     """
     error = env.robot.base.linear_velocity()[:, :2] - env.command_manager.get_tracked(command)[:, :2]
     return torch.exp(error.square().sum(dim=1) * (-1.0 / std**2))
+
+
+def lin_vel_progress(
+    env: TermEnv,
+    obs: TensorDict,
+    action: Tensor,
+    info: dict[str, Any],
+    command: types.CommandName = types.BASE_VELOCITY,
+) -> Tensor:
+    """Return the base's velocity along the commanded one as a share of it, [-1, 1]; 0 where it is to stand still.
+
+    Unlike a bell of the error it is 0 for a robot that stands, and has the same slope everywhere.
+
+    Args:
+        command: command's name in ``env.commands``.
+    """
+    wanted = env.command_manager.get_tracked(command)[:, :2]
+    along = (env.robot.base.linear_velocity()[:, :2] * wanted).sum(dim=1)
+    share = along / wanted.square().sum(dim=1).clamp(min=state_values.STANDING_COMMAND**2)
+    return share.clamp(-1.0, 1.0) * state_values.is_moving(wanted)
 
 
 def track_ang_vel_z_exp(

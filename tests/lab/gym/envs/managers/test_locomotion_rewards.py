@@ -169,6 +169,19 @@ def test_air_time_counts_where_feet_land(env: LocomotionEnv) -> None:
     assert value(env, rewards.feet_air_time, sensor="feet", threshold=0.25) == [0.0, 0.0]
 
 
+def test_progress_is_the_share_of_the_commanded_velocity(env: LocomotionEnv) -> None:
+    for command, velocity, expected in (
+        ([0.3, 0.4, 9.0], [0.3, 0.4], 1.0),
+        ([0.3, 0.4, 9.0], [0.4, -0.3], 0.0),  # across it
+        ([0.3, 0.4, 9.0], [0.0, 0.2], 0.32),  # 0.08 / 0.25
+        ([0.3, 0.4, 9.0], [-0.6, -0.8], -1.0),
+        ([0.05, 0.0, 9.0], [0.05, 0.0], 0.0),  # to stand still
+    ):
+        set_command(env, [command] * 2)
+        move(env, [[*velocity, 0.0, 0.0, 0.0, 0.0]] * 2)
+        assert value(env, rewards.lin_vel_progress) == [expected] * 2
+
+
 def test_step_is_one_foot_down_and_the_other_up_for_a_while(env: LocomotionEnv) -> None:
     set_command(env, [[0.5, 0.0, 0.0], [0.5, 0.0, 0.0]])
     params: dict[str, Any] = {"sensor": "feet", "shortest": 0.1, "longest": 0.3}

@@ -12,7 +12,7 @@ from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs.tasks.rl import MicroDuckEnv, MicroDuckStandUpEnv, build_env
 from embodichain.lab.sim.math import quat_from_euler
 from embodichain.utils import replace
-from embodichain.utils.observations import entry_columns
+from embodichain.utils.observations import entry_columns, flatten_dict_observation
 from embodichain.utils.utility import load_json
 from tests.shipped import REPOSITORY
 
@@ -111,3 +111,26 @@ def test_stand_up_starts_in_any_pose() -> None:
     for _ in range(3):
         obs, *_ = env.step(torch.zeros(128, 14))
     assert torch.isfinite(obs["policy"]["4_joint_vel"]).all()
+
+
+def test_walking_duck_and_its_map_are_mirror_images() -> None:
+    data = load_json(CONFIGS / "microduck_flat/gym_config.json")["env"]["observations"]
+    plain = {name: term for name, term in data.items() if term.get("mode") != "modify"}
+    env = duck("flat", events={}, observations=plain)
+    env.reset(seed=1)
+    image, backend = env.mirror_map(), env.sim.backend
+    for name, signs in (("base_velocity", [1, -1, -1]), ("head", [1, 1, -1, -1]), ("body", [1, -1, 1, -1, 1, -1])):
+        term = env.command_manager.get_term(name)
+        term.command = torch.stack((term.command[0], term.command[0] * torch.tensor(signs)))
+    qpos = backend.qpos[:1].clone()
+    qpos[:, 7:] += 0.1 * torch.randn(1, 14, generator=torch.Generator().manual_seed(0))
+    backend.write("qpos", slice(7, 21), torch.cat((qpos[:, 7:], image.action(qpos[:, 7:]))), env.all_env_ids)
+    for step in range(10):
+        action = torch.rand(1, 14, generator=torch.Generator().manual_seed(step)) - 0.5
+        obs, _, _, _, info = env.step(torch.cat((action, image.action(action))))
+        flat = flatten_dict_observation(obs)
+        # The head's centre of mass is 1.2 mm to its left; a wrong sign is an error of some rad/s.
+        torch.testing.assert_close(image.obs(flat[:1]), flat[1:], atol=0.15, rtol=0.0)
+        for name in info["rewards"]:
+            torch.testing.assert_close(*info["rewards"][name], atol=0.02, rtol=0.0)
+    assert flat[0, 20:34].abs().max() > 1.5  # rad/s, of the joints
