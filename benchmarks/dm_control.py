@@ -105,7 +105,7 @@ def main() -> None:
     machine = describe_machine()
     for name in args.configs:
         path = find_config(name)
-        facts: dict[str, Any] = {"config": name, "digest": digest_of(path), "commit": commit()}
+        facts: dict[str, Any] = {"config": name, "digest": digest_of(path), "commit": commit(RESULTS)}
         facts |= {"date": str(date.today()), "machine": f"{machine['processor']}, {machine['cores']} cores"}
         for seed in args.seeds:
             row = facts | {"seed": seed} | train_and_evaluate(path, seed, args.episodes)

@@ -110,12 +110,12 @@ def write_tables(table: str, pages: list[Path]) -> None:
         page.write_text(MARKS.sub(lambda found: found[1] + table + found[2], text), encoding="utf-8")
 
 
-def commit() -> str:
-    """Return the short hash of the commit, with a ``+`` if tracked files have changed since."""
+def commit(results: Path = RESULTS) -> str:
+    """Return the short hash of the commit, with a ``+`` if tracked files except the results have changed since."""
     git = ["git", "-C", str(ROOT)]
     head = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
     changes = subprocess.run([*git, "status", "--porcelain", "-uno"], capture_output=True, text=True, check=True).stdout
-    others = [line for line in changes.splitlines() if not line.endswith(RESULTS.name)]
+    others = [line for line in changes.splitlines() if not line.endswith(results.name)]
     return head.strip() + ("+" if others else "")
 
 
