@@ -198,7 +198,8 @@ IS_NEEDED = re.compile(
     r"|no control part|needs an arm"
     r"|has \d+ values for \d+ joints|no joint \d+\. There are"
     r"|must be an object with '(shape_type|kind)'|does not say of which type it is"
-    r"|eye and target belong together|or an object with one of|whose grip \w+ measures|needs an? [a-z ]+ '\w+'"
+    r"|give either bound|servo_gain needs a servo|eye and target belong together"
+    r"|or an object with one of|whose grip \w+ measures|needs an? [a-z ]+ '\w+'"
 )
 
 

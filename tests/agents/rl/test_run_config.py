@@ -19,11 +19,9 @@ from embodichain.utils import ConfigError, to_dict
 from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import CART_POLE_ENV, tiny_config, write_config
 from tests.lab.legs import legs_data
+from tests.shipped import REPOSITORY, TRAIN_CONFIGS
 
 pytestmark = pytest.mark.usefixtures("own_folder")
-
-REPOSITORY = Path(__file__).resolve().parents[3]
-CONFIGS = sorted(REPOSITORY.glob("configs/**/train_config*.json"))
 
 
 def errors(config: dict[str, Any], **kwargs: Any) -> list[str]:
@@ -297,7 +295,7 @@ def test_resolved_config_is_all_of_it_as_plain_data() -> None:
 
 
 @pytest.mark.ext
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+@pytest.mark.parametrize("path", TRAIN_CONFIGS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_resolved_config_loads_as_an_equal_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(REPOSITORY)
     run = load_run_config(path, ["trainer.device=cpu"])
