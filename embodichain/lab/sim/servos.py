@@ -207,6 +207,8 @@ class Servos:
         self._data = {name: read(name) for name in names}
         self._limits, self._inverse_weight = own("dof_frictionloss"), own("dof_invweight0")
         self._supplied = [own(name) for name in ("actuator_gainprm", "actuator_biasprm", "actuator_forcerange")]
+        if len({*voltage}) > 1:
+            raise ValueError("the scene's servos have different nominal supplies")
         self.nominal_voltage = float(voltage[0]) if len(voltage) else 1.0
         self.voltage = np.full(num, self.nominal_voltage)
         self.sag, self.friction, self.delay = np.zeros(num), np.ones(num), np.zeros(num, dtype=np.int64)

@@ -282,3 +282,18 @@ def test_play_needs_a_joint_with_a_body_of_its_own(make: Make) -> None:
 def test_servo_with_an_acceleration_drive_is_refused() -> None:
     with pytest.raises(ValueError, match="servo 'xl330' sets drive_type"):
         JointDrivePropertiesCfg(servo="xl330", drive_type="acceleration")
+
+
+def test_servo_of_a_slide_is_refused(make: Make) -> None:
+    with pytest.raises(ConfigError, match="servo: joint 'hinge' is not a hinge"):
+        make(WHEEL.replace('<joint name="hinge"', '<joint type="slide" name="hinge"'), servo="xl330")
+
+
+def test_servos_of_two_supplies_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "wheel.xml").write_text(WHEEL, encoding="utf-8")
+    sim = SimulationManager(SimulationManagerCfg(num_envs=1, physics_dt=0.005, sim_device="cpu"))
+    for servo in ("xl330", "sts3215"):
+        drive = JointDrivePropertiesCfg(servo=servo)
+        sim.add_robot(RobotCfg(servo, fpath=str(tmp_path / "wheel.xml"), drive_pros=drive))
+    with pytest.raises(ValueError, match="different nominal supplies"):
+        sim.build()

@@ -93,6 +93,8 @@ def set_drives(
         if armature[name] is not None:
             spec.joint(joint).armature = armature[name]
         if drive.servo is not None:
+            if spec.joint(joint).type != mujoco.mjtJoint.mjJNT_HINGE:
+                raise ConfigError(f"servo: joint '{name}' is not a hinge")
             servos.SERVOS[drive.servo].put(actuator, spec.joint(joint), drive.servo_gain)
         if backlash[name]:
             if len(spec.joint(joint).parent.joints) > 1:
