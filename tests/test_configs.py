@@ -167,8 +167,8 @@ def test_every_key_with_a_default_may_be_left_out(path: Path, tmp_path: Path) ->
     config = load_json(path)
     config["trainer"]["device"] = "cpu"
     needed = NEEDED | needed_of_networks(config["policy"])
+    config["policy"]["init_from"] = None  # another command's run
     if config["policy"]["name"] == "vla":
-        config["policy"]["init_from"] = None
         needed = NEEDED | (NEEDED_OF_CHUNKS if config["algorithm"]["name"] != "bc" else {})
     if config["policy"]["name"] == "actor_critic_recurrent":
         needed = needed | {"trainer.buffer_size": "less than one sequence of the policy"}
@@ -287,8 +287,9 @@ def test_documented_command_runs(path: Path, tmp_path: Path, monkeypatch: pytest
     if "LunarLander" in limited["id"]:
         pytest.importorskip("Box2D", reason="needs gymnasium[box2d]")
     Path("gym_config.json").write_text(json.dumps(limited), encoding="utf-8")
-    teacher = path.with_name("train_config_quickstart.json")
-    for each in [*([teacher] if "teacher" in load_json(path)["policy"] else []), path]:
+    policy, before = load_json(path)["policy"], path.with_name("train_config_quickstart.json")
+    needs_run = "teacher" in policy or ("init_from" in policy and policy["name"] != "vla")
+    for each in [*([before] if needs_run else []), path]:
         assert main(["--config", str(each), "trainer.gym_config=gym_config.json", *tiny(each)]) == 0
     summary = last_run() / "summary.json"
     # 2 iterations x 4 steps x 2 environments; an episode of 5 steps leaves no sixth for its third chunk of 2. Cloning:
