@@ -119,8 +119,12 @@ class MujocoBatchBackend(Backend):
     def step(self, substeps: int, env_ids: Tensor | None = None) -> None:
         self._update_constants()
         ids = None if env_ids is None else np.sort(env_ids.numpy())
-        self._batch.step(ids, nstep=substeps)
+        self._advance(ids, substeps)
         self._changed(slice(None) if ids is None else ids)
+
+    def _advance(self, ids: np.ndarray | None, substeps: int) -> None:
+        """Let substeps pass in environments [n], sorted; None: in all."""
+        self._batch.step(ids, nstep=substeps)
 
     @override
     def reset(self, env_ids: Tensor) -> None:

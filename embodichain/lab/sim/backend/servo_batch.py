@@ -17,8 +17,8 @@ from embodichain.utils.state import declared_state, load_attributes
 class ServoBatchBackend(MujocoBatchBackend):
     """N simulations of a model with servos, or with joints that have play.
 
-    Position and velocity of a joint with play are those that an encoder behind the play reads; a write of them moves
-    the joint before the play.
+    An encoder behind the play measures position and velocity of a joint with play; a write of them moves the joint
+    before the play.
 
     Attributes:
         servos: the servos of all environments.
@@ -32,12 +32,8 @@ class ServoBatchBackend(MujocoBatchBackend):
         self.servos = Servos(model, num_envs, self._batch.bind, self._batch.expand)
 
     @override
-    def step(self, substeps: int, env_ids: Tensor | None = None) -> None:
-        self._update_constants()
-        ids = None if env_ids is None else np.sort(env_ids.numpy())
-        rows = slice(None) if ids is None else ids
-        self.servos.step(rows, substeps, lambda: self._batch.step(ids))
-        self._changed(rows)
+    def _advance(self, ids: np.ndarray | None, substeps: int) -> None:
+        self.servos.step(slice(None) if ids is None else ids, substeps, lambda: self._batch.step(ids))
 
     @override
     def reset(self, env_ids: Tensor) -> None:
@@ -56,7 +52,9 @@ class ServoBatchBackend(MujocoBatchBackend):
     @override
     def write(self, name: str, columns: Columns, values: Tensor, env_ids: Tensor | None = None) -> None:
         super().write(name, columns, values, env_ids)
-        field, (joints, plays) = self._field(name), self.servos.seen.get(name, ((), ()))
+        if name not in self.servos.seen:
+            return
+        field, (joints, plays) = self._field(name), self.servos.seen[name]
         written = np.arange(field.shape[1])[columns if isinstance(columns, slice) else columns.numpy()]
         moved = np.isin(joints, written) & ~np.isin(plays, written)  # all columns are the engine's own state
         if moved.any():
