@@ -5,6 +5,7 @@ Legend: N envs, T rollout steps, B batch, E critics.
 Networks have no bias: Q = w_s s + w_a a, mean = m s, log-std = l s.
 """
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,9 +15,11 @@ from tensordict import TensorDict
 from torch import Tensor, nn
 
 from embodichain.agents.rl.algo import SAC, SACCfg
+from embodichain.agents.rl.algo.off_policy import OffPolicyAlgorithm
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.models import SoftActorCritic
 from embodichain.agents.rl.models.squash import TanhSquash
+from tests.agents.rl.fakes import assert_same
 
 UNIT = spaces.Box(-1, 1, (1,))
 Row = Sequence[float]
@@ -96,3 +99,18 @@ def update(sac: SAC, batch: TensorDict | None = None, num_steps: int = 1) -> dic
     """Make as many gradient steps from a batch as a rollout of ``num_steps`` steps asks for."""
     sac.replay = SameBatch(make_batch() if batch is None else batch)  # type: ignore[assignment]
     return sac.update(make_rollout(num_steps=num_steps))
+
+
+def check_continues(ours: OffPolicyAlgorithm, theirs: OffPolicyAlgorithm) -> None:
+    """Assert that another algorithm with the state after two updates makes the third one to the last bit."""
+    rollouts = [make_rollout(2, 5) for _ in range(3)]
+    for rollout in rollouts[:2]:
+        ours.update(rollout)
+    theirs.policy.load_state_dict(copy.deepcopy(ours.policy.state_dict()))
+    theirs.load_state_dict(copy.deepcopy(ours.state_dict()))
+    theirs.replay = copy.deepcopy(ours.replay)
+    for each in (ours, theirs):
+        torch.manual_seed(1)
+        each.update(rollouts[2])
+    assert_same(dict(theirs.policy.state_dict()), dict(ours.policy.state_dict()))
+    assert_same(theirs.state_dict(), ours.state_dict())

@@ -15,7 +15,15 @@ from embodichain.agents.rl.algo import SAC, SACCfg
 from embodichain.agents.rl.models import MLP, SoftActorCritic
 from embodichain.agents.rl.models.networks import Layers, MLPs, SimBa
 from embodichain.agents.rl.models.squash import TanhSquash
-from tests.agents.rl.algo.linear_sac import SameBatch, make_batch, make_rollout, make_sac, update, weight_of
+from tests.agents.rl.algo.linear_sac import (
+    SameBatch,
+    check_continues,
+    make_batch,
+    make_rollout,
+    make_sac,
+    update,
+    weight_of,
+)
 from tests.agents.rl.fakes import assert_same
 from tests.no_sync import no_host_sync
 
@@ -133,17 +141,7 @@ def test_loaded_state_continues_to_the_last_bit() -> None:
         "batch_size": 8,
     }
     ours, theirs = make_sac(**settings), make_sac(**settings, critics=((0.0, 0.0), (1.0, 1.0)))
-    rollouts = [make_rollout(2, 5) for _ in range(3)]
-    for rollout in rollouts[:2]:
-        ours.update(rollout)
-    theirs.policy.load_state_dict(copy.deepcopy(ours.policy.state_dict()))
-    theirs.load_state_dict(copy.deepcopy(ours.state_dict()))
-    theirs.replay = copy.deepcopy(ours.replay)
-    for sac in (ours, theirs):
-        torch.manual_seed(1)
-        sac.update(rollouts[2])
-    assert_same(dict(theirs.policy.state_dict()), dict(ours.policy.state_dict()))
-    assert_same(theirs.state_dict(), ours.state_dict())
+    check_continues(ours, theirs)
     # 3.75 gradient steps a rollout
     assert (ours.state_dict()["num_updates"], ours.state_dict()["owed"]) == (11, 0.25)
 

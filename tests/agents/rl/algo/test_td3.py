@@ -1,6 +1,5 @@
 """TD3's targets, losses and gradients by hand, with linear networks: Q = w_s s + w_a a, mu = tanh(m s)."""
 
-import copy
 import math
 from typing import Any
 
@@ -14,9 +13,19 @@ from embodichain.agents.rl.algo import TD3, TD3Cfg
 from embodichain.agents.rl.models import DeterministicActorCritic, build_policy
 from embodichain.agents.rl.models.squash import LinearScale
 from embodichain.utils import ConfigError
-from tests.agents.rl.algo.linear_sac import UNIT, Row, SameBatch, linear, make_batch, make_rollout, make_sac, weight_of
+from tests.agents.rl.algo.linear_sac import (
+    UNIT,
+    Row,
+    SameBatch,
+    check_continues,
+    linear,
+    make_batch,
+    make_rollout,
+    make_sac,
+    weight_of,
+)
 from tests.agents.rl.algo.test_sac_known_solutions import Quadratic, one_step_rollout
-from tests.agents.rl.fakes import NETWORK, assert_same
+from tests.agents.rl.fakes import NETWORK
 
 M = 0.3
 
@@ -121,18 +130,8 @@ def test_loaded_state_of_td3_continues_to_the_last_bit() -> None:
     settings: dict[str, Any] = {"learning_rate": 0.01, "updates_per_step": 0.375, "policy_delay": 2, "batch_size": 8}
     settings |= {"n_steps": 2, "target_noise": 0.2}
     ours, theirs = make_td3(**settings), make_td3(**settings, critics=((0.0, 0.0), (1.0, 1.0)))
-    rollouts = [make_rollout(2, 5) for _ in range(3)]
-    for rollout in rollouts[:2]:
-        ours.update(rollout)
-    theirs.policy.load_state_dict(copy.deepcopy(ours.policy.state_dict()))
-    theirs.load_state_dict(copy.deepcopy(ours.state_dict()))
-    theirs.replay = copy.deepcopy(ours.replay)
-    for td3 in (ours, theirs):
-        torch.manual_seed(1)
-        td3.update(rollouts[2])
+    check_continues(ours, theirs)
     assert theirs.policy.is_trained
-    assert_same(dict(theirs.policy.state_dict()), dict(ours.policy.state_dict()))
-    assert_same(theirs.state_dict(), ours.state_dict())
 
 
 def test_sac_and_td3_refuse_each_others_policy() -> None:
