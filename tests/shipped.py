@@ -20,4 +20,4 @@ def _can_be_built(path: Path) -> bool:
 
 
 TRAIN_CONFIGS = sorted(filter(_can_be_built, REPOSITORY.glob("configs/**/train_config*.json")))
-"""Without those of EnvPool's tasks where EnvPool is not installed."""
+"""Configs that can be built here: EnvPool's tasks need EnvPool."""

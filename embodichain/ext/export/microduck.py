@@ -1,6 +1,6 @@
 """Policies for MicroDuck's own software: ``policy.onnx``, ``manifest.json`` of schema 2 and a card, checked.
 
-What is checked is the published contract (pollen-robotics/microduck_rl, docs/export-contract.md; microduck,
+The published contract is checked (pollen-robotics/microduck_rl, docs/export-contract.md; microduck,
 docs/policy-manifest.md): 61 numbers to 14, fifty times a second, the servos' order and their home pose.
 """
 

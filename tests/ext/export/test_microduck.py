@@ -1,4 +1,4 @@
-"""A policy for MicroDuck's software fulfils the published contract, written here anew from its text."""
+"""A policy for MicroDuck's software fulfils the published contract, written here from its text."""
 
 import json
 import os
@@ -103,7 +103,7 @@ def test_manifest_has_the_fields_of_schema_2(folder: Path) -> None:
     assert {key: manifest[key] for key in expected} == expected
     assert manifest["robot"] == {"model": "microduck", "hw_rev": 1, "servos": "xl330", "control_hz": 50}
     assert manifest["slot"] == "walk"
-    assert "duration_s" not in manifest  # a gait runs until it is told otherwise
+    assert "duration_s" not in manifest  # a gait has no end of its own
     assert re.fullmatch(r"[a-z0-9-]+", manifest["name"])
     assert manifest["command"]["encoding"] == "constant"
     assert manifest["command"]["idle"] == [0, 0, 0]

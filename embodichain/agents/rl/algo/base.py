@@ -135,8 +135,8 @@ class BaseAlgorithm(ABC):
     ) -> torch.optim.Adam:
         """Return AdamW with ``cfg.learning_rate``, or another ``rate``, and ``cfg.weight_decay``.
 
-        Its eps is that of OpenAI Baselines' PPO.
-        With ``adapts`` the learning rate is a tensor on the device, so that it changes without the host waiting.
+        The default eps is OpenAI Baselines' for PPO. With ``adapts`` the learning rate is a tensor on the device, so
+        that it changes without the host waiting.
         """
         rate = rate or self.cfg.learning_rate
         lr = torch.tensor(rate, device=self.device) if adapts else rate

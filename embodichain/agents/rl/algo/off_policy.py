@@ -51,7 +51,7 @@ class OffPolicyCfg(BaseAlgorithmCfg):
     critic_learning_rate: PositiveFloat | None = None
     """Step size of the critics; null: ``learning_rate``, which is the actor's."""
     critic_reduction: Literal["min", "mean"] = "min"
-    """What is made of the critics' values of an action, in targets and for the actor: the lowest (clipped double
+    """Reduction of the critics' values of an action, in targets and for the actor: the lowest (clipped double
     Q-learning), or their mean."""
     demonstrations: str | None = None
     """Folder of a LeRobot dataset (v3.0) with episodes of this environment, or ``"expert"``: episodes of its scripted

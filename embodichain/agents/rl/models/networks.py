@@ -198,9 +198,9 @@ class SimBa(Layers):
     Lee et al., "SimBa: Simplicity Bias for Scaling Up Parameters in Deep Reinforcement Learning", 2024: a linear layer,
     blocks of layer normalisation, linear to 4 width, ReLU and linear, then layer normalisation and a linear layer.
     ``normalize_obs`` of the policy is the paper's normalisation of observations. Weights of the blocks are normal of
-    variance 2 / inputs, truncated at two std, those of the other layers orthogonal; biases are zero.
+    variance 2 / inputs, truncated at two std, weights of the other layers orthogonal; biases are zero.
 
-    The other arguments are those of ``SimBaNetworkCfg``.
+    ``SimBaNetworkCfg`` describes the other arguments.
     """
 
     def __init__(

@@ -235,11 +235,11 @@ class SoftActorCritic(Policy):
 
 
 class DeterministicActorCritic(SoftActorCritic):
-    """Actions are tanh(``actor(obs)``) in the action space's bounds; those of a training have normal noise.
+    """Actions are tanh(``actor(obs)``) in the action space's bounds; a training adds normal noise.
 
     Fujimoto et al., "Addressing Function Approximation Error in Actor-Critic Methods", 2018. Noisy actions are clipped
     to the bounds. Until TD3 has made its first gradient step, the actions of a training are uniform in them. The
-    log-probabilities are those of the noise alone.
+    log-probabilities are of the noise alone.
 
     Args:
         exploration_std: std of the noise on actions scaled to [-1, 1]; other arguments as of ``SoftActorCritic``, but
