@@ -35,8 +35,7 @@ class Robot:
         prefix = spec["mujoco"]["prefix"]
         joints = [model.joint(f"{prefix}{drive['name']}") for drive in spec["drives"]]
         self._qpos, self._qvel = [int(j.qposadr[0]) for j in joints], [int(j.dofadr[0]) for j in joints]
-        actuator_of = {int(model.actuator_trnid[a, 0]): a for a in range(model.nu)}
-        self._actuators = [actuator_of[model.joint(f"{prefix}{part['name']}").id] for part in spec["command"]]
+        self._actuators = [model.actuator(f"{prefix}{part['name']}").id for part in spec["command"]]
         self._free = np.flatnonzero(model.jnt_type == mujoco.mjtJoint.mjJNT_FREE)[:1]
         self.servos: Any = None
         if Path(__file__).with_name("servos.py").is_file():
@@ -50,10 +49,7 @@ class Robot:
 
     def measure(self) -> dict[str, np.ndarray]:
         """Return raw measurements of the joints and, if it is free, the base."""
-        pos, vel = self.data.qpos.copy(), self.data.qvel.copy()
-        for field, values in (("qpos", pos), ("qvel", vel)) if self.servos else ():  # encoders are behind the play
-            joints, plays = self.servos.seen[field]
-            values[joints] += values[plays]
+        pos, vel = self.data.qpos, self.data.qvel
         measured = {"joint_pos": pos[self._qpos], "joint_vel": vel[self._qvel]}
         for at, speed in zip(self.model.jnt_qposadr[self._free], self.model.jnt_dofadr[self._free], strict=True):
             rotation = np.zeros(9)
@@ -72,13 +68,6 @@ class Robot:
             return
         for _ in range(self._substeps):
             mujoco.mj_step(self.model, self.data)
-
-    def supply(self, voltage: float, late: int) -> None:
-        """Set the servos' supply, V, and the substeps until a target reaches them."""
-        share = voltage / self.servos.nominal_voltage
-        for name in ("actuator_gainprm", "actuator_biasprm", "actuator_forcerange"):
-            getattr(self.model, name)[self._actuators] *= share
-        self.servos.voltage[:], self.servos.delay[:] = voltage, late
 
 
 class FlatPolicy:
@@ -123,7 +112,8 @@ def main() -> None:
     if robot.servos:
         if args.late > robot.longest_delay * period:
             parser.error(f"--late: at most {robot.longest_delay * period} s")
-        robot.supply(args.voltage or robot.servos.nominal_voltage, round(args.late / model.opt.timestep))
+        robot.servos.voltage[:] = args.voltage or robot.servos.servo.voltage
+        robot.servos.delay[:] = round(args.late / model.opt.timestep)
     commands = {name: np.array(value) for name, value in policy.spec["mujoco"]["commands"].items()}
     commands |= {name: np.array(args.command) for name in [*commands][:1] if args.command}
     policies = [FlatPolicy(path, policy) for path in args.policies] if args.policies else [policy]

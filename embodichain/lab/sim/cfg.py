@@ -223,8 +223,8 @@ class JointDrivePropertiesCfg:
     servo_gain: Positive | None = None
     """Position gain of the servo's controller, in its register's unit; None: the servo's own."""
     backlash: PerJoint = 0.0
-    """Play of the gears to each side, rad or m: a joint in series with the drive. Joint positions, and the drive's own
-    encoder, are behind it. ``sim_device`` must be the CPU."""
+    """Play of the gears to each side, rad or m: the drive moves a motor, which moves the joint. Joint positions, and
+    the drive's own encoder, are behind it. ``sim_device`` must be the CPU."""
 
     @model_validator(mode="after")
     def _is_servo_or_numbers(self) -> Self:

@@ -12,15 +12,16 @@ Shapes: N copies of a model, n in ``rows``, J servos.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 HISTORY = 5
 """Number of commands that are remembered: a command may be late by up to four of them."""
-_PLAY = "_play"  # end of the name of a joint that is the play of another
-_MARK = 4096.5  # first of the user's numbers of an actuator that is a servo, and of a joint that is a play
+_MOTOR = "_motor"  # end of the name of a joint that is the motor of another
+_MARK = 4096.5  # first of the user's numbers of an actuator that is a servo, and of a joint that is a motor
+_TIME, _IMPEDANCE = 0.01, (0.99, 0.9999)  # of the engine's constraint that is the dry friction: s, lowest and highest
 
 
 @dataclass(frozen=True)
@@ -80,14 +81,9 @@ class Servo:
     friction: Friction
 
     @property
-    def torque_per_volt(self) -> float:
-        """Torque of the motor at rest, Nm/V."""
-        return self.torque_constant / self.resistance
-
-    @property
     def back_emf(self) -> float:
         """Damping by the voltage that the turning motor induces, Nm s/rad."""
-        return self.torque_per_volt * self.torque_constant
+        return self.torque_constant**2 / self.resistance
 
     def put(self, actuator: Any, joint: Any, gain: float | None) -> None:
         """Make a position actuator of a spec and its joint this servo.
@@ -95,16 +91,15 @@ class Servo:
         Args:
             gain: position gain in the register's unit; None: the servo's own.
         """
-        stall = self.voltage * self.torque_per_volt
+        stall = self.voltage * self.torque_constant / self.resistance
         stiffness = (self.gain if gain is None else gain) * self.duty_gain * stall
         actuator.gainprm[0], actuator.biasprm[:3] = stiffness, [0.0, -stiffness, 0.0]
         actuator.forcerange = [-self.max_duty * stall, self.max_duty * stall]
         joint.actfrclimited, joint.armature = 0, self.armature
         joint.damping[0], joint.frictionloss = self.viscous + self.back_emf, self.friction.limit(0.0, 0.0, 0.0)
         # Dry friction as stiff as the substeps allow: by the engine's default a joint creeps under its load.
-        joint.solref_friction, joint.solimp_friction = [0.01, 1.0], [0.99, 0.9999, 0.001, 0.5, 2.0]
-        own = [getattr(self.friction, field.name) for field in fields(Friction)]
-        actuator.userdata = [_MARK, self.back_emf, self.voltage, self.max_speed, *own]
+        joint.solref_friction, joint.solimp_friction = [_TIME, 1.0], [*_IMPEDANCE, 0.001, 0.5, 2.0]
+        actuator.userdata = [_MARK, list(SERVOS.values()).index(self)]
 
 
 SERVOS = {
@@ -142,30 +137,49 @@ SERVOS = {
 """Dynamixel XL330 and Feetech STS3215 (7.4 V), by the names of their identified parameters in Rhoban/bam."""
 
 
-def add_play(joint: Any, size: float) -> None:
-    """Put a joint of ``size`` (rad or m; degrees in a spec of degrees) to both sides in series: the play of gears."""
-    play = joint.parent.add_joint(name=f"{joint.name}{_PLAY}", type=joint.type, pos=joint.pos, axis=joint.axis)
-    play.limited, play.range, play.armature, play.damping[0] = 1, [-size, size], 1e-4, 0.0
-    play.frictionloss, play.stiffness[0], play.ref, play.springref = 0.0, 0.0, 0.0, 0.0
-    play.solref_limit, play.solimp_limit, play.userdata = [0.01, 1.0], [0.95, 0.99, 0.001, 0.5, 2.0], [_MARK]
+def add_play(spec: Any, name: str, size: float) -> Any:
+    """Give a joint a motor that moves it through play; return the motor's joint.
+
+    The motor is coupled to the joint by the limits of their difference alone, as teeth of gears are. It takes over
+    armature, damping, dry friction and the limit of the drive's effort.
+
+    Args:
+        size: play to each side, rad or m.
+    """
+    joint = spec.joint(name)
+    body = joint.parent.add_body(name=f"{name}{_MOTOR}", mass=1e-6, inertia=[1e-9] * 3, explicitinertial=True)
+    motor = body.add_joint(name=body.name, type=joint.type, axis=joint.axis, userdata=[_MARK, size])
+    for key in ("ref", "damping", "frictionloss", "actfrcrange", "actfrclimited"):
+        setattr(motor, key, getattr(joint, key))
+    motor.armature, joint.armature = joint.armature or 1e-4, 0.0  # without inertia it cannot be integrated
+    joint.damping, joint.frictionloss = [0.0, 0.0, 0.0], 0.0
+    gears = spec.add_tendon(name=motor.name, limited=1, range=[-size, size])
+    gears.solref_limit, gears.solimp_limit = [0.01, 1.0], [0.95, 0.99, 0.001, 0.5, 2.0]
+    gears.wrap_joint(name, 1.0)
+    gears.wrap_joint(motor.name, -1.0)
+    return motor
+
+
+def joint_of(model: Any, joint: int) -> int:
+    """Return the joint that a motor with play moves, or the joint itself."""
+    return model.joint(model.joint(joint).name.removesuffix(_MOTOR)).id if _marked(model.jnt_user)[joint] else joint
 
 
 def has_servos(model: Any) -> bool:
     """Return whether a compiled model has servos or joints with play."""
-    return any(user.size and (user[:, 0] == _MARK).any() for user in (model.actuator_user, model.jnt_user))
+    return any(_marked(user).any() for user in (model.actuator_user, model.jnt_user))
 
 
 class Servos:
     """The drives of N copies of a model that has servos or joints with play.
 
     Attributes:
-        nominal_voltage: V.
-        voltage: [N] supply, V; the drives' gains and limits are in proportion to it.
+        servo: the servo, one for the whole model.
+        voltage: [N] supply, V.
         sag: [N] drop of the supply per torque of all servos, V/Nm.
         lowest_voltage: V, below which the supply does not sag.
         friction: [N] factor of the dry friction.
         delay: [N] int64, substeps until a command reaches the servos.
-        seen: addresses of joints and of their plays, by field of the data: an encoder sees the sum.
     """
 
     state_names = ("voltage", "sag", "lowest_voltage", "friction", "delay", "_commands", "_goal", "_load", "_begins")
@@ -177,44 +191,32 @@ class Servos:
             read: function from the name of a field of the data to its array [N, ...], which stays current.
             own: the same of a field of the model, to be written.
         """
-        user = model.actuator_user if model.actuator_user.size else np.zeros((model.nu, 1))
-        plays = np.flatnonzero(model.jnt_user[:, 0] == _MARK) if model.jnt_user.size else np.zeros(0, int)
-        driven = [model.joint(model.joint(play).name.removesuffix(_PLAY)).id for play in plays]
-        of_joint = {int(model.actuator_trnid[a, 0]): a for a in range(model.nu) if model.actuator_trntype[a] == 0}
-        servos = np.flatnonzero(user[:, 0] == _MARK)
-        self.seen = {
-            "qpos": (model.jnt_qposadr[driven], model.jnt_qposadr[plays]),
-            "qvel": (model.jnt_dofadr[driven], model.jnt_dofadr[plays]),
-        }
-        playing = np.array([of_joint[joint] for joint in driven], dtype=np.int64)
-        changed = np.union1d(servos, playing).astype(np.int64)  # actuators whose targets are changed
-        self._playing, self._servos = (_columns(np.searchsorted(changed, each)) for each in (playing, servos))
-        self._changed, self._actuators = _columns(changed), _columns(servos)
-        self._joints = _columns(model.jnt_qposadr[model.actuator_trnid[changed, 0]])
-        dofs = model.jnt_dofadr[model.actuator_trnid[servos, 0]]
-        self._dofs = _columns(dofs)
-        numbers = user[servos, 1:].T if len(servos) else np.zeros((13, 0))
-        back_emf, voltage, max_speed, *friction = numbers  # [J] each
-        self._back_emf, self._max_speed, self._friction = back_emf, max_speed, Friction(*friction)
-        self._rest = self._friction.limit(0.0, 0.0, np.zeros(len(servos)))
+        is_servo, moved = _marked(model.actuator_user), model.actuator_trnid[:, 0]
+        has_play = np.isin(moved, np.flatnonzero(_marked(model.jnt_user))) & (model.actuator_trntype == 0)
+        self._drives = np.flatnonzero(is_servo | has_play)
+        self._is_servo, motors = is_servo[self._drives], moved[self._drives]
+        self._motors, self._dofs = model.jnt_qposadr[motors], model.jnt_dofadr[motors[self._is_servo]]
+        self._joints = model.jnt_qposadr[[joint_of(model, motor) for motor in motors]]
+        self._far = 2.0 * model.jnt_user[motors, 1:2].sum(axis=1)  # rad or m, more than the play
+        kinds = {int(model.actuator_user[a, 1]) for a in np.flatnonzero(is_servo)}
+        if len(kinds) > 1:
+            raise ValueError("the scene's servos are of different kinds")
+        self.servo = list(SERVOS.values())[next(iter(kinds), 0)]
+        dt = float(model.opt.timestep)
+        self._stride = np.where(self._is_servo, self.servo.max_speed * dt, np.inf)  # rad, of a goal in a substep
         # Force of the engine's friction constraint: clip(-D (acceleration + B speed), -limit, limit).
-        self._dt = float(model.opt.timestep)
-        imp = model.dof_solimp[dofs]
-        self._efc_d = imp[:, 0] / (1.0 - imp[:, 0])  # divided by the present inverse weight
-        # The engine takes no time constant below two time steps.
-        self._efc_b = 2.0 / (imp[:, 1] * np.maximum(model.dof_solref[dofs, 0], 2.0 * self._dt))
+        self._efc_d = _IMPEDANCE[0] / (1.0 - _IMPEDANCE[0])  # divided by the present inverse weight
+        self._efc_b = 2.0 / (_IMPEDANCE[1] * max(_TIME, 2.0 * dt))  # the engine takes no time below two time steps
         names = ("qpos", "qvel", "ctrl", "qacc", "qfrc_actuator", "qfrc_bias", "qfrc_constraint")
         self._data = {name: read(name) for name in names}
         self._limits, self._inverse_weight = own("dof_frictionloss"), own("dof_invweight0")
-        self._supplied = [own(name) for name in ("actuator_gainprm", "actuator_biasprm", "actuator_forcerange")]
-        if len({*voltage}) > 1:
-            raise ValueError("the scene's servos have different nominal supplies")
-        self.nominal_voltage = float(voltage[0]) if len(voltage) else 1.0
-        self.voltage = np.full(num, self.nominal_voltage)
+        self._gains, self._efforts = own("actuator_gainprm"), own("actuator_forcerange")
+        own("actuator_forcelimited")[:, np.flatnonzero(is_servo)] = False  # the present supply is the limit
+        self.voltage = np.full(num, self.servo.voltage)
         self.sag, self.friction, self.delay = np.zeros(num), np.ones(num), np.zeros(num, dtype=np.int64)
         self.lowest_voltage = 0.0
-        self._commands = np.zeros((num, HISTORY, len(changed)))  # oldest first
-        self._goal = np.zeros((num, len(changed)))
+        self._commands = np.zeros((num, HISTORY, len(motors)))  # oldest first
+        self._goal = np.zeros((num, len(motors)))
         self._load = np.zeros(num)  # Nm, of all servos in the last substep
         self._begins = np.ones(num, dtype=bool)  # with the next step
         self.reset(np.arange(num))
@@ -223,7 +225,7 @@ class Servos:
         """Let rows [n] begin at rest with the next step, holding the pose that they have then."""
         self._begins[rows] = True
         self._load[rows] = 0.0
-        self._limits[_at(rows, self._dofs)] = self.friction[rows, None] * self._rest
+        self._limits[_at(rows, self._dofs)] = self.friction[rows, None] * self.servo.friction.limit(0.0, 0.0, 0.0)
 
     def step(self, rows: np.ndarray | slice, substeps: int, advance: Callable[[], None]) -> None:
         """Let a control step pass in rows [n].
@@ -231,48 +233,37 @@ class Servos:
         Args:
             advance: let a substep of these rows pass.
         """
-        ctrl, at = self._data["ctrl"], _at(rows, self._changed)
-        if self._begins.any():
-            self._begin(np.arange(len(self._begins))[rows])
+        numbers = np.arange(len(self._begins))[rows]
+        new = numbers[self._begins[rows]]
+        qpos, encoders, motors = self._data["qpos"], _at(rows, self._joints), _at(rows, self._motors)
+        # A joint that a reset or an event has set takes its motor along.
+        is_set = (abs(qpos[motors] - qpos[encoders]) > self._far) | self._begins[rows][:, None]
+        qpos[motors] = np.where(is_set, qpos[encoders], qpos[motors])
+        if len(new):  # the present poses are all earlier commands
+            self._goal[new] = qpos[_at(new, self._joints)]
+            self._commands[new], self._begins[new] = self._goal[new, None], False
+        ctrl, at = self._data["ctrl"], _at(rows, self._drives)
         target = ctrl[at].copy()
-        self._commands[rows, :-1] = self._commands[rows, 1:]
-        self._commands[rows, -1] = target
-        places = [*_at(rows, self._actuators)]
-        supplied = [(each, (*places, number)) for each, number in zip(self._supplied, (0, 1, slice(2)), strict=True)]
-        full = [each[place].copy() for each, place in supplied] if self.sag.any() else []
+        self._commands[rows] = np.concatenate((self._commands[rows, 1:], target[:, None]), axis=1)
+        # The error, rad, from which on the motor has the full voltage.
+        window = np.where(self._is_servo, self._efforts[(*at, 1)] / self._gains[(*at, 0)], np.inf)
         for substep in range(substeps):
-            ctrl[at] = self._targets(rows, substep, substeps)
-            voltage = self.voltage[rows]
-            sagged = voltage - self.sag[rows] * self._load[rows]
-            share = np.maximum(sagged, np.minimum(self.lowest_voltage, voltage)) / voltage
-            for (each, place), values in zip(supplied, full, strict=False):
-                each[place] = values * share.reshape(-1, *[1] * (values.ndim - 1))
+            late = -((substep - self.delay[rows]) // substeps)  # commands ago, rounded up
+            goal = self._commands[numbers, HISTORY - 1 - np.clip(late, 0, HISTORY - 1)]
+            self._goal[rows] = np.clip(goal, self._goal[rows] - self._stride, self._goal[rows] + self._stride)
+            error = np.clip(self._goal[rows] - qpos[encoders], -window, window)
+            ctrl[at] = qpos[motors] + self._supply(rows) * error  # the engine's drive sees the motor, and no supply
             speed = self._data["qvel"][_at(rows, self._dofs)].copy()
             advance()
             self._update_friction(rows, speed)
         ctrl[at] = target
-        for (each, place), values in zip(supplied, full, strict=False):
-            each[place] = values
 
-    def _begin(self, rows: np.ndarray) -> None:
-        """Make the present poses all earlier commands where an episode begins, of rows [n]."""
-        rows = rows[self._begins[rows]]
-        qpos = self._data["qpos"]
-        self._goal[rows] = qpos[_at(rows, self._joints)]
-        self._goal[_at(rows, self._playing)] += qpos[_at(rows, self.seen["qpos"][1])]
-        self._commands[rows] = self._goal[rows, None]
-        self._begins[rows] = False
-
-    def _targets(self, rows: np.ndarray | slice, substep: int, substeps: int) -> np.ndarray:
-        """Return the controllers' targets in a substep, less the play that their encoders see behind the joint."""
-        late = -((substep - self.delay[rows]) // substeps)  # commands ago, rounded up
-        numbers = np.arange(len(self._commands))[rows]
-        goal = self._commands[numbers, HISTORY - 1 - np.clip(late, 0, HISTORY - 1)]
-        step, before = self._max_speed * self._dt, self._goal[rows][:, self._servos]
-        goal[:, self._servos] = np.clip(goal[:, self._servos], before - step, before + step)
-        self._goal[rows] = goal
-        goal[:, self._playing] -= self._data["qpos"][rows][:, self.seen["qpos"][1]]
-        return goal
+    def _supply(self, rows: np.ndarray | slice) -> np.ndarray:
+        """Return the present supply as a share of the nominal one, [n, J]; 1 for drives that are no servos."""
+        voltage = self.voltage[rows]
+        sagged = voltage - self.sag[rows] * self._load[rows]
+        present = np.maximum(sagged, np.minimum(self.lowest_voltage, voltage))
+        return np.where(self._is_servo, present[:, None] / self.servo.voltage, 1.0)
 
     def _update_friction(self, rows: np.ndarray | slice, speed: np.ndarray) -> None:
         """Write the dry friction of the next substep from the torques of the last one, which began at ``speed``."""
@@ -280,24 +271,19 @@ class Servos:
         force, acceleration, bias, constraint, now = (
             self._data[name][at] for name in ("qfrc_actuator", "qacc", "qfrc_bias", "qfrc_constraint", "qvel")
         )
-        limit = self._limits[at]
-        efc_d = self._efc_d / self._inverse_weight[at]
+        limit, efc_d = self._limits[at], self._efc_d / self._inverse_weight[at]
         friction = np.clip(-efc_d * (acceleration + self._efc_b * speed), -limit, limit)
-        motor = force - self._back_emf * speed
-        drawn = self._friction.limit(motor, constraint - bias - friction, now)
+        motor = force - self.servo.back_emf * speed
+        drawn = self.servo.friction.limit(motor, constraint - bias - friction, now)
         self._limits[at] = self.friction[rows, None] * drawn
         self._load[rows] = np.abs(motor).sum(axis=1)
 
 
-def _columns(numbers: np.ndarray) -> np.ndarray | slice:
-    """Return numbers of equal distances as a slice, which is faster to read and to write."""
-    step = int(numbers[1] - numbers[0]) if len(numbers) > 1 else 1
-    if len(numbers) and step > 0 and (np.diff(numbers) == step).all():
-        return slice(int(numbers[0]), int(numbers[-1]) + 1, step)
-    return numbers.astype(np.int64)
+def _marked(user: np.ndarray) -> np.ndarray:
+    """Return where the first of the user's numbers [n, k] is the mark, [n]."""
+    return (user == _MARK)[:, :1].any(axis=1)
 
 
-def _at(rows: np.ndarray | slice, columns: np.ndarray | slice) -> tuple[Any, Any]:
+def _at(rows: np.ndarray | slice, columns: np.ndarray) -> tuple[Any, np.ndarray]:
     """Return the index of a table's rows and columns."""
-    is_list = isinstance(rows, np.ndarray) and isinstance(columns, np.ndarray)
-    return (rows[:, None] if is_list else rows), columns  # type: ignore[index]
+    return (rows if isinstance(rows, slice) else rows[:, None]), columns

@@ -158,18 +158,16 @@ def test_encoder_is_behind_the_play_of_the_gears(make: Make) -> None:
     for _ in range(200):
         sim.update(4)
     # 0.2 kg * 9.81 * 0.05 m pull the gears to one end of the play; the drive holds what the encoder sees.
-    hinge, play = backend._batch.qpos[0]
-    assert play == pytest.approx(angle, abs=1e-3)
-    assert float(robot.get_qpos()) == pytest.approx(hinge + play)
+    hinge, motor = backend._batch.qpos[0]
+    assert hinge - motor == pytest.approx(angle, abs=1e-3)
+    assert float(robot.get_qpos()) == pytest.approx(hinge)
     assert float(robot.get_qpos()) == pytest.approx(0.2 * 9.81 * 0.05 / 20.0, rel=0.02)
     assert float(robot.get_qpos_target()) == 0.0
 
 
-def test_servos_with_play_follow_and_their_velocity_is_the_sum(make: Make) -> None:
-    sim, robot, backend = make(PENDULUM, servo="xl330", servo_gain=400.0, backlash=0.0175)
+def test_servos_with_play_follow_their_targets(make: Make) -> None:
+    sim, robot, _ = make(PENDULUM, servo="xl330", servo_gain=400.0, backlash=0.0175)
     robot.set_qpos(torch.full((1, 1), 0.3))
-    sim.update(4)
-    assert float(robot.get_qvel()) == pytest.approx(backend._batch.qvel[0].sum(), rel=1e-6)
     for _ in range(200):
         sim.update(4)
     # Stuck by dry friction near the target, less what gravity's 0.098 Nm need at 1.12 Nm/rad.
@@ -271,12 +269,33 @@ def test_joint_with_play_is_where_it_was_set(make: Make) -> None:
     torch.testing.assert_close(robot.get_state(torch.tensor([0, 1])), state)
 
 
-def test_play_needs_a_joint_with_a_body_of_its_own(make: Make) -> None:
+def test_joints_of_one_body_have_play_of_their_own(make: Make) -> None:
     two = WHEEL.replace(
-        '<joint name="hinge" axis="0 1 0"/>', '<joint name="a" axis="0 1 0"/><joint name="b" axis="1 0 0"/>'
+        '<joint name="hinge" axis="0 1 0"/>',
+        '<joint name="a" axis="0 1 0"/><joint name="b" axis="1 0 0" damping="0.1"/>',
     )
-    with pytest.raises(ConfigError, match="backlash: joint 'a' is not the only one of its body"):
-        make(two, stiffness=1.0, backlash=0.02)
+    sim, robot, _ = make(two, stiffness=1.0, damping=0.1, armature=0.002, backlash={"b": 0.02})
+    robot.set_qpos(torch.tensor([[0.3, 0.4]]))
+    for _ in range(300):
+        sim.update(4)
+    assert robot.joint_names == ["a", "b"]
+    assert robot.get_qpos()[0].tolist() == pytest.approx([0.3, 0.4], abs=0.025)
+    assert float(robot.drives.read()["armature"][0, 1]) == pytest.approx(0.002)
+
+
+def test_joint_that_mimics_another_follows_it_behind_its_play(make: Make) -> None:
+    other = WHEEL[len("<mujoco><worldbody>") : WHEEL.index("</worldbody>")].replace("wheel", "other")
+    mimic = '</worldbody><equality><joint joint1="free" joint2="hinge" polycoef="0.1 2 0 0 0"/></equality>'
+    text = PENDULUM.replace("</worldbody>", other.replace("hinge", "free") + mimic)
+    sim, robot, backend = make(text, servo="xl330", backlash=0.05)
+    assert robot.get_qpos().tolist() == [[0.0, pytest.approx(0.1)]]
+    for _ in range(100):
+        sim.update(4)
+    hinge, motor, free = backend._batch.qpos[0]
+    assert hinge - motor == pytest.approx(0.05, abs=3e-3)
+    assert free == pytest.approx(0.1 + 2 * hinge, abs=1e-3)
+    robot.set_qpos(torch.full((1, 1), 0.3), [0], target=False)
+    assert robot.get_qpos().tolist() == [[pytest.approx(0.3), pytest.approx(0.7)]]
 
 
 def test_servo_with_an_acceleration_drive_is_refused() -> None:
@@ -289,11 +308,11 @@ def test_servo_of_a_slide_is_refused(make: Make) -> None:
         make(WHEEL.replace('<joint name="hinge"', '<joint type="slide" name="hinge"'), servo="xl330")
 
 
-def test_servos_of_two_supplies_are_refused(tmp_path: Path) -> None:
+def test_servos_of_two_kinds_are_refused(tmp_path: Path) -> None:
     (tmp_path / "wheel.xml").write_text(WHEEL, encoding="utf-8")
     sim = SimulationManager(SimulationManagerCfg(num_envs=1, physics_dt=0.005, sim_device="cpu"))
     for servo in ("xl330", "sts3215"):
         drive = JointDrivePropertiesCfg(servo=servo)
         sim.add_robot(RobotCfg(servo, fpath=str(tmp_path / "wheel.xml"), drive_pros=drive))
-    with pytest.raises(ValueError, match="different nominal supplies"):
+    with pytest.raises(ValueError, match="of different kinds"):
         sim.build()

@@ -4,11 +4,9 @@ from typing import Any
 
 import mujoco
 import numpy as np
-import torch
 from torch import Tensor
 from typing_extensions import override
 
-from embodichain.lab.sim.backend.base import Columns
 from embodichain.lab.sim.backend.mujoco_batch import MujocoBatchBackend
 from embodichain.lab.sim.servos import Servos
 from embodichain.utils.state import declared_state, load_attributes
@@ -16,9 +14,6 @@ from embodichain.utils.state import declared_state, load_attributes
 
 class ServoBatchBackend(MujocoBatchBackend):
     """N simulations of a model with servos, or with joints that have play.
-
-    An encoder behind the play measures position and velocity of a joint with play; a write of them moves the joint
-    before the play.
 
     Attributes:
         servos: the servos of all environments.
@@ -48,23 +43,3 @@ class ServoBatchBackend(MujocoBatchBackend):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         load_attributes(self.servos, state["servos"])
-
-    @override
-    def write(self, name: str, columns: Columns, values: Tensor, env_ids: Tensor | None = None) -> None:
-        super().write(name, columns, values, env_ids)
-        if name not in self.servos.seen:
-            return
-        field, (joints, plays) = self._field(name), self.servos.seen[name]
-        written = np.arange(field.shape[1])[columns if isinstance(columns, slice) else columns.numpy()]
-        moved = np.isin(joints, written) & ~np.isin(plays, written)  # all columns are the engine's own state
-        if moved.any():
-            rows = np.arange(self.num_envs)[:, None] if env_ids is None else env_ids.numpy()[:, None]
-            field[rows, joints[moved]] -= field[rows, plays[moved]]
-
-    @override
-    def _cast(self, name: str) -> Tensor:
-        value = super()._cast(name)
-        if name in self.servos.seen:
-            joints, plays = map(torch.from_numpy, self.servos.seen[name])
-            value[:, joints] += value[:, plays]
-        return value

@@ -82,25 +82,21 @@ def set_drives(
     engine = mujoco.MjSpec().default  # the file's own defaults for actuators are not meant for drives
     for name in (name for name in joints if name not in undriven):
         kp, kd, limit, joint = stiffness[name], damping[name], effort[name], joints[name]
-        actuator = spec.add_actuator(engine, name=joint, target=joint, trntype=mujoco.mjtTrn.mjTRN_JOINT)
+        moved = servos.add_play(spec, joint, backlash[name]) if backlash[name] else spec.joint(joint)
+        actuator = spec.add_actuator(engine, name=joint, target=moved.name, trntype=mujoco.mjtTrn.mjTRN_JOINT)
         actuator.biastype = mujoco.mjtBias.mjBIAS_AFFINE
         actuator.gainprm[:1], actuator.biasprm[:3] = [kp], [0.0, -kp, -kd]
         if limit is not None:
             # The maker's own limit of the joint (actfrcrange) holds, too.
             actuator.forcerange = [-limit, limit]
         if friction[name]:
-            spec.joint(joint).frictionloss = friction[name]
+            moved.frictionloss = friction[name]
         if armature[name] is not None:
-            spec.joint(joint).armature = armature[name]
+            moved.armature = max(armature[name], moved.armature if backlash[name] else 0.0)
         if drive.servo is not None:
-            if spec.joint(joint).type != mujoco.mjtJoint.mjJNT_HINGE:
+            if moved.type != mujoco.mjtJoint.mjJNT_HINGE:
                 raise ConfigError(f"servo: joint '{name}' is not a hinge")
-            servos.SERVOS[drive.servo].put(actuator, spec.joint(joint), drive.servo_gain)
-        if backlash[name]:
-            if len(spec.joint(joint).parent.joints) > 1:
-                raise ConfigError(f"backlash: joint '{name}' is not the only one of its body")
-            is_degree = spec.compiler.degree and spec.joint(joint).type == mujoco.mjtJoint.mjJNT_HINGE
-            servos.add_play(spec.joint(joint), np.degrees(backlash[name]) if is_degree else backlash[name])
+            servos.SERVOS[drive.servo].put(actuator, moved, drive.servo_gain)
 
 
 def per_joint(
@@ -120,8 +116,9 @@ def scale_by_inertia(model: mujoco.MjModel, joints: Container[str]) -> None:
     """Multiply the gains of the drives of some joints by each joint's inertia in the reference pose."""
     for actuator, joint in driven_joints(model):
         if model.joint(joint).name in joints:
-            model.actuator_gainprm[actuator] *= model.dof_M0[model.jnt_dofadr[joint]]
-            model.actuator_biasprm[actuator] *= model.dof_M0[model.jnt_dofadr[joint]]
+            moved = model.jnt_dofadr[[*{joint, int(model.actuator_trnid[actuator, 0])}]]  # with play, both
+            model.actuator_gainprm[actuator] *= model.dof_M0[moved].sum()
+            model.actuator_biasprm[actuator] *= model.dof_M0[moved].sum()
 
 
 def soften_stiff_drives(model: mujoco.MjModel) -> dict[str, str]:
@@ -136,9 +133,9 @@ def soften_stiff_drives(model: mujoco.MjModel) -> dict[str, str]:
     """
     inertia = _smallest_inertia(model)
     softened = {}
-    for actuator, joint in driven_joints(model):
+    for actuator, _ in driven_joints(model):
         damping = -model.actuator_biasprm[actuator, 2]
-        largest = inertia[model.jnt_dofadr[joint]] / model.opt.timestep
+        largest = inertia[model.jnt_dofadr[model.actuator_trnid[actuator, 0]]] / model.opt.timestep
         if damping > largest:
             model.actuator_gainprm[actuator] *= largest / damping
             model.actuator_biasprm[actuator] *= largest / damping
@@ -214,10 +211,11 @@ def sense_links(
 
 
 def driven_joints(model: mujoco.MjModel) -> list[tuple[int, int]]:
-    """Return each actuator of one hinge or slide, with the joint."""
+    """Return each actuator of one hinge or slide, with the joint that it moves, maybe through play."""
     is_joint = model.actuator_trntype == int(mujoco.mjtTrn.mjTRN_JOINT)
     is_scalar = model.jnt_type >= int(mujoco.mjtJoint.mjJNT_SLIDE)
-    return [(i, j) for i, j in enumerate(model.actuator_trnid[:, 0].tolist()) if is_joint[i] and is_scalar[j]]
+    pushed = model.actuator_trnid[:, 0].tolist()
+    return [(i, servos.joint_of(model, j)) for i, j in enumerate(pushed) if is_joint[i] and is_scalar[j]]
 
 
 def couplings(model: mujoco.MjModel) -> list[tuple[int, int, np.ndarray]]:

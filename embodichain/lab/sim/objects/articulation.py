@@ -432,6 +432,8 @@ class JointDrives:
         self._joints = list(actuators)
         self._places = _as_slice(list(actuators.values()))
         self._dofs = list(dof_addresses)
+        for joint, actuator in actuators.items():  # with play, the motor's
+            self._dofs[joint] = int(backend.model.jnt_dofadr[backend.model.actuator_trnid[actuator, 0]])
         self._numbers = {joint: int(backend.model.dof_jntid[dof]) for joint, dof in enumerate(self._dofs)}
         self._default_qpos = default_qpos
         self._modes: list[DriveMode] = ["position"] * len(self._dofs)

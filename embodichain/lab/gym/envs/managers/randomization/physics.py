@@ -9,15 +9,18 @@ from functools import lru_cache
 from typing import Any
 
 import torch
+from pydantic import NonNegativeFloat
 from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers import types
 from embodichain.lab.gym.envs.managers.base import Functor, TermEnv
 from embodichain.lab.sim import SimulationManager
+from embodichain.lab.sim.backend import ServoBatchBackend
 from embodichain.lab.sim.math import quat_from_euler, quat_mul
 from embodichain.lab.sim.model.drives import match_names
 from embodichain.lab.sim.objects import Articulation, BasePose
+from embodichain.lab.sim.servos import HISTORY
 from embodichain.utils import ConfigError
 
 __all__ = [
@@ -35,6 +38,7 @@ __all__ = [
     "randomize_rigid_object_mass",
     "randomize_rigid_object_scale",
     "randomize_rigid_objects_scale",
+    "randomize_servos",
 ]
 
 
@@ -308,6 +312,40 @@ def randomize_motor_strength(
     articulation = env.sim.get_articulation_or_robot(entity_cfg.uid)
     ids = named_joints(articulation.joint_names, entity_cfg, "randomize_motor_strength")
     articulation.drives.set_strength(env.random.uniform(env_ids, *strength_range, len(ids)), ids, env_ids)
+
+
+def randomize_servos(
+    env: TermEnv,
+    env_ids: Tensor,
+    voltage_range: types.PositiveRange | None = None,
+    sag_range: types.Range1 = (0.0, 0.0),
+    lowest_voltage: NonNegativeFloat = 0.0,
+    friction_range: types.PositiveRange = (1.0, 1.0),
+    delay: types.Delay = (0, 0),
+) -> None:
+    """Draw the supply, dry friction and latency of the servos (``robot.drive_pros.servo``), one for all of a robot's.
+
+    The factors of ``randomize_motor_strength`` and ``randomize_joint_drive`` stay.
+
+    Args:
+        voltage_range: ``[lowest, highest]`` supply, V; None: the servo's nominal one.
+        sag_range: ``[lowest, highest]`` drop of the supply per torque of all servos, V/Nm.
+        lowest_voltage: supply below which it does not sag, V.
+        friction_range: ``[lowest, highest]`` factor of the dry friction; the viscous one stays.
+        delay: ``[lowest, highest]`` physics substeps until a target reaches the servos.
+    """
+    if not isinstance(env.sim.backend, ServoBatchBackend):
+        raise ConfigError("randomize_servos: the robot has none; needed is robot.drive_pros.servo")
+    servos, longest = env.sim.backend.servos, (HISTORY - 1) * env.cfg.sim_steps_per_control
+    if delay[1] > longest:
+        raise ConfigError(f"randomize_servos: params.delay: at most {longest} substeps, got {list(delay)}")
+    supply = voltage_range or (servos.servo.voltage, servos.servo.voltage)
+    low, high = zip(supply, sag_range, friction_range, (delay[0], delay[1] + 1.0), strict=True)
+    rows, drawn = env_ids.numpy(), draw(env, env_ids, (low, high), 4).numpy().T
+    servos.lowest_voltage = lowest_voltage
+    servos.voltage[rows], servos.sag[rows], servos.friction[rows], late = drawn
+    servos.delay[rows] = late.astype(int).clip(max=delay[1])
+    servos.reset(rows)
 
 
 def _free_base(env: TermEnv, place: str) -> BasePose:

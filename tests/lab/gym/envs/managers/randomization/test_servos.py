@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
+from embodichain.lab.gym.envs.tasks.rl.locomotion import LocomotionEnv
 from embodichain.lab.sim.backend import ServoBatchBackend
-from embodichain.lab.sim.servos import Servos
 from embodichain.utils import ConfigError
 from tests.lab.gym.envs.managers.randomization.test_spatial import assert_fills
 from tests.lab.legs import GO2, legs_env
@@ -22,29 +22,45 @@ RANGES: dict[str, Any] = {
 }
 
 
-def duck(**params: Any) -> Servos:
+def duck(more: dict[str, Any] | None = None, **params: Any) -> tuple[LocomotionEnv, ServoBatchBackend]:
     events = {"servos": {"func": "randomize_servos", "mode": "reset", "params": params}}
     sensors = [{"sensor_type": "Contact", "uid": "feet", "link_names": [".*_foot"]}]
-    env = legs_env(N, {"events": events}, robot=ROBOT, sensor=sensors)
+    env = legs_env(N, {"events": {**(more or {}), **events}}, robot=ROBOT, sensor=sensors)
     env.reset(seed=1)
     assert isinstance(env.sim.backend, ServoBatchBackend)
-    limits = env.sim.backend.read_model("actuator_forcerange")[:, :, 1]
-    # One draw for all servos of a robot: 0.366013 / 2.811392 Nm/V.
-    expected = torch.as_tensor(env.sim.backend.servos.voltage)[:, None].expand(-1, 14) * 0.366013 / 2.811392
-    torch.testing.assert_close(limits, expected, rtol=1e-5, atol=0.0)
-    return env.sim.backend.servos
+    return env, env.sim.backend
+
+
+def efforts(env: LocomotionEnv, backend: ServoBatchBackend) -> torch.Tensor:
+    """Torques far from the targets, without latency and sag, [N, 14]."""
+    backend.servos.delay[:] = 0
+    env.robot.set_qpos(env.robot.get_qpos() + 9.0)
+    env.sim.update(1)
+    return backend.read_last("qfrc_actuator")[:, 6:]
 
 
 def test_servos_are_drawn_from_their_ranges() -> None:
-    servos = duck(**RANGES)
+    env, backend = duck(**RANGES)
+    servos = backend.servos
     for name, low, high in (("voltage", 6.5, 8.2), ("sag", 0.1, 0.2), ("friction", 0.9, 1.1)):
         assert_fills(torch.as_tensor(getattr(servos, name))[:, None], [low], [high])
     assert set(servos.delay.tolist()) == {3, 4, 5, 6}
     assert servos.lowest_voltage == 6.0
+    # One draw for all servos of a robot: 0.366013 / 2.811392 Nm/V.
+    expected = torch.as_tensor(servos.voltage)[:, None].float().expand(-1, 14) * 0.366013 / 2.811392
+    torch.testing.assert_close(efforts(env, backend), expected, rtol=1e-5, atol=0.0)
+
+
+def test_strength_of_motors_and_supply_are_both_factors() -> None:
+    params = {"entity_cfg": {"uid": "go2"}, "strength_range": [0.5, 0.5]}
+    strength = {"strength": {"func": "randomize_motor_strength", "mode": "reset", "params": params}}
+    # 0.5 of 8.25 V, times 0.366013 / 2.811392 Nm/V
+    expected = torch.full((N, 14), 0.5 * 8.25 * 0.366013 / 2.811392)
+    torch.testing.assert_close(efforts(*duck(strength, voltage_range=[8.25, 8.25])), expected, rtol=1e-5, atol=0.0)
 
 
 def test_servos_have_their_nominal_numbers_by_default() -> None:
-    servos = duck()
+    servos = duck()[1].servos
     assert set(servos.voltage.tolist()) == {7.5}
     assert not servos.sag.any()
     assert not servos.delay.any()
