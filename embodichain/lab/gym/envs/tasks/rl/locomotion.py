@@ -1,6 +1,6 @@
 """Follow a commanded velocity on legs. Shapes: N environments."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from tensordict import TensorDict
@@ -34,13 +34,14 @@ class LocomotionEnv(EmbodiedEnv):
     only_positive_rewards: bool = False
     """Whether a step's reward is at least 0, so that no policy gains from falling early; the penalty of the term
     ``is_terminated`` is not limited."""
-    _error_sums: Tensor
-    """[N, 2], over the episode."""
+    _num_sums: ClassVar[int] = 2
+    _sums: Tensor
+    """[N, _num_sums] sums over the episode of :meth:`_values_to_sum`."""
 
     def _init_sim_state(self) -> None:
         if self.cfg.robot is not None and self.cfg.robot.fix_base:
             logger.log_warning("robot.fix_base: is true, the default: the base hangs where it is, and cannot be moved")
-        self._error_sums = torch.zeros(self.num_envs, 2, device=self.device)
+        self._sums = torch.zeros(self.num_envs, self._num_sums, device=self.device)
         super()._init_sim_state()
         self.command_manager.get_term(self.command_name)  # or an error that names the missing term
 
@@ -57,13 +58,17 @@ class LocomotionEnv(EmbodiedEnv):
         linear = torch.linalg.vector_norm(base.linear_velocity()[:, :2] - command[:, :2], dim=1)
         return torch.stack((linear, (base.angular_velocity()[:, 2] - command[:, 2]).abs()), dim=1)
 
+    def _values_to_sum(self) -> Tensor:
+        """Return the present step's values, first its velocity errors."""
+        return self.velocity_errors()
+
     def _update_sim_state(self) -> None:
         super()._update_sim_state()
-        self._error_sums = self._error_sums + self.velocity_errors()
+        self._sums = self._sums + self._values_to_sum()
 
     def _initialize_episode(self, env_ids: Tensor) -> None:
         super()._initialize_episode(env_ids)
-        self._error_sums = self._error_sums.index_fill(0, env_ids, 0.0)
+        self._sums = self._sums.index_fill(0, env_ids, 0.0)
 
     @override
     def compute_task_state(self, **kwargs: Any) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
@@ -72,7 +77,7 @@ class LocomotionEnv(EmbodiedEnv):
         ``velocity_error_xy`` (m/s), ``velocity_error_yaw`` (rad/s).
         """
         linear, yaw = self.velocity_errors().unbind(1)
-        mean = self._error_sums / self.elapsed_steps.clamp(min=1)[:, None]
+        mean = self._sums[:, :2] / self.elapsed_steps.clamp(min=1)[:, None]
         success = (mean[:, 0] < self.max_velocity_error) & (mean[:, 1] < self.max_yaw_rate_error)
         return success, self._never, {"velocity_error_xy": linear, "velocity_error_yaw": yaw}
 

@@ -22,29 +22,21 @@ class MicroDuckEnv(LocomotionEnv):
     max_velocity_error = 0.15
     least_progress: float = 0.5
     """Share of the commanded way, along the command, that success needs."""
-    _paths: Tensor
-    """[N, 2] commanded way, and way made along the command, in the episode, m."""
+    _num_sums = 4
 
-    def _init_sim_state(self) -> None:
-        self._paths = torch.zeros(self.num_envs, 2, device=self.device)
-        super()._init_sim_state()
-
-    def _update_sim_state(self) -> None:
-        super()._update_sim_state()
+    @override
+    def _values_to_sum(self) -> Tensor:
+        """Return velocity errors, and the commanded way and the way made along the command, m."""
         command = self.command_manager.get_tracked(self.command_name)[:, :2]
         speed = torch.linalg.vector_norm(command, dim=1)
         along = (self.robot.base.linear_velocity()[:, :2] * command).sum(dim=1) / speed.clamp(min=1e-6)
-        self._paths = self._paths + torch.stack((speed, along), dim=1) * self.step_dt
-
-    def _initialize_episode(self, env_ids: Tensor) -> None:
-        super()._initialize_episode(env_ids)
-        self._paths = self._paths.index_fill(0, env_ids, 0.0)
+        return torch.cat((super()._values_to_sum(), torch.stack((speed, along), dim=1) * self.step_dt), dim=1)
 
     @override
     def compute_task_state(self, **kwargs: Any) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Return success, failure and metrics; ``standing_rate`` is 1 where the robot stands under a command."""
         success, fail, metrics = super().compute_task_state(**kwargs)
-        wanted, made = self._paths.unbind(1)
+        wanted, made = self._sums[:, 2:].unbind(1)
         stands = (wanted > _LEAST_PATH) & (made < self.least_progress * wanted)
         return success & ~stands, fail, metrics | {"standing_rate": stands.float()}
 

@@ -272,9 +272,9 @@ def test_success_is_of_the_mean_errors_of_the_episode() -> None:
     env = legs_env(2, {"extensions": {"max_velocity_error": 0.3, "max_yaw_rate_error": 0.4}})
     env.reset(seed=1)
     env.elapsed_steps = torch.tensor([10, 10])
-    env._error_sums = torch.tensor([[2.9, 3.9], [2.9, 4.1]])
+    env._sums = torch.tensor([[2.9, 3.9], [2.9, 4.1]])
     assert env.compute_task_state()[0].tolist() == [True, False]
-    env._error_sums = torch.tensor([[3.1, 0.0], [0.0, 0.0]])
+    env._sums = torch.tensor([[3.1, 0.0], [0.0, 0.0]])
     assert env.compute_task_state()[0].tolist() == [False, True]
 
 
@@ -285,9 +285,9 @@ def test_errors_are_summed_over_an_episode_and_begin_anew() -> None:
     for _ in range(2):
         info = env.step(torch.zeros(1, 12))[4]
         total = total + info["metrics"]["velocity_error_xy"][0]
-    torch.testing.assert_close(env._error_sums[0, 0], total)
+    torch.testing.assert_close(env._sums[0, 0], total)
     env.step(torch.zeros(1, 12))
-    assert not env._error_sums.any()
+    assert not env._sums.any()
 
 
 def test_success_does_not_end_an_episode() -> None:
