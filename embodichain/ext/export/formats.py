@@ -144,21 +144,29 @@ class DeployedPolicy(nn.Module):
         return torch.cat(parts, dim=-1)
 
 
-def write_onnx(module: DeployedPolicy, spec: Spec, path: Path) -> None:
-    """Write an ONNX file."""
+def write_onnx(
+    module: DeployedPolicy, spec: Spec, path: Path, more: Mapping[str, str] | None = None, rows: int | None = None
+) -> None:
+    """Write an ONNX file.
+
+    Args:
+        more: further metadata.
+        rows: number of observations of a call; None: any.
+    """
     missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(f"--format onnx: not installed: {', '.join(missing)}. Install: {install_extra('export')}")
-    with tracing(module):
-        example = [torch.zeros(_EXAMPLES, *shape, dtype=dtype) for shape, dtype in module.inputs.values()]
-        batch = torch.export.Dim("batch", min=1, max=65536)
-        dynamic = ([{0: batch} for _ in module.inputs],)
+    with _tracing(module):
+        example = [torch.zeros(rows or _EXAMPLES, *shape, dtype=dtype) for shape, dtype in module.inputs.values()]
+        sizes = {} if rows else {0: torch.export.Dim("batch", min=1, max=65536)}
+        dynamic = ([sizes for _ in module.inputs],)
         with torch.no_grad():
             exported = torch.export.export(module, (example,), dynamic_shapes=dynamic, strict=False)
         program = torch.onnx.export(
             exported,
             (example,),
             dynamo=True,
+            opset_version=18,
             # Inputs and outputs share one space of names; the runner feeds the inputs by their order.
             input_names=[f"obs/{name}" if name in module.outputs else name for name in module.inputs],
             output_names=module.outputs,
@@ -166,7 +174,7 @@ def write_onnx(module: DeployedPolicy, spec: Spec, path: Path) -> None:
             verbose=False,
         )
     assert program is not None
-    program.model.metadata_props.update(common_metadata(spec), **{_KEY: json.dumps(spec)})
+    program.model.metadata_props.update(common_metadata(spec), **{_KEY: json.dumps(spec)}, **(more or {}))
     program.save(path)
 
 
@@ -203,7 +211,7 @@ def load_runner(path: Path = RUNNER) -> ModuleType:
 
 
 @contextmanager
-def tracing(module: DeployedPolicy) -> Iterator[None]:
+def _tracing(module: DeployedPolicy) -> Iterator[None]:
     """Let torch trace a policy inside the block."""
     try:
         # A failing exporter prints its graph.

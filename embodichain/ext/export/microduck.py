@@ -15,14 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from embodichain.agents.rl.build import OpenRun, open_run
+from embodichain.agents.rl.build import OpenRun
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
 from embodichain.agents.rl.run_config import scene_env
 from embodichain.commands.arguments import checked_path, output_folder
 from embodichain.ext.export import formats
-from embodichain.ext.export.run import action_terms, describe_policy, export_run, input_recipes, without_sensor_models
+from embodichain.ext.export.run import export_run
 from embodichain.lab.sim import servos
-from embodichain.tools.policy import TOLERANCE, ParityError, Step, record_steps
+from embodichain.tools.policy import ParityError, Step, format_export
 from embodichain.utils import ConfigError, write_json
 
 LAYOUT = {
@@ -34,11 +34,8 @@ LEG = ("hip_yaw", "hip_roll", "hip_pitch", "knee", "ankle")
 HEAD = ("neck_pitch", "head_pitch", "head_yaw", "head_roll")
 SERVOS = [*(f"left_{name}" for name in LEG), *HEAD, *(f"right_{name}" for name in LEG)]
 HOME = (0.0, -0.0873, -0.4579, -0.0049, 0.453, 0.3491, 0.3491, 0.0, 0.0, 0.0, 0.0873, 0.4579, 0.0049, -0.453)
-_FIRST: list[dict[str, Any]] = [
-    *({"measurement": name} for name in ("base_ang_vel", "projected_gravity", "joint_pos", "joint_vel")),
-    {"last_action": True},
-]
 _SLOW = 0.1  # m/s, rad/s: commands below are none
+_PLAY = 0.0175  # rad, of the gears to each side in the second rehearsal: 1 degree
 _CARD = """---
 library_name: onnx
 pipeline_tag: reinforcement-learning
@@ -47,15 +44,9 @@ tags: [microduck, microduck-policy, robotics, reinforcement-learning, onnx]
 
 # {name}
 
-{description} Trained by EmbodiChain RL on MuJoCo, task `{task}`, {env_steps:,} steps. It was never run on a robot.
+{description} Trained by EmbodiChain RL on MuJoCo, task `{task_id}`, {checkpoint:,} steps. It was never run on a robot.
 
-| command | meaning |
-| --- | --- |
-| twist | {twist} |
-| head | {head} |
-| body | {body} |
-
-| measured in simulation | |
+| command, or measured in simulation | |
 | --- | --- |
 {rows}
 
@@ -63,45 +54,45 @@ On the robot: `{install}`.
 """
 
 
-class _FlatPolicy(nn.Module):
-    """Actions [1, 14] of an observation [1, 61]."""
+class _FlatPolicy(formats.DeployedPolicy):
+    """The actions ``actions`` [1, 14] of an observation ``obs`` [1, 61]."""
 
     def __init__(self, module: formats.DeployedPolicy) -> None:
-        super().__init__()
-        self.module = module
-        self._sizes = [int(np.prod(shape)) for shape, _ in module.inputs.values()]
+        nn.Module.__init__(self)
+        self.module, self.policy = module, module.policy
+        self._widths = [int(np.prod(shape)) for shape, _ in module.inputs.values()]
+        self.inputs, self.outputs = {"obs": ((sum(self._widths),), torch.float32)}, ["actions"]
 
-    def forward(self, obs: Tensor) -> Tensor:
+    def forward(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Return the actions."""
-        action: Tensor = self.module(obs.split(self._sizes, dim=1))[0]
-        return action
+        return (self.module(inputs[0].split(self._widths, dim=1))[0],)
 
 
 def export(target: str, out: str | None, observations: int, envs: int, allowed_imports: Sequence[str]) -> list[str]:
-    """Write the folder of a policy, by default ``export/microduck`` in the run's; return the lines for the screen."""
+    """Write the folder of a policy, by default ``export/microduck`` in the run's; return the lines for the screen.
+
+    Next to it are the folders of two rehearsals, the second with play: the robot wants a single file of ONNX.
+    """
     saved = find_run(target)
     folder = checked_path(out, output_folder) or saved.folder / "export" / "microduck"
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / "policy.onnx"
-    with open_run(saved, envs, "cpu", allowed_imports, change=without_sensor_models) as opened:
-        space = opened.env.single_observation_space
-        entries = formats.actor_entries(opened.config.policy, space, opened.policy)
-        terms = list(action_terms(opened.env).values())
-        module = formats.DeployedPolicy(opened.policy, space, entries, opened.env.single_action_space, terms).eval()
-        spec = describe_policy(saved, opened, module, input_recipes(opened, entries))
+
+    def write(opened: OpenRun, module: formats.DeployedPolicy, spec: dict[str, Any], steps: Sequence[Step]) -> None:
         env = scene_env(opened.env)
         check_contract(spec, [] if env is None else [*env.command_manager.terms])
-        steps = record_steps(opened.env, opened.policy, opened.device, entries, observations, 0)
-        _write(module, metadata(spec, saved), path)
-        difference = check_file(path, steps)
+        folder.mkdir(parents=True, exist_ok=True)
+        more = {"microduck": json.dumps(metadata(spec, saved))}
+        formats.write_onnx(_FlatPolicy(module).eval(), spec, path, more, rows=1)
+        check_file(path, module, steps)
         manifest = describe(saved, opened, spec)
-    write_json(folder / "manifest.json", manifest, indent=2)
-    (folder / "README.md").write_text(card(manifest), encoding="utf-8")
-    rehearsal = folder.with_name(f"{folder.name}_rehearsal")  # not in the folder: the robot wants a single file of ONNX
-    export_run(target, rehearsal / "exported.onnx", observations, envs, allowed_imports)
-    lines = [f"parity     {len(steps) * envs} observations, actions differ by {difference:.2g} at most"]
-    written = (path, folder / "manifest.json", folder / "README.md", rehearsal)
-    return [*lines, *(f"written    {each}" for each in written)]
+        write_json(folder / "manifest.json", manifest, indent=2)
+        (folder / "README.md").write_text(card(manifest), encoding="utf-8")
+
+    plain, play = (folder.with_name(f"{folder.name}_rehearsal{end}") for end in ("", "_play"))
+    settings = (observations, envs, allowed_imports)
+    result = export_run(target, plain / "exported.onnx", *settings, before=write)
+    export_run(target, play / "exported.onnx", *settings, overrides=[f"robot.drive_pros.backlash={_PLAY}"])
+    return format_export(result | {"files": [*sorted(folder.iterdir()), plain, play]})
 
 
 def check_contract(spec: Mapping[str, Any], commands: Sequence[str]) -> None:
@@ -112,8 +103,11 @@ def check_contract(spec: Mapping[str, Any], commands: Sequence[str]) -> None:
     """
     inputs, home = list(spec["inputs"].values()), _rounded(HOME)
     recipes = [[{key: _rounded(x) for key, x in step.items()} for step in each.get("from", ())] for each in inputs]
-    zeros = [[], [], [{"subtract": home}], [], []]
-    first = [[step, *rest] for step, rest in zip(_FIRST, zeros, strict=True)]
+    first: list[Any] = [
+        [{"measurement": name}] for name in ("base_ang_vel", "projected_gravity", "joint_pos", "joint_vel")
+    ]
+    first[2].append({"subtract": home})
+    first.append([{"last_action": True}])
     others = [[{"measurement": name}] for name in commands]
     for what, got, wanted in (
         ("sizes of the inputs", [int(np.prod(each["shape"])) for each in inputs], list(LAYOUT.values())),
@@ -150,42 +144,17 @@ def metadata(spec: Mapping[str, Any], saved: SavedRun) -> dict[str, Any]:
     } | ({"kp_fw": gain} if gain else {})
 
 
-def _write(module: formats.DeployedPolicy, facts: Mapping[str, Any], path: Path) -> None:
-    with formats.tracing(module), torch.no_grad():
-        program = torch.onnx.export(
-            _FlatPolicy(module).eval(),
-            (torch.zeros(1, sum(LAYOUT.values())),),
-            dynamo=True,
-            opset_version=18,
-            input_names=["obs"],
-            output_names=["actions"],
-            external_data=False,
-            verbose=False,
-        )
-    assert program is not None
-    program.model.metadata_props["microduck"] = json.dumps(facts)
-    program.save(path)
+def check_file(path: Path, module: formats.DeployedPolicy, steps: Sequence[Step]) -> None:
+    """Raise a ParityError where a file's actions are not the policy's, or always the same."""
+    run = formats.load_onnx(path)
 
+    def run_rows(inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        rows = [run({name: value[i : i + 1] for name, value in inputs.items()}) for i in range(len(steps[0].action))]
+        return {"action": np.concatenate([row["action"] for row in rows])}
 
-def check_file(path: Path, steps: Sequence[Step]) -> float:
-    """Return the largest difference of a file's actions and the policy's; ParityError where the robot would refuse it.
-
-    It must have one input ``obs`` [1, 61] and one output [1, 14]; its actions must be finite, and not always the same.
-    """
-    import onnxruntime  # noqa: PLC0415 (an extra)
-
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    shapes = {each.name: each.shape for each in (*session.get_inputs(), *session.get_outputs())}
-    if shapes != {"obs": [1, 61], "actions": [1, 14]}:
-        raise ParityError(f"{path}: inputs and outputs must be obs [1, 61] and actions [1, 14], got {shapes}")
-    rows = np.concatenate([np.concatenate([*step.inputs.values()], axis=1) for step in steps]).astype(np.float32)
-    actions = np.concatenate([session.run(None, {"obs": row[None]})[0] for row in rows])
-    difference = float(np.abs(actions - np.concatenate([step.action for step in steps])).max())
-    if not (np.isfinite(actions).all() and difference <= TOLERANCE):
-        raise ParityError(f"{path}: actions differ from the policy's by {difference:.3g}, allowed are {TOLERANCE:g}")
-    if not actions.std(axis=0).any():
+    formats.check_parity(run_rows, module, steps)
+    if not np.concatenate([step.action for step in steps]).std(axis=0).any():
         raise ParityError(f"{path}: the actions are always the same")
-    return difference
 
 
 def describe(saved: SavedRun, opened: OpenRun, spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -194,11 +163,9 @@ def describe(saved: SavedRun, opened: OpenRun, spec: Mapping[str, Any]) -> dict[
     assert env is not None
     low, high = env.command_manager.get_term("base_velocity").limits()
     walks = max(map(abs, (*low, *high))) > _SLOW
-    length = (env.cfg.max_episode_steps or 0) * env.step_dt
     unused = "unused (zeros)"
-    kind = (
-        {"kind": "perpetual", "slot": "walk"} if walks else {"kind": "episodic", "duration_s": length, "chain": False}
-    )
+    time = (env.cfg.max_episode_steps or 0) * env.step_dt
+    kind = {"kind": "perpetual", "slot": "walk"} if walks else {"kind": "episodic", "duration_s": time, "chain": False}
     evaluation = saved.content["evaluation"] or {}
     return {
         "schema_version": 2,
@@ -210,8 +177,7 @@ def describe(saved: SavedRun, opened: OpenRun, spec: Mapping[str, Any]) -> dict[
         "description": "Walks as commanded." if walks else "Stands up.",
         "action_scale": spec["command"][0]["factor"],
         "command": {
-            "encoding": "constant",
-            "idle": [0.0, 0.0, 0.0],
+            **{"encoding": "constant", "idle": [0.0, 0.0, 0.0]},
             "twist": "forwards and to the left, m/s, yaw rate, rad/s" if walks else unused,
             "head": "neck pitch, head pitch, yaw, roll, rad, from the home pose" if walks else unused,
             "body": unused,
@@ -226,15 +192,12 @@ def describe(saved: SavedRun, opened: OpenRun, spec: Mapping[str, Any]) -> dict[
 
 def card(manifest: Mapping[str, Any]) -> str:
     """Return the card of a manifest."""
-    name, slot, evaluation = manifest["name"], manifest.get("slot"), manifest["eval"]
-    rows = {**evaluation, **evaluation.get("metrics", {})}
-    shown = [f"| {key} | {value:.4g} |" for key, value in rows.items() if isinstance(value, int | float)]
+    slot, measured = manifest.get("slot"), manifest["eval"] | manifest["eval"].get("metrics", {})
+    rows = {key: manifest["command"][key] for key in ("twist", "head", "body")}
+    rows |= {key: f"{value:.4g}" for key, value in measured.items() if isinstance(value, int | float)}
     return _CARD.format(
-        **{key: manifest["command"][key] for key in ("twist", "head", "body")},
-        name=name,
-        description=manifest["description"],
-        task=manifest["training"]["task_id"],
-        env_steps=manifest["training"]["checkpoint"],
-        rows="\n".join(shown) or "| nothing yet: train with evaluations | |",
-        install=f"robotctl policy load {slot} <repository>" if slot else f"robotctl policy add {name} <repository>",
+        **manifest,
+        **manifest["training"],
+        rows="\n".join(f"| {key} | {value} |" for key, value in rows.items()),
+        install=f"robotctl policy {'load' if slot else 'add'} {slot or manifest['name']} <repository>",
     )

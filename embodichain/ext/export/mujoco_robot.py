@@ -15,6 +15,14 @@ import mujoco.viewer
 import numpy as np
 from policy_runner import PolicyRunner  # type: ignore[import-not-found] # the file next to this one
 
+KEYS = {
+    **{265: (0, 0.1), 264: (0, -0.1), 263: (2, 0.1), 262: (2, -0.1)},  # arrows up, down, left, right
+    **{44: (1, 0.1), 46: (1, -0.1)},  # comma, full stop
+}
+"""What a key of the viewer, by its code, adds to the command: which number, and how much, m/s or rad/s."""
+_FALLEN = -0.7  # z of the projected gravity beyond which a robot has fallen
+_SPREAD = 0.05  # rad or m, of the joints' positions where several episodes begin
+
 
 class Robot:
     """The robot of a compiled model, driven by ``mj_step`` alone.
@@ -28,9 +36,7 @@ class Robot:
     """
 
     def __init__(self, model: Any, spec: dict[str, Any]) -> None:
-        self.model, self.data = model, mujoco.MjData(model)
-        self.data.qpos[:] = spec["mujoco"]["start"]
-        self.data.ctrl[:] = spec["mujoco"]["targets"]
+        self.model, self.data, self._start = model, mujoco.MjData(model), spec["mujoco"]
         self._substeps = round(spec["control_period_s"] / model.opt.timestep)
         prefix = spec["mujoco"]["prefix"]
         joints = [model.joint(f"{prefix}{drive['name']}") for drive in spec["drives"]]
@@ -42,10 +48,17 @@ class Robot:
             from servos import HISTORY, Servos  # type: ignore[import-not-found] # noqa: PLC0415 (the file next to this one)
 
             self.longest_delay = HISTORY - 1
-            data, own = self.data, model
-            self.servos = Servos(
-                model, 1, lambda name: getattr(data, name)[None], lambda name: getattr(own, name)[None]
-            )
+            views = [lambda name, of=of: getattr(of, name)[None] for of in (self.data, model)]
+            self.servos = Servos(model, 1, *views)
+        self.reset()
+
+    def reset(self, offsets: np.ndarray | float = 0.0) -> None:
+        """Begin an episode as the exported one did, with the joints' positions ``offsets`` [J] away, rad or m."""
+        mujoco.mj_resetData(self.model, self.data)
+        self.data.qpos[:], self.data.ctrl[:] = self._start["start"], self._start["targets"]
+        self.data.qpos[self._qpos] += offsets
+        if self.servos:
+            self.servos.reset(np.zeros(1, int))
 
     def measure(self) -> dict[str, np.ndarray]:
         """Return raw measurements of the joints and, if it is free, the base."""
@@ -70,25 +83,12 @@ class Robot:
             mujoco.mj_step(self.model, self.data)
 
 
-class FlatPolicy:
-    """A policy of one flat input in place of the exported one: MicroDuck's, or another one with the same inputs."""
-
-    def __init__(self, path: str, exported: PolicyRunner) -> None:
-        import onnxruntime  # noqa: PLC0415
-
-        self._session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-        self._exported = exported
-        self._map = [[part[key] for part in exported.spec["command"]] for key in ("offset", "factor")]
-
-    def act(self, measurements: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return ``command`` for raw measurements of one robot."""
-        builder = self._exported.builder
-        inputs = builder({name: np.asarray(value, np.float32)[None] for name, value in measurements.items()})
-        obs = np.concatenate([*inputs.values()], axis=1)
-        (action,) = self._session.run(None, {self._session.get_inputs()[0].name: obs})
-        builder.last_action = action
-        offset, factor = np.array(self._map)
-        return {"command": offset + factor * action[0]}
+def press(command: np.ndarray, key: int) -> None:
+    """Let a key of the viewer change a velocity command."""
+    if key in KEYS and len(command) == 3:
+        number, change = KEYS[key]
+        command[number] += change
+        print(f"command: {command.round(3).tolist()}")
 
 
 def main() -> None:
@@ -101,7 +101,8 @@ def main() -> None:
     parser.add_argument("--voltage", type=float, help="of servos, V; default: their nominal one")
     parser.add_argument("--late", type=float, default=0.0, help="s until a target reaches the servos")
     parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--viewer", action="store_true", help="show MuJoCo's viewer, at the robot's pace")
+    parser.add_argument("--episodes", type=int, default=1, help="above 1: commands up to --command, starts that differ")
+    parser.add_argument("--viewer", action="store_true", help="at the robot's pace; keys: arrows, comma, full stop")
     args = parser.parse_args()
     here = Path(__file__).parent
     policy = PolicyRunner(next(here.glob("*.onnx")))
@@ -114,23 +115,48 @@ def main() -> None:
             parser.error(f"--late: at most {robot.longest_delay * period} s")
         robot.servos.voltage[:] = args.voltage or robot.servos.servo.voltage
         robot.servos.delay[:] = round(args.late / model.opt.timestep)
+    elif args.voltage or args.late:
+        parser.error("--voltage and --late are of servos: the robot has none")
     commands = {name: np.array(value) for name, value in policy.spec["mujoco"]["commands"].items()}
     commands |= {name: np.array(args.command) for name in [*commands][:1] if args.command}
-    policies = [FlatPolicy(path, policy) for path in args.policies] if args.policies else [policy]
-    viewer = mujoco.viewer.launch_passive(robot.model, robot.data) if args.viewer else None
-    rows = [robot.measure()]
-    steps = round(args.seconds / period)
-    for step in range(steps):
-        late = {name: rows[-2:][0][name] for name in args.lag}
-        robot.apply(policies[step * len(policies) // steps].act(rows[-1] | late | commands)["command"])
-        rows.append(robot.measure())
-        if viewer is not None:
-            viewer.sync()
-            time.sleep(period)
+    command = next(iter(commands.values()), np.zeros(0))
+    policies = [PolicyRunner(path, policy.spec) for path in args.policies or ()] or [policy]
+    for each in policies:
+        each.builder = policy.builder  # with the last action, whichever policy took it
+    offset, factor = (np.array([part[key] for part in policy.spec["command"]]) for key in ("offset", "factor"))
+    viewer = None
+    if args.viewer:
+        viewer = mujoco.viewer.launch_passive(model, robot.data, key_callback=lambda key: press(command, key))
+    random, largest, steps = np.random.default_rng(0), command.copy(), round(args.seconds / period)
+    rows: list[dict[str, np.ndarray]] = []
+    errors: list[float] = []
+    falls = 0
+    for _ in range(args.episodes):
+        if args.episodes > 1:
+            command[:] = largest * random.uniform(-1.0, 1.0, len(command))
+            robot.reset(random.uniform(-_SPREAD, _SPREAD, len(policy.spec["drives"])))
+        for each in policies:
+            each.reset()
+        now, stands = robot.measure(), True
+        for step in range(steps):
+            late = {name: (rows[-1] if step else now)[name] for name in args.lag}
+            rows.append(now)
+            out = policies[step * len(policies) // steps].act(now | late | commands)
+            robot.apply(out["command"] if "command" in out else offset + factor * out["action"])
+            now = robot.measure()
+            if "base_lin_vel" in now and len(command) == 3:
+                stands = stands and now["projected_gravity"][2] < _FALLEN
+                errors += [float(np.linalg.norm(now["base_lin_vel"][:2] - command[:2]))] if stands else []
+            if viewer is not None:
+                viewer.sync()
+                time.sleep(period)
+        falls += not stands
     for name, value in commands.items():
         print(f"{name}: {value.tolist()}")
     for name in rows[0]:
         print(f"{name}: {np.mean([row[name] for row in rows], axis=0).round(3).tolist()} on average")
+    if errors:
+        print(f"velocity error {np.mean(errors):.3f} m/s until a fall, falls {falls} of {args.episodes}")
 
 
 if __name__ == "__main__":

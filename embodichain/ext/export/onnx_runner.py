@@ -105,14 +105,15 @@ class PolicyRunner:
     It carries the hidden state of a recurrent policy, the last action and the histories.
 
     Args:
-        path: path of the ONNX file.
+        path: path of the ONNX file. It may have one flat input in place of the specification's, side by side.
+        spec: specification; None: the file's own.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, spec: dict[str, Any] | None = None) -> None:
         import onnxruntime  # noqa: PLC0415 (the observations alone do without)
 
         self.session = onnxruntime.InferenceSession(str(Path(path)), providers=["CPUExecutionProvider"])
-        self.spec = json.loads(self.session.get_modelmeta().custom_metadata_map["embodichain"])
+        self.spec = spec or json.loads(self.session.get_modelmeta().custom_metadata_map["embodichain"])
         self.builder = ObservationBuilder(self.spec)
         self.reset()
 
@@ -146,8 +147,11 @@ class PolicyRunner:
     def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the file's outputs for its inputs, [N, ...] by name; the hidden state is one of each."""
         names = [each.name for each in self.session.get_inputs()]
-        fed = {name: inputs[entry] for name, entry in zip(names, self.spec["inputs"], strict=True)}
-        return dict(zip(self.spec["outputs"], self.session.run(self.spec["outputs"], fed), strict=True))
+        values = [inputs[entry] for entry in self.spec["inputs"]]
+        if len(names) < len(values):
+            values = [np.concatenate(values, axis=1)]
+        out = self.session.run(None, dict(zip(names, values, strict=True)))
+        return dict(zip(self.spec["outputs"], out, strict=False))
 
     def _step(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         memory = self.spec["memory"]

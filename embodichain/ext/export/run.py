@@ -2,7 +2,7 @@
 
 import argparse
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +36,19 @@ _SCRIPT_MARK = b"Runs an exported policy on its robot in plain MuJoCo"
 
 
 def export_run(
-    target: str, out: Path | None, observations: int, envs: int, allowed_imports: Sequence[str]
+    target: str,
+    out: Path | None,
+    observations: int,
+    envs: int,
+    allowed_imports: Sequence[str],
+    overrides: Sequence[str] = (),
+    before: Callable[[OpenRun, formats.DeployedPolicy, dict[str, Any], Sequence[Step]], None] | None = None,
 ) -> dict[str, Any]:
     """Write the policy of a run into ``out``, or ``export`` in the run's folder, as ONNX.
+
+    Args:
+        overrides: overrides of the run's config.
+        before: function that first writes another format of the policy, with the specification and recorded steps.
 
     Returns:
         ``observations`` that it was compared on, the largest ``difference`` of actions, names of ``inputs``,
@@ -56,7 +66,7 @@ def export_run(
     marks = {path: _SPEC_MARK, readable: _SPEC_MARK, runner: _RUNNER_MARK, script: _SCRIPT_MARK}
     for file, mark in marks.items():
         files.check_replaceable(file, mark)
-    with open_run(saved, envs, "cpu", allowed_imports, change=without_sensor_models) as opened:
+    with open_run(saved, envs, "cpu", allowed_imports, overrides, without_sensor_models) as opened:
         space = opened.env.single_observation_space
         entries = formats.actor_entries(opened.config.policy, space, opened.policy)
         terms = list(action_terms(opened.env).values())
@@ -70,6 +80,8 @@ def export_run(
         if (start := plain_start(opened, spec, steps[0])) is not None:
             spec["mujoco"] = start
         formats.check_inputs(spec, steps)
+        if before is not None:
+            before(opened, module, spec, steps)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             formats.write_onnx(module, spec, path)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import mujoco
@@ -21,6 +22,7 @@ from embodichain.agents.rl.train import main
 from embodichain.ext.export import microduck
 from embodichain.ext.export.formats import load_runner
 from embodichain.ext.export.run import without_sensor_models
+from embodichain.lab.gym.env_sources import TaskCfg
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.tools.policy import ParityError
 from embodichain.utils import ConfigError, replace
@@ -58,7 +60,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert main(["--config", write_config(folder, config)]) == 0
         (made,) = (folder / "outputs").iterdir()
         lines = microduck.export(str(made), None, 16, 2, ())
-    assert [line.split()[0] for line in lines] == ["parity", *["written"] * 4]
+    assert [line.split()[0] for line in lines] == ["parity", "inputs", "measured", "outputs", *["written"] * 5]
     return made
 
 
@@ -111,14 +113,22 @@ def test_manifest_has_the_fields_of_schema_2(folder: Path) -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", manifest["training"]["exported"])
 
 
-def test_plain_mujoco_with_servos_is_the_environment(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = run / "export/microduck_rehearsal"
+@pytest.mark.parametrize(("end", "play"), [("", 0.0), ("_play", 0.0175)])
+def test_plain_mujoco_with_servos_is_the_environment(
+    run: Path, end: str, play: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = run / f"export/microduck_rehearsal{end}"
     monkeypatch.setitem(sys.modules, "policy_runner", load_runner(folder / "policy_runner.py"))
     monkeypatch.syspath_prepend(str(folder))
     script = load_runner(folder / "mujoco_robot.py")
     runner = load_runner(folder / "policy_runner.py").PolicyRunner(folder / "exported.onnx")
-    flat = script.FlatPolicy(str(run / "export/microduck/policy.onnx"), runner)
-    with open_run(find_run(str(run)), 1, change=lambda cfg: replace(without_sensor_models(cfg), events={})) as opened:
+    flat = load_runner(folder / "policy_runner.py").PolicyRunner(run / "export/microduck/policy.onnx", runner.spec)
+
+    def change(cfg: TaskCfg) -> TaskCfg:
+        return replace(without_sensor_models(cfg), events={})
+
+    overrides = [f"robot.drive_pros.backlash={play}"]
+    with open_run(find_run(str(run)), 1, overrides=overrides, change=change) as opened:
         env, policy = opened.env, opened.policy
         assert isinstance(env, EmbodiedEnv)
         obs, _ = env.reset(seed=3)
@@ -133,7 +143,7 @@ def test_plain_mujoco_with_servos_is_the_environment(run: Path, monkeypatch: pyt
             commands = {
                 name: env.command_manager.get_command(name)[0].numpy() for name in runner.spec["mujoco"]["commands"]
             }
-            robot.apply(flat.act(robot.measure() | commands)["command"])
+            robot.apply(np.array(HOME) + flat.act(robot.measure() | commands)["action"])
             with torch.no_grad():
                 chosen = policy.get_action(policy_input(policy, obs, None, opened.device), deterministic=True)
             obs, _, terminated, *_ = env.step(chosen["action"])
@@ -145,16 +155,42 @@ def test_plain_mujoco_with_servos_is_the_environment(run: Path, monkeypatch: pyt
         assert np.abs(robot.data.qvel[6:]).max() > 0.1
 
 
-def test_script_swaps_policies_at_half_the_time_step_and_low_voltage(run: Path) -> None:
+def rehearse(run: Path, end: str, *words: str) -> str:
+    """Return what the script prints after 0.4 s, or episodes, with two policies in turn."""
     policy = str(run / "export/microduck/policy.onnx")
-    command = [sys.executable, str(run / "export/microduck_rehearsal/mujoco_robot.py"), "--policies", policy, policy]
-    command += ["--seconds", "0.4", "--command", "0.2", "0", "0", "--lag", "joint_vel", "--timestep", "0.0025"]
+    command = [
+        sys.executable,
+        str(run / f"export/microduck_rehearsal{end}/mujoco_robot.py"),
+        "--policies",
+        policy,
+        policy,
+    ]
+    command += ["--seconds", "0.4", "--command", "0.2", "0", "0", "--lag", "joint_vel", *words]
     alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
-        [*command, "--voltage", "6.5", "--late", "0.02"], capture_output=True, text=True, check=True, env=alone
-    )
-    assert "base_velocity: [0.2, 0.0, 0.0]" in done.stdout
-    assert re.search(r"^base_lin_vel: .* on average$", done.stdout, flags=re.MULTILINE)
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=alone).stdout
+
+
+def test_script_swaps_policies_at_half_the_time_step_and_low_voltage(run: Path) -> None:
+    out = rehearse(run, "", "--timestep", "0.0025", "--voltage", "6.5", "--late", "0.02")
+    assert "base_velocity: [0.2, 0.0, 0.0]" in out
+    assert re.search(r"^base_lin_vel: .* on average$", out, flags=re.MULTILINE)
+    (error,) = re.findall(r"^velocity error (0\.\d{3}) m/s until a fall, falls 0 of 1$", out, flags=re.MULTILINE)
+    assert 0.1 < float(error) < 0.4  # random weights stand, more or less
+
+
+def test_script_repeats_the_same_episodes(run: Path) -> None:
+    one, again = (rehearse(run, "_play", "--episodes", "3") for _ in range(2))
+    assert one == again
+    assert re.search(r"^velocity error 0\.\d{3} m/s until a fall, falls 0 of 3$", one, flags=re.MULTILINE)
+
+
+def test_keys_of_the_viewer_change_the_velocity_command(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = run / "export/microduck_rehearsal"
+    monkeypatch.setitem(sys.modules, "policy_runner", load_runner(folder / "policy_runner.py"))
+    script, command = load_runner(folder / "mujoco_robot.py"), np.zeros(3)
+    for key in (265, 265, 264, 263, 263, 262, 44, 44, 46, 300):
+        script.press(command, key)
+    np.testing.assert_allclose(command, [0.1, 0.1, 0.1])
 
 
 def spec() -> dict[str, Any]:
@@ -207,8 +243,11 @@ def test_what_is_not_microducks_is_refused(change: Callable[[dict[str, Any]], ob
 def test_file_that_acts_otherwise_is_refused(folder: Path) -> None:
     from embodichain.tools.policy import Step  # noqa: PLC0415
 
-    sizes = (3, 3, 14, 14, 14, 3, 4, 6)
-    inputs = {str(i): np.zeros((2, size), np.float32) for i, size in enumerate(sizes)}
+    names = ("1_ang_vel", "2_gravity", "3_joint_pos", "4_joint_vel", "5_action", "6_twist", "7_head", "8_body")
+    sizes = dict(zip((f"policy/{name}" for name in names), (3, 3, 14, 14, 14, 3, 4, 6), strict=True))
+    inputs = {name: np.zeros((2, size), np.float32) for name, size in sizes.items()}
+    described = {name: ((size,), torch.float32) for name, size in sizes.items()}
+    module: Any = SimpleNamespace(inputs=described, memory=None)
     step = Step(inputs, np.full((2, 14), 9.0), np.zeros(2, bool))
-    with pytest.raises(ParityError, match="actions differ from the policy's by"):
-        microduck.check_file(folder / "policy.onnx", [step])
+    with pytest.raises(ParityError, match="action differs from the policy's by"):
+        microduck.check_file(folder / "policy.onnx", module, [step])
