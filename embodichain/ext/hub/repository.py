@@ -14,7 +14,11 @@ from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
 from embodichain.commands.arguments import add_run
 from embodichain.utils import CommandFailedError, ConfigError, install_extra, write_json
 
-EXAMPLES = ("latest me/push-cube", "outputs/go2_flat_20260101_120000/best me/go2-walks --private")
+EXAMPLES = (
+    "latest me/push-cube",
+    "outputs/go2_flat_20260101_120000/best me/go2-walks --private",
+    "outputs/microduck_flat_fine_20260101_120000/export/microduck me/microduck-walk",
+)
 
 _LONGEST = 400  # letters of an error's message
 _COPIED = ("config.json", "summary.json", "metrics.jsonl", "machine.json", "learning_curve.png")
@@ -58,14 +62,21 @@ def fetch(name: str) -> Path:
     return folder
 
 
-def push(run: SavedRun, repo: str, is_private: bool) -> str:
-    """Publish a run's checkpoint with its config, results and card; return the repository's address."""
-    with tempfile.TemporaryDirectory() as folder:
-        stage(run, repo, Path(folder))
+def push(target: str, repo: str, is_private: bool) -> str:
+    """Publish a run's checkpoint with its config, results and card; return the repository's address.
+
+    Args:
+        target: a run, or a folder of ``export --format microduck``, which is published as it is.
+    """
+    with tempfile.TemporaryDirectory() as staged:
+        is_ready = Path(target, "manifest.json").is_file()
+        folder = Path(target if is_ready else staged)
+        if not is_ready:
+            stage(find_run(target), repo, folder)
         with _opened_hub(repo) as hub:
             api = hub.HfApi()
             api.create_repo(repo, private=is_private, exist_ok=True)
-            api.upload_folder(repo_id=repo, folder_path=folder, commit_message=f"Add {run.exp_name}")
+            api.upload_folder(repo_id=repo, folder_path=folder, commit_message=f"Add {repo}")
             return f"{hub.constants.ENDPOINT}/{repo}"
 
 
@@ -134,5 +145,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Publish; return 0."""
-    print(f"published  {push(find_run(args.target), args.repo, args.private)}")
+    print(f"published  {push(args.target, args.repo, args.private)}")
     return 0

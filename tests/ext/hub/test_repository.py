@@ -115,6 +115,17 @@ def test_pushed_run_comes_back_to_the_bit(
     assert "success rate" in capsys.readouterr().out
 
 
+def test_folder_of_an_export_is_pushed_as_it_is(
+    tmp_path: Path, hub: dict[str, bytes], capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {name: name.encode() for name in ("README.md", "manifest.json", "policy.onnx")}
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    assert main(["push", str(tmp_path), "me/pole"]) == 0
+    assert "published  http://127.0.0.1" in capsys.readouterr().out
+    assert hub == files
+
+
 def test_unknown_repository_is_one_line(run_folder: Path, hub: dict[str, bytes]) -> None:
     for name, reason in (("me/nothing", "Repository Not Found"), ("a/b/c", "Repo id must be")):
         with pytest.raises(CommandFailedError, match=rf"^hf:{name}: .*{reason}"):
