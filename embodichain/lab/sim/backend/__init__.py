@@ -9,7 +9,6 @@ import torch
 
 from embodichain.lab.sim.backend.base import Backend, Columns, ModelPart, StateCache, cached_per_state, named_geoms
 from embodichain.lab.sim.backend.mujoco_batch import MujocoBatchBackend
-from embodichain.lab.sim.backend.servo_batch import ServoBatchBackend
 from embodichain.lab.sim.servos import has_servos
 from embodichain.utils import ConfigError, install_extra
 
@@ -19,7 +18,6 @@ __all__ = [
     "Columns",
     "ModelPart",
     "MujocoBatchBackend",
-    "ServoBatchBackend",
     "StateCache",
     "cached_per_state",
     "draw_without_shadows",
@@ -72,8 +70,7 @@ def make_backend(
     """
     is_warp, device = parse_sim_device(sim_device)
     if not is_warp:
-        kind = ServoBatchBackend if has_servos(model) else MujocoBatchBackend
-        return kind(model, visual_model, num_envs, num_threads)
+        return MujocoBatchBackend(model, visual_model, num_envs, num_threads)
     if has_servos(model):
         raise ConfigError("drive_pros.servo and drive_pros.backlash need sim_device 'cpu': MuJoCo Warp does without")
     module = import_for_warp("embodichain.lab.sim.backend.mujoco_warp")

@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from embodichain.lab.sim.servos import Servos
+
 Columns = slice | Tensor
 """Columns of a state tensor: a slice where they are neighbours, else int64 indices."""
 Index = int | slice | list[int] | tuple[int | slice | list[int], ...]
@@ -35,7 +37,10 @@ class Backend(ABC):
     Attributes:
         visual_model: model with visual geoms, for rendering; ``model`` has none.
         version: counter of changes of the state.
+        servos: servos and joints with play; None without.
     """
+
+    servos: Servos | None = None
 
     is_asynchronous: ClassVar[bool]
     """Whether the host runs ahead of the physics; then reading a value on the host waits for it."""

@@ -12,9 +12,10 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.sim.backend.base import Backend, Columns, Index, ModelPart
+from embodichain.lab.sim.servos import Servos, has_servos
 from embodichain.utils import ConfigError
 from embodichain.utils.device import check_memory
-from embodichain.utils.state import load_attributes
+from embodichain.utils.state import declared_state, load_attributes
 from embodichain.utils.system import count_processors
 
 _FIRST_DIVERGENCE = int(mujoco.mjtWarning.mjWARN_BADQPOS)
@@ -69,6 +70,8 @@ class MujocoBatchBackend(Backend):
         # The whole state of one environment right after a reset: writing the row again costs less than the call.
         self._batch.reset(keyframe=0, stage=mujoco.mjtStage.mjSTAGE_NONE.value)
         self._initial_state = self._batch.state[0].copy()
+        if has_servos(model):
+            self.servos = Servos(model, num_envs, self._batch.bind, self._batch.expand)
 
     @override
     def write(self, name: str, columns: Columns, values: Tensor, env_ids: Tensor | None = None) -> None:
@@ -119,12 +122,12 @@ class MujocoBatchBackend(Backend):
     def step(self, substeps: int, env_ids: Tensor | None = None) -> None:
         self._update_constants()
         ids = None if env_ids is None else np.sort(env_ids.numpy())
-        self._advance(ids, substeps)
-        self._changed(slice(None) if ids is None else ids)
-
-    def _advance(self, ids: np.ndarray | None, substeps: int) -> None:
-        """Let substeps pass in environments [n], sorted; None: in all."""
-        self._batch.step(ids, nstep=substeps)
+        rows = slice(None) if ids is None else ids
+        if self.servos is None:
+            self._batch.step(ids, nstep=substeps)
+        else:
+            self.servos.step(rows, substeps, lambda: self._batch.step(ids))
+        self._changed(rows)
 
     @override
     def reset(self, env_ids: Tensor) -> None:
@@ -132,6 +135,8 @@ class MujocoBatchBackend(Backend):
         rows = env_ids.numpy()
         self._batch.state[rows] = self._initial_state
         self._batch.warning[rows] = 0
+        if self.servos is not None:
+            self.servos.reset(rows)
         self._changed(rows)
 
     @override
@@ -155,7 +160,8 @@ class MujocoBatchBackend(Backend):
     def state_dict(self) -> dict[str, Any]:
         own = {name: values for name in MODEL_FIELDS if (values := self._batch.expanded(name)) is not None}
         saved = {name: getattr(self, name) for name in _SAVED}
-        return {"state": self._batch.state, "warning": self._batch.warning, "model": own, "attributes": saved}
+        state = {"state": self._batch.state, "warning": self._batch.warning, "model": own, "attributes": saved}
+        return state if self.servos is None else state | {"servos": declared_state(self.servos)}
 
     @override
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -166,6 +172,8 @@ class MujocoBatchBackend(Backend):
         self._batch.state[:] = state["state"]
         self._batch.warning[:] = state["warning"]
         load_attributes(self, state["attributes"])
+        if self.servos is not None:
+            load_attributes(self.servos, state["servos"])
         self._changed(slice(None))
 
     @override

@@ -16,7 +16,6 @@ from typing_extensions import override
 from embodichain.lab.gym.envs.managers import types
 from embodichain.lab.gym.envs.managers.base import Functor, TermEnv
 from embodichain.lab.sim import SimulationManager
-from embodichain.lab.sim.backend import ServoBatchBackend
 from embodichain.lab.sim.math import quat_from_euler, quat_mul
 from embodichain.lab.sim.model.drives import match_names
 from embodichain.lab.sim.objects import Articulation, BasePose
@@ -334,9 +333,9 @@ def randomize_servos(
         friction_range: ``[lowest, highest]`` factor of the dry friction; the viscous one stays.
         delay: ``[lowest, highest]`` physics substeps until a target reaches the servos.
     """
-    if not isinstance(env.sim.backend, ServoBatchBackend):
-        raise ConfigError("randomize_servos: the robot has none; needed is robot.drive_pros.servo")
     servos, longest = env.sim.backend.servos, (HISTORY - 1) * env.cfg.sim_steps_per_control
+    if servos is None:
+        raise ConfigError("randomize_servos: the robot has none; needed is robot.drive_pros.servo")
     if delay[1] > longest:
         raise ConfigError(f"randomize_servos: params.delay: at most {longest} substeps, got {list(delay)}")
     supply = voltage_range or (servos.servo.voltage, servos.servo.voltage)

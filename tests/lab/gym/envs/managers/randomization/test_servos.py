@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from embodichain.lab.gym.envs.tasks.rl.locomotion import LocomotionEnv
-from embodichain.lab.sim.backend import ServoBatchBackend
 from embodichain.utils import ConfigError
 from tests.lab.gym.envs.managers.randomization.test_spatial import assert_fills
 from tests.lab.legs import GO2, legs_env
@@ -22,21 +21,21 @@ RANGES: dict[str, Any] = {
 }
 
 
-def duck(more: dict[str, Any] | None = None, **params: Any) -> tuple[LocomotionEnv, ServoBatchBackend]:
+def duck(more: dict[str, Any] | None = None, **params: Any) -> tuple[LocomotionEnv, Any]:
     events = {"servos": {"func": "randomize_servos", "mode": "reset", "params": params}}
     sensors = [{"sensor_type": "Contact", "uid": "feet", "link_names": [".*_foot"]}]
     env = legs_env(N, {"events": {**(more or {}), **events}}, robot=ROBOT, sensor=sensors)
     env.reset(seed=1)
-    assert isinstance(env.sim.backend, ServoBatchBackend)
     return env, env.sim.backend
 
 
-def efforts(env: LocomotionEnv, backend: ServoBatchBackend) -> torch.Tensor:
+def efforts(env: LocomotionEnv, backend: Any) -> torch.Tensor:
     """Torques far from the targets, without latency and sag, [N, 14]."""
     backend.servos.delay[:] = 0
     env.robot.set_qpos(env.robot.get_qpos() + 9.0)
     env.sim.update(1)
-    return backend.read_last("qfrc_actuator")[:, 6:]
+    found: torch.Tensor = backend.read_last("qfrc_actuator")
+    return found[:, 6:]
 
 
 def test_servos_are_drawn_from_their_ranges() -> None:
