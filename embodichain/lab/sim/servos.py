@@ -149,11 +149,11 @@ def add_play(spec: Any, name: str, size: float) -> Any:
     joint = spec.joint(name)
     body = joint.parent.add_body(name=f"{name}{_MOTOR}", mass=1e-6, inertia=[1e-9] * 3, explicitinertial=True)
     motor = body.add_joint(name=body.name, type=joint.type, axis=joint.axis, userdata=[_MARK, size])
-    for key in ("ref", "damping", "frictionloss", "actfrcrange", "actfrclimited"):
+    for key in ("ref", "armature", "damping", "frictionloss", "actfrcrange", "actfrclimited"):
         setattr(motor, key, getattr(joint, key))
-    motor.armature, joint.armature = joint.armature or 1e-4, 0.0  # without inertia it cannot be integrated
-    joint.damping, joint.frictionloss = [0.0, 0.0, 0.0], 0.0
-    gears = spec.add_tendon(name=motor.name, limited=1, range=[-size, size])
+    joint.armature, joint.frictionloss, joint.damping = 0.0, 0.0, [0.0, 0.0, 0.0]
+    # With an inertia of its own, kg m^2 or kg: light links would cross the play within a substep.
+    gears = spec.add_tendon(name=motor.name, limited=1, range=[-size, size], armature=1e-4)
     gears.solref_limit, gears.solimp_limit = [0.01, 1.0], [0.95, 0.99, 0.001, 0.5, 2.0]
     gears.wrap_joint(name, 1.0)
     gears.wrap_joint(motor.name, -1.0)

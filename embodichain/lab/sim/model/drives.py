@@ -92,7 +92,7 @@ def set_drives(
         if friction[name]:
             moved.frictionloss = friction[name]
         if armature[name] is not None:
-            moved.armature = max(armature[name], moved.armature if backlash[name] else 0.0)
+            moved.armature = armature[name]
         if drive.servo is not None:
             if moved.type != mujoco.mjtJoint.mjJNT_HINGE:
                 raise ConfigError(f"servo: joint '{name}' is not a hinge")
