@@ -15,11 +15,9 @@ import mujoco.viewer
 import numpy as np
 from policy_runner import PolicyRunner  # type: ignore[import-not-found] # the file next to this one
 
-KEYS = {
-    **{265: (0, 0.1), 264: (0, -0.1), 263: (2, 0.1), 262: (2, -0.1)},  # arrows up, down, left, right
-    **{44: (1, 0.1), 46: (1, -0.1)},  # comma, full stop
-}
-"""What a key of the viewer, by its code, adds to the command: which number, and how much, m/s or rad/s."""
+KEYS = {265: (0, 0.1), 264: (0, -0.1), 263: (2, 0.1), 262: (2, -0.1), 44: (1, 0.1), 46: (1, -0.1)}
+"""Change of the command, m/s or rad/s, and its place, by the viewer's code of the arrows up, down, left and right, the
+comma and the full stop."""
 _FALLEN = -0.7  # z of the projected gravity beyond which a robot has fallen
 _SPREAD = 0.05  # rad or m, of the joints' positions where several episodes begin
 

@@ -105,7 +105,7 @@ class PolicyRunner:
     It carries the hidden state of a recurrent policy, the last action and the histories.
 
     Args:
-        path: path of the ONNX file. It may have one flat input in place of the specification's, side by side.
+        path: path of the ONNX file. It may have one flat input [1, D], the specification's side by side.
         spec: specification; None: the file's own.
     """
 
@@ -149,9 +149,11 @@ class PolicyRunner:
         names = [each.name for each in self.session.get_inputs()]
         values = [inputs[entry] for entry in self.spec["inputs"]]
         if len(names) < len(values):
-            values = [np.concatenate(values, axis=1)]
-        out = self.session.run(None, dict(zip(names, values, strict=True)))
-        return dict(zip(self.spec["outputs"], out, strict=False))
+            rows = [self.session.run(None, {names[0]: row[None]}) for row in np.concatenate(values, axis=1)]
+            out = [np.concatenate(each) for each in zip(*rows, strict=True)]
+        else:
+            out = self.session.run(None, dict(zip(names, values, strict=True)))
+        return dict(zip(self.spec["outputs"], out, strict=False))  # a flat file has the actions alone
 
     def _step(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         memory = self.spec["memory"]

@@ -2,9 +2,8 @@
 
 M6 (Duclusaud and Passault, "Extended friction models for the physics simulation of servo actuators", 2025; numbers of
 Rhoban/bam) is a DC motor behind a position controller whose output is a voltage, with Coulomb, Stribeck and
-load-dependent friction. The engine's own drives and dampers hold the controller, the limit of the voltage, the back-EMF
-and the viscous friction; dry friction, which depends on the load, is written before each substep, as are late commands,
-the sag of the supply and the controller's view of a joint with play.
+load-dependent friction. The engine's own drives and dampers hold the controller, the back-EMF and the viscous friction;
+dry friction, and targets with latency, the present supply and the encoder's view, are written before each substep.
 
 `embodichain export` copies this file next to the script that runs a policy in plain MuJoCo.
 Shapes: N copies of a model, n in ``rows``, J servos.
