@@ -174,6 +174,7 @@ class Servos:
 
     Attributes:
         servo: the servo, one for the whole model.
+        is_servo: [J] whether a drive is a servo; the others have play alone.
         voltage: [N] supply, V.
         sag: [N] drop of the supply per torque of all servos, V/Nm.
         lowest_voltage: V, below which the supply does not sag.
@@ -193,8 +194,8 @@ class Servos:
         is_servo, moved = _marked(model.actuator_user), model.actuator_trnid[:, 0]
         has_play = np.isin(moved, np.flatnonzero(_marked(model.jnt_user))) & (model.actuator_trntype == 0)
         self._drives = np.flatnonzero(is_servo | has_play)
-        self._is_servo, motors = is_servo[self._drives], moved[self._drives]
-        self._motors, self._dofs = model.jnt_qposadr[motors], model.jnt_dofadr[motors[self._is_servo]]
+        self.is_servo, motors = is_servo[self._drives], moved[self._drives]
+        self._motors, self._dofs = model.jnt_qposadr[motors], model.jnt_dofadr[motors[self.is_servo]]
         self._joints = model.jnt_qposadr[[joint_of(model, motor) for motor in motors]]
         self._far = 2.0 * model.jnt_user[motors, 1:2].sum(axis=1)  # rad or m, more than the play
         kinds = {int(model.actuator_user[a, 1]) for a in np.flatnonzero(is_servo)}
@@ -202,7 +203,7 @@ class Servos:
             raise ValueError("the scene's servos are of different kinds")
         self.servo = list(SERVOS.values())[next(iter(kinds), 0)]
         dt = float(model.opt.timestep)
-        self._stride = np.where(self._is_servo, self.servo.max_speed * dt, np.inf)  # rad, of a goal in a substep
+        self._stride = np.where(self.is_servo, self.servo.max_speed * dt, np.inf)  # rad, of a goal in a substep
         # Force of the engine's friction constraint: clip(-D (acceleration + B speed), -limit, limit).
         self._efc_d = _IMPEDANCE[0] / (1.0 - _IMPEDANCE[0])  # divided by the present inverse weight
         self._efc_b = 2.0 / (_IMPEDANCE[1] * max(_TIME, 2.0 * dt))  # the engine takes no time below two time steps
@@ -245,7 +246,7 @@ class Servos:
         target = ctrl[at].copy()
         self._commands[rows] = np.concatenate((self._commands[rows, 1:], target[:, None]), axis=1)
         # The error, rad, from which on the motor has the full voltage.
-        window = np.where(self._is_servo, self._efforts[(*at, 1)] / self._gains[(*at, 0)], np.inf)
+        window = np.where(self.is_servo, self._efforts[(*at, 1)] / self._gains[(*at, 0)], np.inf)
         for substep in range(substeps):
             late = -((substep - self.delay[rows]) // substeps)  # commands ago, rounded up
             goal = self._commands[numbers, HISTORY - 1 - np.clip(late, 0, HISTORY - 1)]
@@ -262,7 +263,7 @@ class Servos:
         voltage = self.voltage[rows]
         sagged = voltage - self.sag[rows] * self._load[rows]
         present = np.maximum(sagged, np.minimum(self.lowest_voltage, voltage))
-        return np.where(self._is_servo, present[:, None] / self.servo.voltage, 1.0)
+        return np.where(self.is_servo, present[:, None] / self.servo.voltage, 1.0)
 
     def _update_friction(self, rows: np.ndarray | slice, speed: np.ndarray) -> None:
         """Write the dry friction of the next substep from the torques of the last one, which began at ``speed``."""

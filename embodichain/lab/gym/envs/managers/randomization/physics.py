@@ -334,7 +334,7 @@ def randomize_servos(
         delay: ``[lowest, highest]`` physics substeps until a target reaches the servos.
     """
     servos, longest = env.sim.backend.servos, (HISTORY - 1) * env.cfg.sim_steps_per_control
-    if servos is None:
+    if servos is None or not servos.is_servo.any():
         raise ConfigError("randomize_servos: the robot has none; needed is robot.drive_pros.servo")
     if delay[1] > longest:
         raise ConfigError(f"randomize_servos: params.delay: at most {longest} substeps, got {list(delay)}")

@@ -67,7 +67,8 @@ def test_servos_have_their_nominal_numbers_by_default() -> None:
 
 def test_event_refuses_robots_without_servos_and_long_delays() -> None:
     events = {"servos": {"func": "randomize_servos", "mode": "reset"}}
-    with pytest.raises(ConfigError, match=r"the robot has none; needed is robot\.drive_pros\.servo"):
-        legs_env(2, {"events": events})
+    for robot in (GO2, {**GO2, "drive_pros": {**GO2["drive_pros"], "backlash": 0.01}}):
+        with pytest.raises(ConfigError, match=r"the robot has none; needed is robot\.drive_pros\.servo"):
+            legs_env(2, {"events": events}, robot=robot)
     with pytest.raises(ConfigError, match=r"at most 16 substeps, got \[0, 17\]"):
         duck(delay=[0, 17])
