@@ -101,8 +101,9 @@ def check_contract(spec: Mapping[str, Any], commands: Sequence[str]) -> None:
     Args:
         commands: names of the task's commands.
     """
-    inputs, home = list(spec["inputs"].values()), _rounded(HOME)
-    recipes = [[{key: _rounded(x) for key, x in step.items()} for step in each.get("from", ())] for each in inputs]
+    rounded = json.loads(json.dumps(spec), parse_float=lambda text: round(float(text), 3))
+    inputs, drives, targets = list(rounded["inputs"].values()), rounded["drives"], rounded["command"]
+    recipes, home = [each.get("from") for each in inputs], [round(angle, 3) for angle in HOME]
     first: list[Any] = [[{"measurement": name}] for name in [*LAYOUT][:4]]
     first[2].append({"subtract": home})
     first.append([{"last_action": True}])
@@ -111,20 +112,16 @@ def check_contract(spec: Mapping[str, Any], commands: Sequence[str]) -> None:
         ("sizes of the inputs", [int(np.prod(each["shape"])) for each in inputs], list(LAYOUT.values())),
         ("first inputs", recipes[: len(first)], first),
         ("other inputs, commands:", all(recipe in others for recipe in recipes[len(first) :]), True),
-        ("joints", [drive["name"] for drive in spec["drives"]], SERVOS),
-        ("targets", [part["name"] for part in spec["command"]], SERVOS),
+        ("joints", [drive["name"] for drive in drives], SERVOS),
+        ("targets", [part["name"] for part in targets], SERVOS),
         ("control period, s", round(spec["control_period_s"], 6), 0.02),
-        ("home pose, rad", _rounded([drive["initial_position"] for drive in spec["drives"]]), home),
-        ("targets of action 0, rad", _rounded([part["offset"] for part in spec["command"]]), home),
+        ("home pose, rad", [drive["initial_position"] for drive in drives], home),
+        ("targets of action 0, rad", [part["offset"] for part in targets], home),
         ("scales of the action", len({part["factor"] for part in spec["command"]}), 1),
         ("memory", spec["memory"], None),
     ):
         if got != wanted:
             raise ConfigError(f"--format microduck: {what} must be {wanted}, got {got}")
-
-
-def _rounded(value: Any) -> Any:
-    return np.round(value, 3).tolist() if isinstance(value, list | tuple) else value
 
 
 def metadata(spec: Mapping[str, Any], saved: SavedRun) -> dict[str, Any]:
