@@ -26,6 +26,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from embodichain.agents.rl.config.named import find_config
+from embodichain.agents.rl.trainer.evaluation import AT_END
 from embodichain.utils import doors
 from embodichain.utils.device import describe_machine
 from embodichain.utils.utility import load_config_file
@@ -58,6 +59,7 @@ def train_and_evaluate(config: Path, seed: int, episodes: int) -> Row:
     return {
         "success_rate": evaluated["success_rate"],
         "return": evaluated["figures"]["return"]["mean"],
+        "metrics": {name: mean for name, mean in evaluated["metrics"].items() if not name.endswith(AT_END)},
         "episodes": episodes,
         "env_steps": trained["env_steps"],
         "train_seconds": round(trained["train_seconds"], 1),
