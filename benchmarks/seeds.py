@@ -6,8 +6,8 @@
 Each training is a separate process, as ``embodichain train`` starts it, without evaluations and videos; then
 ``embodichain eval`` plays ``--episodes`` episodes. A row for each seed is appended to
 ``benchmarks/results/headlines.jsonl``, with the commit, the machine and a digest of the config's files. ``--tables``
-writes the median and the worst of the rows into README.md and the pages of docs/, between ``<!-- headlines -->`` and
-``<!-- end -->``; rows of a config that has changed since are not listed.
+writes the median and the worst of the rows into README.md (without SAC's) and the pages of docs/, between
+``<!-- headlines -->`` and ``<!-- end -->``; rows of a config that has changed since are not listed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from embodichain.utils.utility import load_config_file
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks/results/headlines.jsonl"
-PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
+README = ROOT / "README.md"
+PAGES = sorted(ROOT.glob("docs/*.md"))
 MARKS = re.compile(r"(<!-- headlines -->\n).*?(<!-- end -->)", re.DOTALL)
 
 Row = dict[str, Any]
@@ -140,7 +141,9 @@ def main() -> None:
             with RESULTS.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
     if args.tables:
-        write_tables(table_of(current_rows()), PAGES)
+        rows = current_rows()
+        write_tables(table_of(rows), PAGES)
+        write_tables(table_of({name: found for name, found in rows.items() if "/sac" not in name}), [README])
 
 
 if __name__ == "__main__":
