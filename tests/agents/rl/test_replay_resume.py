@@ -69,7 +69,7 @@ def assert_same_trainings(ours: Path, theirs: Path) -> None:
 SIMBA = {"type": "simba", "network_cfg": {"width": 4, "num_blocks": 1}}
 LEARNS = {"replay_capacity": 24, "learning_starts": 8, "batch_size": 4, "updates_per_step": 0.375, "policy_delay": 2}
 LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "sac": ("soft_actor_critic", {"n_steps": 3, "weight_decay": 0.1}),
+    "sac": ("soft_actor_critic", {"n_steps": 3, "weight_decay": 0.1, "lr_schedule": "linear"}),
     "td3": ("deterministic_actor_critic", {"n_steps": 2, "normalize_returns": True}),
 }
 

@@ -39,6 +39,8 @@ class OffPolicyCfg(BaseAlgorithmCfg):
     """Environment steps of a process before its first gradient step."""
     updates_per_step: Annotated[float, Field(gt=0, le=1000)] = 1.0
     """Gradient steps of the critics for each environment step of a process: 0.125 is one for 8 environments' step."""
+    lr_schedule: Literal["constant", "linear"] = "constant"
+    """Step sizes stay constant, or fall linearly to 0 over the training."""
     policy_delay: PositiveInt = 1
     """Gradient steps of the critics for each one of the actor."""
     normalize_returns: bool | None = None
@@ -182,6 +184,10 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         # Not the stored steps: processes with more truncated episodes store fewer, and all begin together.
         if self.replay.num_added < cfg.learning_starts:
             return metrics
+        if cfg.lr_schedule == "linear":
+            for optimizer in (self.actor_optimizer, self.critic_optimizer):
+                for group in optimizer.param_groups:
+                    group["lr"] = optimizer.defaults["lr"] * (1 - self.progress)
         self._owed += cfg.updates_per_step * num_envs * (num_slots - 1)
         critic_means, actor_means = MetricMeans(), MetricMeans()
         for batch in self._batches(self.replay, int(self._owed)):

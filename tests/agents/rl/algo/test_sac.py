@@ -72,6 +72,17 @@ def test_actor_and_temperature_step_once_per_policy_delay() -> None:
     assert set(metrics) == {"replay_steps", "critic_loss", "action_value", "grad_norm"}
 
 
+def test_linear_step_sizes_of_all_optimizers_fall_to_nothing() -> None:
+    sac = make_sac(lr_schedule="linear", learning_rate=0.01, critic_learning_rate=0.04)
+    for sac.progress in (0.0, 0.75):
+        update(sac)
+        shares = [
+            [group["lr"] / rate for group in optimizer.param_groups]
+            for optimizer, rate in ((sac.actor_optimizer, 0.01), (sac.critic_optimizer, 0.04))
+        ]
+        assert shares == [[1 - sac.progress] * 2, [1 - sac.progress]]  # the actor's, the temperature's, the critics'
+
+
 def test_nothing_is_learned_before_the_first_steps_are_collected() -> None:
     sac = make_sac(learning_starts=8, learning_rate=0.1)
     before = copy.deepcopy(sac.policy.state_dict())
