@@ -37,11 +37,12 @@ __all__ = [
     "joint_torque_limits",
     "joint_torques_l2",
     "joint_vel_l2",
-    "lin_vel_progress",
     "lin_vel_z_l2",
     "posture",
     "track_ang_vel_z_exp",
+    "track_ang_vel_z_linear",
     "track_lin_vel_xy_exp",
+    "track_lin_vel_xy_linear",
     "undesired_contacts",
     "upright",
 ]
@@ -65,24 +66,44 @@ def track_lin_vel_xy_exp(
     return torch.exp(error.square().sum(dim=1) * (-1.0 / std**2))
 
 
-def lin_vel_progress(
+def track_lin_vel_xy_linear(
     env: TermEnv,
     obs: TensorDict,
     action: Tensor,
     info: dict[str, Any],
+    least: PositiveFloat = 0.1,
     command: types.CommandName = types.BASE_VELOCITY,
 ) -> Tensor:
-    """Return the base's velocity along the commanded one as a share of it, [-1, 1]; 0 where it is to stand still.
+    """Return 1 - |v - c| / |c| of the base's velocity v and the commanded one c, [-1, 1].
 
-    Unlike a bell of the error it is 0 for a robot that stands, and has the same slope everywhere.
+    It is 0 for a robot that stands instead. Unlike a bell of the error it has the same slope everywhere.
 
     Args:
+        least: smallest divisor, m/s: for commands to stand, and slow ones.
         command: command's name in ``env.commands``.
     """
     wanted = env.command_manager.get_tracked(command)[:, :2]
-    along = (env.robot.base.linear_velocity()[:, :2] * wanted).sum(dim=1)
-    share = along / wanted.square().sum(dim=1).clamp(min=state_values.STANDING_COMMAND**2)
-    return share.clamp(-1.0, 1.0) * state_values.is_moving(wanted)
+    error = torch.linalg.vector_norm(env.robot.base.linear_velocity()[:, :2] - wanted, dim=1)
+    return (1.0 - error / torch.linalg.vector_norm(wanted, dim=1).clamp(min=least)).clamp(min=-1.0)
+
+
+def track_ang_vel_z_linear(
+    env: TermEnv,
+    obs: TensorDict,
+    action: Tensor,
+    info: dict[str, Any],
+    least: PositiveFloat = 0.3,
+    command: types.CommandName = types.BASE_VELOCITY,
+) -> Tensor:
+    """Return 1 - |w - c| / |c| of the base's yaw rate w and the commanded one c, [-1, 1].
+
+    Args:
+        least: smallest divisor, rad/s: for commands not to turn, and slow ones.
+        command: command's name in ``env.commands``.
+    """
+    wanted = env.command_manager.get_tracked(command)[:, 2]
+    error = (env.robot.base.angular_velocity()[:, 2] - wanted).abs()
+    return (1.0 - error / wanted.abs().clamp(min=least)).clamp(min=-1.0)
 
 
 def track_ang_vel_z_exp(

@@ -169,17 +169,31 @@ def test_air_time_counts_where_feet_land(env: LocomotionEnv) -> None:
     assert value(env, rewards.feet_air_time, sensor="feet", threshold=0.25) == [0.0, 0.0]
 
 
-def test_progress_is_the_share_of_the_commanded_velocity(env: LocomotionEnv) -> None:
+def test_linear_tracking_is_one_less_the_error_as_a_share(env: LocomotionEnv) -> None:
     for command, velocity, expected in (
         ([0.3, 0.4, 9.0], [0.3, 0.4], 1.0),
-        ([0.3, 0.4, 9.0], [0.4, -0.3], 0.0),  # across it
-        ([0.3, 0.4, 9.0], [0.0, 0.2], 0.32),  # 0.08 / 0.25
+        ([0.3, 0.4, 9.0], [0.0, 0.0], 0.0),  # stands
+        ([0.3, 0.4, 9.0], [0.0, 0.8], 0.0),  # 1 - 0.5 / 0.5
+        ([0.3, 0.4, 9.0], [0.3, 0.2], 0.6),  # 1 - 0.2 / 0.5
         ([0.3, 0.4, 9.0], [-0.6, -0.8], -1.0),
-        ([0.05, 0.0, 9.0], [0.05, 0.0], 0.0),  # to stand still
+        ([0.0, 0.0, 9.0], [0.05, 0.0], 0.5),  # 1 - 0.05 / 0.1
     ):
         set_command(env, [command] * 2)
         move(env, [[*velocity, 0.0, 0.0, 0.0, 0.0]] * 2)
-        assert value(env, rewards.lin_vel_progress) == [expected] * 2
+        assert value(env, rewards.track_lin_vel_xy_linear) == [expected] * 2
+
+
+def test_linear_yaw_tracking_is_one_less_the_error_as_a_share(env: LocomotionEnv) -> None:
+    for command, yaw_rate, expected in (
+        (0.8, 0.8, 1.0),
+        (-0.8, -1.2, 0.5),
+        (0.8, 0.0, 0.0),
+        (0.8, -1.0, -1.0),
+        (0.0, 0.15, 0.5),
+    ):
+        set_command(env, [[9.0, 9.0, command]] * 2)
+        move(env, [[0.0, 0.0, 0.0, 0.0, 0.0, yaw_rate]] * 2)
+        assert value(env, rewards.track_ang_vel_z_linear) == [expected] * 2
 
 
 def test_step_is_one_foot_down_and_the_other_up_for_a_while(env: LocomotionEnv) -> None:
