@@ -32,7 +32,6 @@ __all__ = [
     "is_alive",
     "is_terminated",
     "joint_acc_l2",
-    "joint_command_exp",
     "joint_pos_limits",
     "joint_torque_limits",
     "joint_torques_l2",
@@ -41,6 +40,7 @@ __all__ = [
     "posture",
     "track_ang_vel_z_exp",
     "track_ang_vel_z_linear",
+    "track_joints_linear",
     "track_lin_vel_xy_exp",
     "track_lin_vel_xy_linear",
     "undesired_contacts",
@@ -258,26 +258,25 @@ class posture(Functor):  # noqa: N801 (named like a function, as configs name it
         return torch.exp((qpos - self._default).square() @ self._factor)
 
 
-def joint_command_exp(
+def track_joints_linear(
     env: TermEnv,
     obs: TensorDict,
     action: Tensor,
     info: dict[str, Any],
     joint_names: list[types.JointName],
     command: types.CommandName,
-    std: PositiveFloat = 0.5,
+    scale: PositiveFloat = 0.5,
 ) -> Tensor:
-    """Return the mean over joints of exp(-(q - default - c)^2 / std^2), with a command c of their positions.
+    """Return 1 - the mean over joints of |q - default - c| / scale, [-1, 1], with a command c of their positions.
 
     Args:
         joint_names: the command's joints, in its order.
         command: command's name in ``env.commands``: differences to the initial positions, rad or m.
-        std: error at which a joint's part is 1 / e, rad or m.
+        scale: error that earns 0, rad or m.
     """
     ids = constant(tuple(env.robot.joint_names.index(name) for name in joint_names), env.device)
     wanted = env.robot.body_data.default_qpos[:, ids] + env.command_manager.get_tracked(command)
-    error = env.robot.get_qpos()[:, ids] - wanted
-    return torch.exp(error.square() * (-1.0 / std**2)).mean(dim=1)
+    return (1.0 - (env.robot.get_qpos()[:, ids] - wanted).abs().mean(dim=1) / scale).clamp(min=-1.0)
 
 
 def feet_step(
