@@ -212,7 +212,7 @@ def test_step_is_one_foot_down_and_the_other_up_for_a_while(env: LocomotionEnv) 
     assert value(env, rewards.feet_step, **params) == [0.0, 0.0]
 
 
-def test_commanded_joints_earn_a_bell_each(env: LocomotionEnv) -> None:
+def test_commanded_joints_earn_by_their_mean_error(env: LocomotionEnv) -> None:
     names = ["FR_calf_joint", "FL_hip_joint"]
     at = [env.robot.joint_names.index(name) for name in names]
     qpos = env.robot.body_data.default_qpos.clone()
@@ -222,9 +222,9 @@ def test_commanded_joints_earn_a_bell_each(env: LocomotionEnv) -> None:
     before = term.tracked
     term.tracked = torch.tensor([[0.2, 0.1], [0.0, 0.0]])
     # errors 0 and -0.2 rad, and 0 and 0
-    bells = value(env, rewards.joint_command_exp, joint_names=names, command="base_velocity", std=0.2)
+    followed = value(env, rewards.track_joints_linear, joint_names=names, command="base_velocity", scale=0.4)
     term.tracked = before
-    assert bells == [(1 + math.exp(-1)) / 2, 1.0]
+    assert followed == [0.75, 1.0]  # 1 - (0 + 0.2) / 2 / 0.4
 
 
 def test_upright_is_from_head_down_to_head_up(env: LocomotionEnv) -> None:
