@@ -17,7 +17,7 @@ from embodichain.utils import CommandFailedError, ConfigError, install_extra, wr
 EXAMPLES = (
     "latest me/push-cube",
     "outputs/go2_flat_20260101_120000/best me/go2-walks --private",
-    "outputs/microduck_flat_fine_20260101_120000/export/microduck me/microduck-walk",
+    "outputs/microduck_flat_quickstart_20260101_120000/export/microduck me/microduck-walk",
 )
 
 _LONGEST = 400  # letters of an error's message
