@@ -41,9 +41,11 @@ Row = dict[str, Any]
 
 
 def digest_of(config: Path) -> str:
-    """Return a digest of a training config, without its events, and of the environment config that it names."""
+    """Return a digest of a training config, without cameras, and of the environment config that it names."""
     train = load_config_file(config)
-    train["trainer"].pop("events", None)  # cameras of videos, which these trainings do not record
+    events = train["trainer"].pop("events", {})
+    if "train" in events:  # those of "eval" are cameras of videos, which these trainings do not record
+        train["trainer"]["events"] = events["train"]
     named = train["trainer"]["gym_config"]
     env = load_config_file(doors.shipped_path(Path(named))) if isinstance(named, str) else None
     return hashlib.sha256(json.dumps([train, env], sort_keys=True).encode()).hexdigest()[:12]
@@ -52,7 +54,7 @@ def digest_of(config: Path) -> str:
 def train_and_evaluate(config: Path, seed: int, episodes: int) -> Row:
     """Train with one seed, evaluate the last checkpoint, and return the row's numbers."""
     with TemporaryDirectory() as folder:
-        overrides = [f"trainer.seed={seed}", "trainer.enable_eval=false", "trainer.events={}"]
+        overrides = [f"trainer.seed={seed}", "trainer.enable_eval=false", "trainer.events.eval={}"]
         run(folder, "train", str(config), *overrides)
         (summary,) = Path(folder).glob("outputs/*/summary.json")
         trained = json.loads(summary.read_text(encoding="utf-8"))

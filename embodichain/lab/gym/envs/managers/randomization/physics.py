@@ -219,16 +219,21 @@ def randomize_base_pose(
     env_ids: Tensor,
     position_range: types.Range3 | None = None,
     rotation_range: types.Range3 | None = None,
+    turned_share: types.PositiveShare = 1.0,
 ) -> None:
     """Move the robot's base, which is free, by a random shift and turn from its present pose; it is then at rest.
 
     Args:
         position_range: ``[lowest, highest]`` shift along the environment's x, y, z, m.
         rotation_range: ``[lowest, highest]`` Euler angles of the turn about the environment's axes, degrees.
+        turned_share: probability of the turn; else the base is only shifted.
     """
     base = _free_base(env, "randomize_base_pose")
     present = base.get()[env_ids]
-    base.set(draw_pose(env, env_ids, present, position_range, rotation_range, True, True), env_ids)
+    pose = draw_pose(env, env_ids, present, position_range, rotation_range, True, True)
+    turned = env.random.uniform(env_ids, 0.0, 1.0, 1) < turned_share
+    pose[:, 3:] = torch.where(turned, pose[:, 3:], present[:, 3:])
+    base.set(pose, env_ids)
 
 
 def randomize_joint_velocity(

@@ -200,6 +200,14 @@ def test_pose_of_the_base_is_drawn_around_the_present_one() -> None:
     assert not base.velocity().any()
 
 
+def test_share_of_bases_is_turned_and_the_others_are_shifted() -> None:
+    ranges: dict[str, Any] = {"position_range": [[0.1, 0, 0], [0.2, 0, 0]], "rotation_range": [[0, 0, 10], [0, 0, 20]]}
+    base = legs_with("randomize_base_pose", turned_share=0.3, **ranges).robot.base
+    turned = base.heading() != 0.0
+    assert float(turned.float().mean()) == pytest.approx(0.3, abs=0.1)
+    assert (base.get()[:, 0] >= 0.1).all()
+
+
 def test_joint_velocities_are_drawn_for_all_or_some() -> None:
     qvel = legs_with("randomize_joint_velocity", qvel_range=[[-2.0], [3.0]]).robot.get_qvel()
     assert_fills(qvel.flatten()[:, None], [-2.0], [3.0])
