@@ -95,14 +95,15 @@ def current_rows(results: Path = RESULTS) -> dict[str, list[Row]]:
 def table_of(rows: dict[str, list[Row]]) -> str:
     """Return the table of the configs' rows in Markdown."""
     lines = [
-        "| `embodichain train ...` | success, median | worst | seeds | environment steps | training, median |",
+        "| `embodichain train ...` | result, median | worst | seeds | environment steps | training, median |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for name, found in rows.items():
+        errors = [row["metrics"]["velocity_error_xy"] for row in found if "velocity_error_xy" in row.get("metrics", {})]
         rates = [row["success_rate"] for row in found if row["success_rate"] is not None]
-        results = rates or [row["return"] for row in found]
-        text = "{:.1%}" if rates else "return {:,.0f}"
-        median, worst = text.format(statistics.median(results)), text.format(min(results))
+        results = errors or rates or [row["return"] for row in found]
+        text = "{:.3f} m/s" if errors else "{:.1%}" if rates else "return {:,.0f}"
+        median, worst = text.format(statistics.median(results)), text.format((max if errors else min)(results))
         seconds = statistics.median(row["train_seconds"] for row in found)
         lines.append(f"| `{name}` | {median} | {worst} | {len(found)} | {found[0]['env_steps']:,} | {seconds:,.0f} s |")
     return "\n".join(lines) + "\n"

@@ -13,9 +13,24 @@ def row(seed: int, success: float, **others: Any) -> dict[str, Any]:
     return {"config": "push_cube", "digest": digest_of(find_config("push_cube")), "seed": seed} | numbers | others
 
 
+def test_digest_is_of_the_trainings_events_and_not_of_the_cameras(tmp_path: Path) -> None:
+    digests = []
+    for number, events in enumerate(({}, {"eval": {"camera": 1}}, {"train": {"pose": 1}})):
+        config = tmp_path / f"{number}.json"
+        config.write_text(json.dumps({"trainer": {"gym_config": {}, "events": events}}), encoding="utf-8")
+        digests.append(digest_of(config))
+    assert digests[0] == digests[1] != digests[2]
+
+
 def test_table_has_median_and_worst_seed() -> None:
     table = table_of({"push_cube": [row(1, 0.9), row(2, 1.0), row(3, 0.97)]})
     assert table.splitlines()[-1] == "| `push_cube` | 97.0% | 90.0% | 3 | 4,096 | 12 s |"
+
+
+def test_table_has_the_velocity_error_of_robots_that_walk() -> None:
+    rows = [row(seed, 0.9, metrics={"velocity_error_xy": 0.05 + 0.01 * seed}) for seed in (1, 2, 3)]
+    table = table_of({"walk": rows})
+    assert table.splitlines()[-1] == "| `walk` | 0.070 m/s | 0.080 m/s | 3 | 4,096 | 12 s |"
 
 
 def test_rows_of_another_config_and_repeated_seeds_do_not_count(tmp_path: Path) -> None:
