@@ -103,6 +103,7 @@ NEEDED = {
     "policy.teacher": "policy.teacher: is needed by algorithm.name 'distillation'",
     "algorithm.name": "algorithm.name: required, but missing",
     "trainer.events.eval.record_camera.func": "record_camera.func: required, but missing",
+    "trainer.events.train.pose.func": "pose.func: required, but missing",
 }
 NEEDED_OF_CHUNKS = {"trainer.buffer_size": "cannot be divided into chunks of 5 actions"}
 
