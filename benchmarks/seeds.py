@@ -44,7 +44,7 @@ def digest_of(config: Path) -> str:
     """Return a digest of a training config, without cameras, and of the environment config that it names."""
     train = load_config_file(config)
     events = train["trainer"].pop("events", {})
-    if "train" in events:  # those of "eval" are cameras of videos, which these trainings do not record
+    if "train" in events:  # "eval" has cameras of videos, which these trainings do not record
         train["trainer"]["events"] = events["train"]
     named = train["trainer"]["gym_config"]
     env = load_config_file(doors.shipped_path(Path(named))) if isinstance(named, str) else None
