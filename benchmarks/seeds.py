@@ -6,8 +6,8 @@
 Each training is a separate process, as ``embodichain train`` starts it, without evaluations and videos; then
 ``embodichain eval`` plays ``--episodes`` episodes. A row for each seed is appended to
 ``benchmarks/results/headlines.jsonl``, with the commit, the machine and a digest of the config's files. ``--tables``
-writes the median and the worst of the rows into README.md (without SAC's) and the pages of docs/, between
-``<!-- headlines -->`` and ``<!-- end -->``; rows of a config that has changed since are not listed.
+writes the median and the worst of the rows into README.md (of five seeds or more, without SAC's) and the pages of
+docs/, between ``<!-- headlines -->`` and ``<!-- end -->``; rows of a config that has changed since are not listed.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks/results/headlines.jsonl"
 README = ROOT / "README.md"
 PAGES = sorted(ROOT.glob("docs/*.md"))
+_SEEDS = 5  # of a config that README.md lists, at least
 MARKS = re.compile(r"(<!-- headlines -->\n).*?(<!-- end -->)", re.DOTALL)
 
 Row = dict[str, Any]
@@ -146,7 +147,8 @@ def main() -> None:
     if args.tables:
         rows = current_rows()
         write_tables(table_of(rows), PAGES)
-        write_tables(table_of({name: found for name, found in rows.items() if "/sac" not in name}), [README])
+        headlines = {name: found for name, found in rows.items() if len(found) >= _SEEDS and "/sac" not in name}
+        write_tables(table_of(headlines), [README])
 
 
 if __name__ == "__main__":
