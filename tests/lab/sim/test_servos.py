@@ -301,6 +301,12 @@ def test_servo_with_an_acceleration_drive_is_refused() -> None:
         JointDrivePropertiesCfg(servo="xl330", drive_type="acceleration")
 
 
+@pytest.mark.parametrize("drive", [{"servo": "xl330"}, {"backlash": 0.01, "stiffness": 1.0}])
+def test_servos_and_play_refuse_targets_that_are_no_positions(make: Make, drive: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"^velocity targets: servos and drives with play"):
+        make(**drive)[1].drives.set_mode("velocity", [0])
+
+
 def test_servo_of_a_slide_is_refused(make: Make) -> None:
     with pytest.raises(ConfigError, match="servo: joint 'hinge' is not a hinge"):
         make(WHEEL.replace('<joint name="hinge"', '<joint type="slide" name="hinge"'), servo="xl330")

@@ -26,7 +26,7 @@ from embodichain.lab.sim.math import (
 )
 from embodichain.lab.sim.model.drives import driven_joints, mimics, per_joint
 from embodichain.lab.sim.objects.body_physics import LinkPhysics
-from embodichain.utils import unknown_name
+from embodichain.utils import ConfigError, unknown_name
 from embodichain.utils.device import constant
 
 DriveMode = Literal["position", "velocity", "effort"]
@@ -448,7 +448,12 @@ class JointDrives:
         """Set the mode of some joints' drives, in all environments.
 
         Velocity and effort targets are 0 now and after each reset; position targets are the initial positions.
+
+        Raises:
+            ConfigError: another mode than ``position`` where the scene has servos or joints with play.
         """
+        if mode != "position" and self._backend.servos is not None:
+            raise ConfigError(f"{mode} targets: servos and drives with play (robot.drive_pros) take positions alone")
         for joint in joint_ids:
             self._modes[joint] = mode
         driven = [joint for joint in joint_ids if joint in self._actuators]
