@@ -1,4 +1,4 @@
-"""DM Control tasks after 100,000 environment steps: shipped configs beside published results.
+"""DM Control tasks after 100,000 environment steps: shipped configs and published results.
 
     pip install "envpool>=1.2.5"
     python -m benchmarks.dm_control quadruped_walk walker_run fish_swim --seeds 1 2 3
@@ -6,9 +6,9 @@
 
 Each training is a separate process, as ``embodichain train`` starts it, with one thread. Then ten episodes are played
 without exploration, in DM Control's own control steps, each action for two of them: the return is the sum of 1,000
-rewards, as published. In a training EnvPool simulates both as one step, whose reward is that of the second. A row for
+rewards, as published. In a training EnvPool simulates both as one step, with the second's reward. A row for
 each seed is appended to ``benchmarks/results/dm_control.jsonl``, with a digest of the config. In the end the rows of
-the present configs are printed beside the published means.
+the present configs are printed next to the published means.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ class Case:
             env_times.append(self._now() - start)
             recorded.append((before, backend.read("ctrl"), terminated | truncated))
         for before, ctrl, done in recorded:
-            # If an episode ended, the targets of its last step are lost: use those of the step before.
+            # If an episode ended, the targets of its last step are lost: use the step before's.
             before["ctrl"] = torch.where(done[:, None], before["ctrl"], ctrl)
             for name in STATE:
                 self.bare.bind(name)[:] = before[name]

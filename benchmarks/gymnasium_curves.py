@@ -1,4 +1,4 @@
-"""Learning curves of PPO and SAC on Gymnasium's MuJoCo tasks, beside Stable-Baselines3's at equal hyperparameters.
+"""Learning curves of PPO and SAC on Gymnasium's MuJoCo tasks, and Stable-Baselines3's at equal hyperparameters.
 
 pip install stable-baselines3
 python -m benchmarks.gymnasium_curves --algorithms ppo --steps 300000 --seeds 1 2 3 --jobs 2
@@ -117,7 +117,7 @@ SAC = _settings(
 # 16 environments and an update for each step of them all, 5 at a time: for curves of as many steps as PPO's.
 SAC_FEWER = SAC | {"num_envs": 16, "buffer_size": 5, "algorithm": SAC["algorithm"] | {"updates_per_step": 1 / 16}}
 SETTINGS = {"ppo": PPO, "sac": SAC, "sac_fewer": SAC_FEWER}
-"""By name, which begins with that of the algorithm."""
+"""By name, which begins with the algorithm's name."""
 STEPS_OF_A_POINT = {"ppo": 50_000, "sac": 5_000, "sac_fewer": 50_000}
 
 
@@ -217,7 +217,7 @@ def train_missing(args: argparse.Namespace) -> None:
 
 
 def curves_of(records: Sequence[Record], algorithm: str, task: str, steps: int) -> dict[str, list[list[Point]]]:
-    """Return the curves of a task by learner, up to ``steps``: those that have as many.
+    """Return the curves of a task by learner, up to ``steps``; shorter curves are left out.
 
     Where a learner has curves and none as long, all are cut to the last step that they share.
     """

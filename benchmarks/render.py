@@ -52,7 +52,7 @@ def measure(camera: CameraCfg, num_envs: int, threads: int, rounds: int, rays: b
 
 
 def wait(device: str) -> None:
-    """Wait for what is queued on a GPU."""
+    """Wait for the GPU's queued work."""
     if device.startswith("cuda"):
         torch.cuda.synchronize(device)
 

@@ -37,7 +37,7 @@ ALLOWED = {
     "jnt_actfrclimited": "actuators of joints and their gains are replaced",
     "geom_contype": "links touch everything but each other",
     "geom_conaffinity": "links touch everything but each other",
-    "geom_group": "collision shapes beside visual ones are not rendered",
+    "geom_group": "collision shapes of links with visual shapes are not rendered",
     "light": "lights of the file are not used",
     "sensor": "sensors of the file are not used",
     "floor": "the scene's ground replaces the file's",

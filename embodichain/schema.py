@@ -213,7 +213,7 @@ def _if(key: str, value: str, then: Json) -> Json:
 
 
 def _block_schema(block: str, defs: Json) -> Json:
-    """Return the schema of a block of terms by name; that of a term is added to ``defs``."""
+    """Return the schema of a block of terms by name; the terms' schemas are added to ``defs``."""
     defs[f"term of {block}"] = _term_schema(TERM_BLOCKS[block], BLOCK_MODULES[block], defs)
     return {"type": "object", "additionalProperties": {"$ref": _REFS.format(model=f"term of {block}")}}
 

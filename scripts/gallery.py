@@ -39,7 +39,7 @@ def film(target: str, seconds: float, size: tuple[int, int], seed: int) -> np.nd
     Args:
         target: a run's folder or checkpoint.
         size: W and H, both even.
-        seed: of the episodes.
+        seed: seed of the episodes.
     """
     saved = find_run(target)
     caption = _caption(saved.folder)

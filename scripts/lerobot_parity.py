@@ -1,6 +1,6 @@
 """Compares our SmolVLA with LeRobot's, from folders on the disk, and writes the small folder that the tests read.
 
-Runs where LeRobot is installed (Python 3.12, `pip install 'lerobot[smolvla]==0.6.1'` beside this package):
+Runs where LeRobot is installed (Python 3.12, `pip install 'lerobot[smolvla]==0.6.1'` into this package's environment):
 
     python scripts/lerobot_parity.py                                # theirs -> ours -> theirs, 100 observations
     python scripts/lerobot_parity.py --fixture tests/ext/vla/lerobot/fixture
@@ -8,7 +8,7 @@ Runs where LeRobot is installed (Python 3.12, `pip install 'lerobot[smolvla]==0.
 A policy with small networks and random weights is written by LeRobot, read by us, changed as a training changes it,
 written by us and read by LeRobot. Both times actions and losses of both are compared.
 
-Shapes: B observations, F predicted actions, A action size, W that of the flow.
+Shapes: B observations, F predicted actions, A and W sizes of the action and of the flow.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from embodichain.lab.gym.utils.instructions import encode_instructions
 
 TASKS = ("push the red cube", "pick the green ball", "open the drawer", "place the small box on the table")
 CAMERAS = {"top": (12, 16), "wrist": (20, 10)}  # height, width, pixels
-STATE, ACTION, FLOW = 9, 2, (6, 8)  # sizes, those of PushColoredCubeRL; F, W
+STATE, ACTION, FLOW = 9, 2, (6, 8)  # sizes of PushColoredCubeRL; F, W
 LAYERS = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2}
 ENTRIES = {"observation.images.wrist": "image/hand", "observation.images.empty_camera_0": None}
 STATISTICS = {"MEAN_STD": ("mean", "std"), "MIN_MAX": ("min", "max"), "QUANTILES": ("q01", "q99")}

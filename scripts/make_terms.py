@@ -28,7 +28,7 @@ SECTIONS = [
     (
         "Commands",
         "commands motion.commands",
-        "`env.commands`: commands that the policy follows, drawn anew after each `resampling_time`.",
+        "`env.commands`: commands that the policy follows, drawn again after each `resampling_time`.",
     ),
     (
         "Observations",

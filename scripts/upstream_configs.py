@@ -1,6 +1,6 @@
 """Lists which configs of an EmbodiChain wheel load here: python scripts/upstream_configs.py embodichain-0.2.4-*.whl
 
-The wheels are those of `pip download --no-deps embodichain==VERSION`. Nothing of them is installed or run.
+The wheels come from `pip download --no-deps embodichain==VERSION`. Nothing of them is installed or run.
 """
 
 from __future__ import annotations

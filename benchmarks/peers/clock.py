@@ -27,7 +27,7 @@ class Iteration:
         env_step: in the environment's own ``step``.
         update: in the update.
         gradient_steps: of all optimizers.
-        threads: of the update.
+        threads: number of the update's threads.
         returns: mean return of the episodes that ended in it; None without such episodes.
     """
 
@@ -102,7 +102,7 @@ class Clock:
 
         Args:
             owner: object with the method.
-            name: of the method.
+            name: the method's.
             is_last: the iteration ends with it.
         """
         method: Callable[..., Any] = getattr(owner, name)

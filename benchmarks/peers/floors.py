@@ -26,7 +26,7 @@ def gemm_shapes(widths: Sequence[int], batch: int) -> list[tuple[int, int, int]]
     the gradient of their input, [B, U] x [U, I].
 
     Args:
-        widths: of the input, the hidden layers and the output.
+        widths: sizes of the input, the hidden layers and the output.
         batch: B.
     """
     shapes = []
@@ -42,8 +42,8 @@ def measure(
 ) -> dict[str, Any]:
     """Return median seconds of an iteration's physics, alone and in ``env.step`` alone, and of its matrix products.
 
-    Physics and ``env.step`` are those of ``benchmarks/env_step.py``, under random actions, with one torch thread; the
-    products are computed with all of torch's threads, into preallocated tensors. ``now`` returns the time, s.
+    Physics and ``env.step`` are measured as in ``benchmarks/env_step.py``, under random actions, with one torch thread;
+    the products are computed with all of torch's threads, into preallocated tensors. ``now`` returns the time, s.
     """
     widths = [env.flattened_observation_space.shape[-1], *setting.hidden_sizes]
     shapes = gemm_shapes([*widths, env.single_action_space.shape[0]], setting.batch_size)

@@ -1,4 +1,4 @@
-"""A quadruped learns to walk: this library beside UniLab, and the physics alone beside mjbatch, in one run.
+"""A quadruped learns to walk: this library and UniLab, and the bare physics and mjbatch, compared in one run.
 
     python3.11 -m venv ../unilab && ../unilab/bin/pip install "unilab[mujoco]==1.5.2"     # with torch for CPUs
     python3.11 -m venv ../mjbatch && ../mjbatch/bin/pip install mjbatch==0.1.4
@@ -127,7 +127,7 @@ def train(command: Sequence[str], folder: Path, budget: float, pattern: str) -> 
     """Train for ``budget`` seconds, or until the training ends by itself, with ``folder`` as the working directory.
 
     Args:
-        pattern: of the checkpoints in the folder.
+        pattern: pattern of the checkpoints in the folder.
 
     Returns:
         The checkpoints that were written in that time, in its order.

@@ -54,7 +54,7 @@ class Setting:
         num_steps: rollout steps per environment.
         num_minibatches: per epoch.
         anneals: whether the learning rate decays to 0 over the training.
-        value_coef: of the mean squared error, without a factor 1/2.
+        value_coef: weight of the mean squared error, without a factor 1/2.
     """
 
     run: RunConfig
@@ -101,7 +101,7 @@ def load_setting(
 
     Args:
         task: one of ``tasks``.
-        overrides: of the training config, ``trainer.num_envs=4``.
+        overrides: overrides of the training config, such as ``trainer.num_envs=4``.
         tasks: see ``TASKS``.
 
     Raises:

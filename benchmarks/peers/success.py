@@ -3,7 +3,7 @@
     pip install --no-deps -r benchmarks/peers/requirements.txt
     python -m benchmarks.peers.success --seeds 1 2 3
 
-All train the same environments with the same hyperparameters, those of the quickstart configs, for the same number of
+All train the same environments with the hyperparameters of the quickstart configs, for the same number of
 steps; the learning rate decays to 0 in all of them. Every few iterations the deterministic policy is evaluated on the
 same 200 episodes, not counted in the time. Success is reached at the first of two evaluations in a row at ``--success``
 or above. Each training is a separate process on one core, ``--jobs`` of them side by side, and the time is CPU time.

@@ -28,7 +28,7 @@ __all__ = [
 EPISODES = 200
 EPISODE_SECONDS = 10.0
 COMMANDS = {"lin_vel_x": (-0.6, 1.0), "lin_vel_y": (-0.4, 0.4), "ang_vel_z": (-0.8, 0.8)}
-"""Ranges of the uniformly drawn commands, m/s, m/s and rad/s: those of UniLab's ``go2_joystick_flat``."""
+"""Ranges of the uniformly drawn commands, m/s, m/s and rad/s, as in UniLab's ``go2_joystick_flat``."""
 GOAL = {"error_xy": 0.15, "error_yaw": 0.2, "falls": 0.03}
 """The quality to reach: m/s, rad/s, and a share of the episodes."""
 

@@ -44,7 +44,7 @@ class SkrlEnv(Wrapper):  # type: ignore[misc]
         return flatten_dict_observation(obs), *columns, info  # type: ignore[return-value]
 
     def state(self) -> None:
-        """Return None: there is no state beside the observation."""
+        """Return None: there is no state besides the observation."""
 
     def render(self, *args: Any, **kwargs: Any) -> None:
         """Do nothing."""

@@ -49,7 +49,7 @@ class Job:
         warm_up: iterations that are not counted.
         iterations: counted iterations.
         cpu_time: measure CPU seconds instead of wall time.
-        overrides: of the training config.
+        overrides: overrides of the training config.
     """
 
     task: str

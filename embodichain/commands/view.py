@@ -158,7 +158,7 @@ def format_spaces(env_id: str, env: EmbodiedEnv) -> str:
     lines = [f"{env_id}: a step is {env.step_dt:g} s", "", "observation"]
     for name, space in entry_spaces(env.single_observation_space).items():
         part = columns.get(name)
-        place = "image, beside the flat observation" if part is None else f"columns {part.start} to {part.stop - 1}"
+        place = "image, not in the flat observation" if part is None else f"columns {part.start} to {part.stop - 1}"
         lines.append(f"  {name:28} {list(space.shape)!s:14} {place}")
     lines += ["", "action"]
     for i, number in enumerate(action_numbers(env)):

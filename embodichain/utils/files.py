@@ -24,7 +24,7 @@ SavePath = Annotated[str, Field(min_length=1, max_length=1000, pattern=r"^[^\x00
 
 
 def is_run_folder(folder: Path) -> bool:
-    """Return whether a folder is that of a run, or of a cloning: it has checkpoints."""
+    """Return whether a folder belongs to a run or a cloning: it has checkpoints."""
     return (folder / "checkpoints").is_dir()
 
 

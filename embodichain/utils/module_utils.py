@@ -1,7 +1,7 @@
 """Functions and classes by name, and whose code a config may name.
 
 Allowed are modules below the prefixes of ``--allow-import`` and ``EMBODICHAIN_ALLOW_IMPORT``, and those in the folders
-that ``embodichain trust`` remembers. There the code's location counts, never that of the config that names it.
+that ``embodichain trust`` remembers. There the code's location counts, never the location of the config that names it.
 """
 
 import importlib.util

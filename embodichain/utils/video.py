@@ -47,8 +47,8 @@ class VideoWriter:
     ffmpeg is fed by a thread: the caller waits only while 128 images wait.
 
     Args:
-        path: of the file; its folder is created.
-        width, height: of the images, pixels, even.
+        path: the file's; its folder is created.
+        width, height: size of the images, pixels, even.
     """
 
     def __init__(self, path: Path, width: int, height: int, fps: float) -> None:
@@ -109,7 +109,7 @@ class VideoReader:
 
     Args:
         path: of a regular file.
-        height, width: of the images, pixels.
+        height, width: size of the images, pixels.
 
     Attributes:
         position: number of the next image.

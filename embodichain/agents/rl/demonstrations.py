@@ -38,8 +38,8 @@ class Task:
     """What a dataset must fit.
 
     Attributes:
-        joint_names: of the robot; None where ``observation.state`` is something else.
-        config: of the environment, as plain data with every default.
+        joint_names: the robot's; None where ``observation.state`` is something else.
+        config: the environment's, as plain data with every default.
         reads_obs: the policy reads the flat observation. Otherwise the dataset may be another environment's, with the
             same entries.
         imitates: actions alone are learned from, and no rewards.
@@ -76,11 +76,11 @@ class ExpertEpisode:
 def load_demonstrations(
     run: RunConfig, folder: Path, env: VecEnv, algorithm: BaseAlgorithm, is_resumed: bool
 ) -> Demonstrations:
-    """Return the demonstrations that ``algorithm.cfg`` names, on all ranks those that rank 0 finds; log what they are.
+    """Return the demonstrations that ``algorithm.cfg`` names, rank 0's on all ranks; log their source.
 
     Args:
-        folder: of the run. The expert's episodes are written into it, and read again if the run is resumed.
-        env: of the training.
+        folder: the run's folder. The expert's episodes are written into it, and read again if the run is resumed.
+        env: the training's environment.
         algorithm: the learner; one that imitates gets no rewards, and no failed episodes of the expert.
     """
     cfg, policy, imitates = algorithm.cfg, algorithm.policy, algorithm.learns_from == "demonstrations"

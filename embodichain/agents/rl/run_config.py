@@ -1,4 +1,4 @@
-"""A run's training and environment configs, read, checked together, and compared with those of a run to resume.
+"""A run's training and environment configs, read, checked together, and compared with the configs of a run to resume.
 
 Nothing is built here.
 """
@@ -150,7 +150,7 @@ def load_run_config(
 def load_checkpoint_config(
     config: dict[str, Any], overrides: Sequence[str] = (), allowed_imports: Sequence[str] = ()
 ) -> RunConfig:
-    """Check the config in a checkpoint (``RunConfig.resolved``), as :func:`load_run_config` does that of a file."""
+    """Check the config in a checkpoint (``RunConfig.resolved``), as :func:`load_run_config` checks a file's."""
     with placed("the checkpoint's config: "):
         check_plain(config)
     return _load(json.loads(json.dumps(config)), Path(), overrides, allowed_imports)
@@ -500,7 +500,7 @@ def check_resumed_config(
         saved = load_checkpoint_config(own, (), allowed_imports)
     lines = differences(_without_recorders(saved.resolved), _without_recorders(run.resolved), "")
     if lines:
-        raise ConfigError("\n".join([f"{target}: the config is not that of the run:", *lines]))
+        raise ConfigError("\n".join([f"{target}: the config is not the run's:", *lines]))
 
 
 def may_change() -> Sequence[str]:

@@ -98,7 +98,7 @@ def _row(line: bytes) -> dict[str, Any] | None:
 
 
 def rewind_metrics(path: Path, step: int) -> tuple[float, int]:
-    """Delete the lines after an environment step from a run's ``metrics.jsonl``, and those that are no rows.
+    """Delete the lines after an environment step, and lines that are no rows, from a run's ``metrics.jsonl``.
 
     Returns:
         The last remaining line's ``wall_time`` (s), and the last step that was there before.

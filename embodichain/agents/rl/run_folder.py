@@ -96,7 +96,7 @@ class RunFolder:
 
 
 def open_folder(exp_name: str, point: SavedRun | None, placement: launch.Placement | None, lock: RunLock) -> str:
-    """Return the path of the run's locked folder: a new one, or that of the run to continue."""
+    """Return the path of the run's locked folder: a new one, or the folder of the run to continue."""
     folder = RunFolder.create(exp_name) if point is None else RunFolder(point.folder)
     if point is None:
         lock.take(folder.path)

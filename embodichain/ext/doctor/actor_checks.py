@@ -117,7 +117,7 @@ def equal_rewards_move_nothing(patient: Patient) -> None:
         equal.abs() <= NEGLIGIBLE * reference.abs(),
         "no gradient of the mean where all rewards are equal",
         f"{float(equal[0]):.3g} (with rewards that differ: {float(reference[0]):.3g})",
-        "something beside the advantages moves the mean, or rounding errors are divided by a spread of nearly 0",
+        "something besides the advantages moves the mean, or rounding errors are divided by a spread of nearly 0",
     )
 
 

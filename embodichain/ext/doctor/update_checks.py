@@ -114,7 +114,7 @@ def first_ratio_is_one(patient: Patient) -> None:
     expect(
         same_obs.any(1).all(),
         expected,
-        f"{int((~same_obs.any(1)).sum())} of {len(same_obs)} observations are not those of any transition",
+        f"{int((~same_obs.any(1)).sum())} of {len(same_obs)} observations belong to no transition",
         "observations are changed (normalised, say) before the policy sees them: that belongs into the policy",
     )
     if not (same_obs & same_action).any(1).all():
@@ -140,7 +140,7 @@ def first_ratio_is_one(patient: Patient) -> None:
     expect(
         not (given is not None and not torch.allclose(given.reshape(-1)[~is_padding], stored)),
         expected,
-        "the sample_log_prob beside the evaluated actions is not the one stored with them",
+        "the sample_log_prob of the evaluated actions is not the one stored with them",
         "the batch joins fields of different slots or environments",
     )
 

@@ -31,7 +31,7 @@ class EnvPoolCfg(ForeignEnvCfg):
 class EnvPoolEnv(ForeignEnv):
     """N environments of EnvPool.
 
-    Its seeds are those of the pool: a reset of all environments makes a new one, whose environment i draws all its
+    The pool has its seeds: a reset of all environments makes a new one, whose environment i draws all its
     episodes from one seed.
     """
 

@@ -37,7 +37,7 @@ _MOST_IMAGES = 400  # of a video
 
 @configclass
 class ForeignEnvCfg:
-    """The config of N environments of another library; its methods are those of ``TaskCfg``."""
+    """The config of N environments of another library, with the methods of ``TaskCfg``."""
 
     id: str
     """``"gymnasium:HalfCheetah-v5"``, ``"envpool:HopperHop-v1"``; with a package that registers it,

@@ -60,7 +60,7 @@ class GymnasiumSource(_ForeignSource):
         if not isinstance(cfg, GymnasiumEnvCfg) or cfg.vectorization == "async":
             return []
         return [
-            "vectorization: asynchronous collection steps these environments beside the updates, whose random draws "
+            "vectorization: asynchronous collection steps these environments during the updates, whose random draws "
             "they could change: use 'async', which gives each a process of its own"
         ]
 

@@ -162,7 +162,7 @@ def _shape_of(space: spaces.Space[Any]) -> tuple[int, ...]:
 def _our_box(space: spaces.Space[Any]) -> spaces.Box:
     if _image_axes(space) is not None:
         return spaces.Box(0, 255, _shape_of(space), np.uint8)
-    # Bounds of numbers mean nothing to a learner; those of some libraries' are wrong.
+    # Bounds of numbers mean nothing to a learner, and some libraries' are wrong.
     return spaces.Box(-np.inf, np.inf, _shape_of(space), np.float32 if _choices(space) else _dtype_of(space))
 
 
@@ -180,7 +180,7 @@ def _nested(boxes: Mapping[str, spaces.Box]) -> spaces.Dict:
 
 
 class ActionAdapter:
-    """Turns our actions [N, A] into those of a Gymnasium space, within its bounds.
+    """Turns our actions [N, A] into actions of a Gymnasium space, within its bounds.
 
     Attributes:
         space: of one environment, [A] float32; ``Choices`` of a discrete one.

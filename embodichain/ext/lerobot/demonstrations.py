@@ -42,7 +42,7 @@ def read_demonstrations(
 
     Args:
         num_episodes: to read, from the first; None: all.
-        keys: the entries of the observation that the policy reads beside the flat one.
+        keys: the observation's entries that the policy reads besides the flat one.
         place: of the path in the config, for messages.
     """
     found: list[tuple[TensorDict, bool]] = []

@@ -186,7 +186,7 @@ def format_terms(result: dict[str, Any], is_rescored: bool) -> str:
     after = _cell(result["correlation_of_return_with_success"], "{:+.2f}")
     lines += [f"correlation of return with success  {after}{before}"]
     if OTHER in facts:
-        lines.append(f"{OTHER}: what the task pays beside these terms")
+        lines.append(f"{OTHER}: what the task pays besides these terms")
     return "\n".join(lines)
 
 

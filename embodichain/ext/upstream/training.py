@@ -275,7 +275,7 @@ def _convert_by_rollout(translation: Translation, old: str, new: str, convert: C
     with collected(translation.problems, f"{old}: "):
         number = _count(value)
         if num_envs is None:
-            raise ConfigError(f"needs 'trainer.num_envs' beside it, or write '{new}'")
+            raise ConfigError(f"needs 'trainer.num_envs' as well, or write '{new}'")
         if all(map(_is_count, sizes)):  # else the parse reports their errors
             translation.put(new, convert(number, math.prod(sizes)), old, was=value)
 
@@ -330,7 +330,7 @@ def whole_env(block: Any, training: Translation) -> dict[str, Any]:
     """Return the environment's config that a training config's ``env`` block means.
 
     Where ``cfg`` gives a block (``actions``, ``rewards``, ``robot``, ...), it takes the place of the packaged config's;
-    ``extensions`` are put into the packaged ones one by one. What is wrong is added to ``training.problems``.
+    ``extensions`` are put into the packaged ones one by one. Mistakes are added to ``training.problems``.
     """
     given = block if isinstance(block, dict) else {}
     cfg = training.inside("env.cfg", given.get("cfg", {}))

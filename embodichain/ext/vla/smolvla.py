@@ -4,8 +4,8 @@ Shukor et al., "SmolVLA: A Vision-Language-Action Model for Affordable and Effic
 that of LeRobot, with transformers' layers. Needs the extra ``vla``.
 
 Legend: B batch, P tokens of the prefix (images, words, state), L tokens of the instruction, H executed actions of a
-chunk, F predicted ones, A action size, W that of the flow, J size of the state, I tokens of all images, D width of the
-language model, E that of the expert, G its heads for keys and values, C their size.
+chunk, F predicted ones, A action size, W the flow's, J size of the state, I tokens of all images, D width of the
+language model, E the expert's width, G its heads for keys and values, C their size.
 """
 
 import importlib.util

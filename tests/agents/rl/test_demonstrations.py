@@ -148,7 +148,7 @@ def test_changed_episodes_of_the_expert_are_refused(tmp_path: Path, capsys: pyte
     assert "algorithm.cfg.demonstrations: the expert's episodes of this run: " in capsys.readouterr().err
     (run / FILE).write_bytes((other / FILE).read_bytes())
     assert cli(["resume", str(run), "trainer.iterations=4"]) == 2
-    assert "demonstrations: expert: are not those that the run has learned from" in capsys.readouterr().err
+    assert "demonstrations: expert: are not the run's" in capsys.readouterr().err
 
 
 def test_expert_that_always_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +185,7 @@ def test_resumed_run_needs_the_same_dataset(tmp_path: Path, capsys: pytest.Captu
     parquet.write_table(parquet.read_table(path)[1:], path)  # without the first episode
     capsys.readouterr()
     assert cli(["resume", str(run), "trainer.iterations=5"]) == 2
-    assert f"demonstrations: {data}: are not those that the run has learned from" in capsys.readouterr().err
+    assert f"demonstrations: {data}: are not the run's" in capsys.readouterr().err
 
 
 @pytest.mark.e2e

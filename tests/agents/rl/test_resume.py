@@ -251,7 +251,7 @@ def test_config_that_no_longer_fits_is_refused_key_by_key(capsys: pytest.Capture
     overrides = ["trainer.num_envs=4", "algorithm.cfg.gamma=0.5", "trainer.iterations=9"]
     assert main(["--resume", str(run), *overrides]) == 2
     assert capsys.readouterr().err.splitlines() == [
-        f"error: {run}: the config is not that of the run:",
+        f"error: {run}: the config is not the run's:",
         "trainer.num_envs: 2 in the run, 4 now",
         "algorithm.cfg.gamma: 0.99 in the run, 0.5 now",
     ]

@@ -186,7 +186,7 @@ def test_override_counts_where_the_training_config_has_none() -> None:
         ("rewards.calm.weight=2", "rewards: unknown key. Did you mean 'env.rewards' of the environment config?"),
         ("trainer.max_episode_steps=7", "Did you mean 'max_episode_steps' of the environment config?"),
         ("env.iterations=7", "Did you mean 'trainer.iterations'?"),
-        ("env.max_episode_steps=7", "has no effect beside max_episode_steps at the top of the file: set that one"),
+        ("env.max_episode_steps=7", "has no effect with max_episode_steps at the top of the file: set that one"),
         ("calm.weight=2", "Known: trainer, policy, algorithm; in the environment config: id, env, "),
     ],
 )

@@ -51,7 +51,7 @@ def test_differences_are_named_by_key_with_both_values(tmp_path: Path) -> None:
         check_resumed_config(before, now, "latest")
     term = json.dumps(now.resolved["gym_config"]["env"]["events"]["stop"])
     assert str(caught.value).splitlines() == [
-        "latest: the config is not that of the run:",
+        "latest: the config is not the run's:",
         "trainer.seed: 1 in the run, 2 now",
         f"gym_config.env.events.start: {term} in the run, not there now",
         f"gym_config.env.events.stop: not there in the run, {term} now",

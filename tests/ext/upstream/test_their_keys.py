@@ -177,7 +177,7 @@ def test_both_forms_of_one_value_are_refused() -> None:
 def test_size_of_a_rollout_needs_the_number_of_environments(path: str, value: int, instead: str) -> None:
     config = at(path, value)
     del config["trainer"]["num_envs"]
-    assert read(config)[1] == [f"{path}: needs 'trainer.num_envs' beside it, or write '{instead}'"]
+    assert read(config)[1] == [f"{path}: needs 'trainer.num_envs' as well, or write '{instead}'"]
 
 
 @pytest.mark.parametrize(

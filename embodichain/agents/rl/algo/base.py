@@ -143,7 +143,7 @@ class BaseAlgorithm(ABC):
         return FusedAdam(parameters, lr, eps, self.cfg.weight_decay)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state that a checkpoint needs beside the policy, as plain data.
+        """Return the state that a checkpoint needs besides the policy, as plain data.
 
         It has the states of all attributes that are optimizers, learning-rate schedules, or networks that are not the
         policy's. A subclass adds the rest.
@@ -162,11 +162,11 @@ class BaseAlgorithm(ABC):
         """Allocate what depends on the rollouts, such as a replay buffer; called once, before anything is learned.
 
         Args:
-            rollout: [N, T+1], like those of ``update``; its values are undefined.
+            rollout: [N, T+1], laid out as ``update`` takes it; its values are undefined.
         """
 
     def steps_of_update(self, rollout_steps: int) -> int:
-        """Return the steps that an update learns from in each process: by default those of a rollout."""
+        """Return the steps that an update learns from in each process: by default a rollout's."""
         return rollout_steps
 
     def stores(self) -> Mapping[str, ReplayBuffer]:

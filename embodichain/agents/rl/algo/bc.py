@@ -27,7 +27,7 @@ class BCCfg(BaseAlgorithmCfg):
     demonstrations: str = EXPERT
     """Folder of a LeRobot dataset (v3.0), or ``"expert"``: episodes of the task's scripted expert that succeed."""
     num_demonstrations: PositiveInt | None = None
-    """Episodes: the first ones of the dataset, or those that the expert plays. Null: all of the dataset, 50 of the
+    """Number of episodes: the dataset's first ones, or played by the expert. Null: the whole dataset, 50 of the
     expert."""
     updates_per_iteration: PositiveInt = 100
     """Gradient steps of an iteration."""
@@ -166,7 +166,7 @@ def shift_images(entries: TensorDict, pixels: int) -> TensorDict:
 
 
 def _shifted(images: torch.Tensor, pixels: int, dims: int) -> torch.Tensor:
-    """Return images [B, height, width, C] or [B, L, height, width, C] moved at random, those of a row alike."""
+    """Return images [B, height, width, C] or [B, L, height, width, C] moved at random, the images of a row alike."""
     height, width, _ = images.shape[-3:]
     batch, device = len(images), images.device
     rows, columns = (

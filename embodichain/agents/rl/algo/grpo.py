@@ -84,7 +84,7 @@ def group_advantages(returns: torch.Tensor, valid: torch.Tensor, group_size: int
 class GRPO(on_policy.OnPolicyAlgorithm):
     """PPO's surrogate with advantages from comparing the members of a group: no critic.
 
-    The idea is that of Shao et al., "DeepSeekMath", 2024, step by step instead of answer by answer. Consecutive
+    After Shao et al., "DeepSeekMath", 2024, step by step instead of answer by answer. Consecutive
     environments, K at a time, begin the same episode with the same random draws. At each step t the advantage of a
     member is its discounted return from t on, less the mean of the members still alive, over their std; see
     ``group_advantages``. Returns are cut at the rollout's end: its steps must see the consequences that matter.

@@ -59,7 +59,7 @@ class OffPolicyCfg(BaseAlgorithmCfg):
     """Folder of a LeRobot dataset (v3.0) with episodes of this environment, or ``"expert"``: episodes of its scripted
     expert. Null: none."""
     num_demonstrations: PositiveInt | None = None
-    """Episodes: the first ones of the dataset, or those that the expert plays. Null: all of the dataset, 50 of the
+    """Number of episodes: the dataset's first ones, or played by the expert. Null: the whole dataset, 50 of the
     expert."""
     demonstration_share: Annotated[float, Field(gt=0, lt=1)] = 0.5
     """Share of each batch that is drawn from the demonstrations."""
@@ -202,7 +202,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         return metrics | critic_means.read() | of_actor
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state beside the policy; the replay buffer's steps are in ``stores``."""
+        """Return the state besides the policy; the replay buffer's steps are in ``stores``."""
         return super().state_dict() | {
             "num_updates": self._num_updates,
             "owed": self._owed,
@@ -279,7 +279,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         return value
 
     def _with_imitation(self, loss: torch.Tensor, batch: TensorDict) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """Return the actor's loss with that of imitating the batch's demonstrations, and the metrics of the latter."""
+        """Return the actor's loss with the imitation loss of the batch's demonstrations, and the latter's metrics."""
         if not (self.cfg.imitation_coef and self._num_demonstrated):
             return loss, {}
         metrics = self._imitate(batch[-self._num_demonstrated :])
@@ -299,5 +299,5 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         return gradient_step(optimizer, clipped, loss, self.cfg.max_grad_norm or math.inf)
 
     def _reduce(self, values: torch.Tensor) -> torch.Tensor:
-        """Return one value [B] for those of each critic, [E, B]."""
+        """Reduce the critics' values [E, B] to one, [B]."""
         return values.min(0).values if self.cfg.critic_reduction == "min" else values.mean(0)

@@ -51,7 +51,7 @@ def set_proximal(
     Args:
         old: its evaluation of the batch.
         cap: the highest ``importance_weight``, which is set; None: the samples are of this policy, or not corrected.
-        level: of the probability ratio.
+        level: the probability ratio's.
     """
     rounded = is_rounded(algorithm)
     if cap is not None:

@@ -65,7 +65,7 @@ def compare(batch: TensorDict, new: TensorDict, level: LogProbLevel) -> Rows:
         batch: [...], from ``learning_batch``, with ``advantage``; with ``valid`` if not all transitions count, and
             with ``importance_weight``, at the level, if an older policy collected.
         new: ``Policy.evaluate_actions`` of the batch.
-        level: of the probability ratio, for chunks of actions.
+        level: the probability ratio's, for chunks of actions.
     """
     log_prob, old, valid = action_log_prob(new), batch["sample_log_prob"], batch.get("valid", None)
     rows = Rows(
@@ -102,7 +102,7 @@ def k3(log_ratio: torch.Tensor) -> torch.Tensor:
     """Return (r - 1) - log r for each sample, [...]: never negative, and 0 for r = 1.
 
     Its mean over samples of q is an unbiased estimate of KL(q || p) for r = p/q: the estimator k3 of Schulman,
-    "Approximating KL Divergence" (joschu.net/blog/kl-approx.html), 2020. Its gradient is not that of the divergence.
+    "Approximating KL Divergence" (joschu.net/blog/kl-approx.html), 2020. Its gradient is not the divergence's.
     """
     return log_ratio.expm1() - log_ratio
 

@@ -24,7 +24,7 @@ def gradient_step(
 ) -> torch.Tensor:
     """Descend a loss, with the gradient clipped to ``max_norm``; return the norm before clipping, a scalar.
 
-    With several processes the gradient is that of the mean loss over the samples of all.
+    With several processes the gradient is of the mean loss over all processes' samples.
 
     If the loss or any part of the gradient is not finite, the norm is not finite, and the step is skipped on all
     processes: parameters and optimizer stay bit-identical. A fused optimizer decides that on the device; for others the

@@ -52,7 +52,7 @@ class PPOCfg(on_policy.AlgorithmCfg):
     kl_coef: NonNegativeFloat = 0.0
     """Weight of the KL divergence from the policy at the start of the training; 0: no reference policy is stored."""
     critic_warmup: NonNegativeInt = 0
-    """The training's first updates, in which the critic alone learns: for a policy that begins as a good one, beside a
+    """The training's first updates, in which only the critic learns: for a policy that is good already, with a
     critic that begins at random."""
     decoupled: bool = True
     """Correct by importance weights for the older policies of asynchronous collection; no effect without ``lag``."""

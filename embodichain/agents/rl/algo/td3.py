@@ -33,7 +33,7 @@ class TD3(OffPolicyAlgorithm):
     - value of the next observation: Q_target(s', clip(mu_target(s') + clip(noise))), the target policy smoothed;
     - actor: mean -Q(s, mu(s)), every ``policy_delay`` steps of the critics, after which the targets move.
 
-    Q is that of ``critic_reduction`` in both; the paper's actor reads the first critic.
+    Both use the Q of ``critic_reduction``; the paper's actor reads the first critic.
     """
 
     policy_class = DeterministicActorCritic

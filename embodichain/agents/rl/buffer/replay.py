@@ -51,7 +51,7 @@ class ReplayBuffer:
     """The latest steps of N environments, in preallocated storage on one device.
 
     Each environment has a ring of C slots. A step takes one slot: its observation, action, reward, and whether it
-    terminated the episode. The observation after it is that of the next slot, so each is stored once. Where an
+    terminated the episode. The observation after it is in the next slot, so each is stored once. Where an
     episode was truncated, its final observation takes a slot of its own, which is no step. The slot at the head holds
     the observation after the newest step: the next rollout's first step completes it. If the next rollout begins with
     another observation, because the environment was reset in between, the slot stays a final observation.
@@ -375,7 +375,7 @@ def check_share(share: float, batch_size: int) -> int:
 def check_digest(saved: str | None, own: str | None, source: str | None) -> None:
     """Check that a checkpoint's run has learned from the same demonstrations; ConfigError: it has not."""
     if saved != own:
-        raise ConfigError(f"algorithm.cfg.demonstrations: {source}: are not those that the run has learned from")
+        raise ConfigError(f"algorithm.cfg.demonstrations: {source}: are not the run's")
 
 
 def _num_steps(episode: TensorDict) -> int:

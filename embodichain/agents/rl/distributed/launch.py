@@ -215,7 +215,7 @@ def find_launched_run(exp_name: str | None, placement: Placement, is_restart: bo
     """Return the newest run folder of this launch; None if none has a checkpoint.
 
     Args:
-        exp_name: of the run; None: any.
+        exp_name: the run's; None: any.
         is_restart: whether torchrun has restarted any machine's processes. An equal run id alone is no sign of it:
             people reuse them.
     """

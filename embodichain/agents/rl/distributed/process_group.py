@@ -82,7 +82,7 @@ class ProcessGroup:
         return [data]
 
     def broadcast(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Write rank 0's tensors into those of all ranks."""
+        """Copy rank 0's tensors to all ranks."""
 
     def broadcast_data(self, data: T) -> T:
         """Return what rank 0 has: tensors, numbers, texts and containers of them."""
@@ -103,7 +103,7 @@ class ProcessGroup:
         return result  # type: ignore[return-value]
 
     def average_gradients(self, parameters: Iterable[nn.Parameter], samples: torch.Tensor | None = None) -> None:
-        """Replace the gradients by those of the mean loss over all ranks; a missing one is zero.
+        """Average the gradients over all ranks, with missing ones as zeros.
 
         Args:
             parameters: the same on all ranks, in the same order.

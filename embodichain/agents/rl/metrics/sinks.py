@@ -61,7 +61,7 @@ class JsonLinesSink(Sink):
     """One JSON object a line: ``step``, ``wall_time`` (s since the start) and the scalars; non-finite ones are null.
 
     Args:
-        wall_time: of the last line of a resumed run's file, s.
+        wall_time: the last line's in a resumed run's file, s.
     """
 
     name = "metrics.jsonl"
@@ -87,7 +87,7 @@ class TensorBoardSink(Sink):
 
     Args:
         resumed_from: the step that a resumed run continues from; readers discard later ones of older files.
-        config: of the run.
+        config: the run's.
     """
 
     name = "TensorBoard"
@@ -195,9 +195,9 @@ class LoggedRun:
     """What a logger is told of its run.
 
     Attributes:
-        name: of the run's folder.
-        folder: of the run.
-        config: of the run, plain data with every default.
+        name: the run folder's name.
+        folder: the run's folder.
+        config: the run's, plain data with every default.
         last_step: environment step of the last metrics before a resume, some of which come again; None: a new run.
     """
 

@@ -56,7 +56,7 @@ def sample_gaussian(
 def sample_tanh(mean: torch.Tensor, log_std: torch.Tensor, squash: TanhSquash) -> tuple[torch.Tensor, torch.Tensor]:
     """Return tanh(mean + std * noise) [..., A], with gradients, and its log-density [...].
 
-    It is that of ``sample_gaussian``'s action in [-1, 1]; (u - mean) / std of the samples u is the noise itself.
+    Of ``sample_gaussian``'s action in [-1, 1]; (u - mean) / std of the samples u is the noise itself.
     """
     noise = torch.randn_like(mean)
     raw = torch.addcmul(mean, log_std.exp(), noise)
@@ -71,7 +71,7 @@ def evaluate_gaussian(
 
     With chunks all four are [..., H, A].
 
-    The entropy of a squashed distribution has no closed form: it is that of the normal distribution plus the mean of
+    The entropy of a squashed distribution has no closed form: it is the normal distribution's plus the mean of
     log |da/du|, here estimated from one sample u = mean + std * noise for each state, with its gradient. ``mean`` and
     ``log_std`` are the normal distribution's; its KL divergence also holds for the squashed ones.
 

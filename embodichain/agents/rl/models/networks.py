@@ -142,7 +142,7 @@ class MLP(Layers):
     first actions hardly depend on the state, and of 1 for the critic: Huang et al., "The 37 Implementation Details
     of Proximal Policy Optimization", ICLR Blog Track 2022.
 
-    The other arguments are those of ``NetworkCfg``.
+    The other arguments are as in ``NetworkCfg``.
     """
 
     def __init__(

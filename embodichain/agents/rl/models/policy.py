@@ -524,7 +524,7 @@ def _check_calls(policy: Policy, rollout: TensorDict, evaluated: Sequence[str]) 
         raise ConfigError(
             f"{place} forward wrote, and evaluate_actions gives, the log-probabilities "
             f"{float(sampled[differs][0]):.4g} and {float(now[differs][0]):.4g} for the same observation and action. "
-            "Both need the same terms (such as that of tanh)"
+            "Both need the same terms (such as tanh's)"
         )
 
 

@@ -54,7 +54,7 @@ class ConfigFile:
     """An environment config's file; called, it returns the typed config.
 
     Attributes:
-        path: of the file.
+        path: the file's path.
     """
 
     path: Path
@@ -73,10 +73,10 @@ class ParsedEnv:
     """An environment's config, typed and checked.
 
     Attributes:
-        cfg: the typed config, without what is wrong.
+        cfg: the typed config, without wrong values.
         as_written: the same, with functions by the names that the file has for them.
         names: what terms may name in its scene.
-        problems: what is wrong, one per line.
+        problems: mistakes, one per line.
         spec: the registered task; None: it is unknown.
     """
 
@@ -126,8 +126,8 @@ def config_to_cfg(
 
     Args:
         manager_modules: where functors are looked up, by plain names and by dotted paths.
-        env_class: of the environment that will be built; None: the one registered as the config's ``id``. What the
-            terms name in the scene is checked only where the class is known.
+        env_class: class of the environment that will be built; None: the one registered as the config's ``id``. What
+            the terms name in the scene is checked only where the class is known.
         allowed_imports: prefixes of further modules, imported already, whose functors the config may name by dotted
             paths.
         folder: where model files are looked for that are not in the working directory.
@@ -198,7 +198,7 @@ def _parse(
     env = {**defaults.get("env", {}), **env}
     top = {key: whole[key] for whole in (defaults, data) for key in (*SCENE_KEYS, *TOP_FIELDS) if key in whole}
     problems += [
-        f"env.{key}: has no effect beside {key} at the top of the file: set that one"
+        f"env.{key}: has no effect with {key} at the top of the file: set that one"
         for key in TOP_FIELDS
         if key in top and key in env
     ]
@@ -247,7 +247,7 @@ def _check_terms(
     """Return the terms with their functions resolved, and add the errors of their parameters to ``problems``.
 
     Args:
-        wrong: paths of what is wrong already.
+        wrong: paths of values that are wrong already.
         find: returns what a name stands for, as :func:`find_admitted`.
     """
     found = {}
@@ -308,7 +308,7 @@ def _extension_problems(extensions: Mapping[str, Any], env_class: type | None) -
             problems.append(f"{place}: is taken: the environment has a method or property of that name")
         elif name not in own:
             if meant := closest(name, own, MISSPELT):
-                logger.log_warning(f"{place}: the task has '{meant}': is that what is meant?")
+                logger.log_warning(f"{place}: the task has '{meant}': is it meant?")
         elif name in kinds:
             with suppress(PydanticUserError):  # a type that no file can hold
                 problems += [f"{path}: {problem}" for path, problem in parse(kinds[name], value, place)[1].items()]

@@ -110,7 +110,7 @@ def _beside(name: Any, folder: Path) -> Any:
 
 
 def _check_scene_file(cfg: EmbodiedEnvCfg, env_class: type | None, wrong: Collection[str]) -> None:
-    """Raise a ConfigError for a scene's file that is not there, and for what may not stand beside it."""
+    """Raise a ConfigError for a missing scene file, and for keys that it excludes."""
     is_scene_env = env_class is not None and issubclass(env_class, SceneEnv)
     if cfg.scene is None:
         if is_scene_env and "scene" not in wrong:
@@ -128,7 +128,7 @@ def _check_scene_file(cfg: EmbodiedEnvCfg, env_class: type | None, wrong: Collec
     given += [f"env.{key}" for key in _ROBOTS if getattr(cfg, key) != getattr(default, key)]
     given += [f"env.sim_cfg.{key}" for key in _SETTINGS if getattr(cfg.sim_cfg, key) != getattr(default.sim_cfg, key)]
     given += [f"sensor[{i}]" for i, sensor in enumerate(cfg.sensor) if not isinstance(sensor, CameraCfg)]
-    raise_problems(f"{key}: not beside 'scene', whose file describes everything but cameras" for key in given)
+    raise_problems(f"{key}: not with 'scene', whose file describes everything but cameras" for key in given)
 
 
 def _declared(env_class: type[EmbodiedEnv], name: str, hooks: Sequence[str]) -> tuple[str, ...] | None:

@@ -1,6 +1,6 @@
 """Environments made from a config: a scene, and managers for actions, observations, rewards and events.
 
-The scene of an :class:`EmbodiedEnv` is assembled; that of a :class:`SceneEnv` is one MJCF file.
+An :class:`EmbodiedEnv` assembles its scene; a :class:`SceneEnv` has one MJCF file.
 Shapes: N environments, n in ``env_ids``, nq and nv MuJoCo's positions and velocities.
 """
 
@@ -42,7 +42,7 @@ class EmbodiedEnv(BaseEnv):
     cfg: EmbodiedEnvCfg
     action_manager: managers.ActionManager
     config_defaults: ClassVar[Mapping[str, Any]] = {}
-    """Content of a config file that a config of this task may leave out, key by key; that of ``env``, too."""
+    """Content of a config file that a config of this task may leave out, key by key, also inside ``env``."""
     base_entries: ClassVar[tuple[str, ...]] = ("robot/qpos", "robot/qvel", "robot/qf")
     """Entries of the observation before the terms, with the class's own. A config is checked against them,
     unless a class overrides ``_base_obs`` or ``_extend_obs`` without declaring them."""

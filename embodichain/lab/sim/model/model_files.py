@@ -57,7 +57,7 @@ class ModelContents:
         ranges: lower and upper limits of the limited joints, rad or m.
         controls: names of the actuators in ``spec``, each with its control and activations at the start, [1 + na].
         ground_pairs: contacts of geoms with the file's floor: a geom's name in the spec, and the contact's parameters.
-        changes: what is not as in the file, one per line.
+        changes: differences from the file, one per line.
         warnings: warnings about the file, MuJoCo's and of meshes left out.
         start: [7] position and quaternion wxyz of the first root, of the first keyframe where it moves freely.
         floor: height of the file's own ground, m; None without one.
@@ -389,7 +389,7 @@ def _hide_collision_shapes(model: ModelFile) -> None:
                 geom.group = SEEN_GROUPS  # the first group that is not rendered
                 hidden += 1
     if hidden:
-        model.changes.append(f"collision shapes beside visual ones are not rendered: {hidden}")
+        model.changes.append(f"collision shapes of links with visual shapes are not rendered: {hidden}")
 
 
 @contextmanager

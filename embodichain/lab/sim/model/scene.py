@@ -263,7 +263,7 @@ class SceneBuilder:
             self._ignored += [f"{cfg.uid}.solver_cfg.{part}.{name}" for name in given]
 
     def _add_contact_sensor(self, cfg: ContactSensorCfg, place: str) -> None:
-        """Sense force, position and velocity of an articulation's links, by default those of the first robot."""
+        """Sense force, position and velocity of an articulation's links, by default the first robot's."""
         robots = [entity.uid for entity in self.entities.values() if isinstance(entity, RobotCfg)]
         entity = cfg.entity or (robots[0] if robots else "robot")
         if entity not in self.entities:

@@ -149,7 +149,7 @@ class _Table:
             )
             context.cam_id_map = warp.zeros(1, dtype=int)
             context.headlight_active = False  # it is among the lights, since environments differ in it
-            context.zfar = 0.0  # a constant of the kernel: each value would be compiled anew
+            context.zfar = 0.0  # a constant of the kernel: each value would be compiled separately
             self._contexts[shot.size] = context
 
     def trace(self, shot: Shot, scene: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -138,7 +138,7 @@ def test_demonstrations_of_another_run_are_refused() -> None:
     one, other = BC(BCCfg(), policy), BC(BCCfg(), policy)
     one.use_demonstrations(demonstrations(x, x, [2]))
     other.use_demonstrations(demonstrations(x, 2 * x, [2]))
-    with pytest.raises(ConfigError, match=r"demonstrations: expert: are not those that the run has learned from"):
+    with pytest.raises(ConfigError, match=r"demonstrations: expert: are not the run's"):
         other.load_state_dict(one.state_dict())
 
 

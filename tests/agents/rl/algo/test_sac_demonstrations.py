@@ -79,7 +79,7 @@ def test_checkpoint_is_loaded_with_the_same_demonstrations_alone() -> None:
     state = sac.state_dict()
     same.load_state_dict(state)
     for wrong in (other, make_sac(demonstrations="expert", batch_size=8)):
-        with pytest.raises(ConfigError, match=r"demonstrations: expert: are not those that the run has learned from"):
+        with pytest.raises(ConfigError, match=r"demonstrations: expert: are not the run's"):
             wrong.load_state_dict(state)
 
 

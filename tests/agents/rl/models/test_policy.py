@@ -214,7 +214,7 @@ def test_disagreeing_log_probabilities_are_shown() -> None:
     policy.jacobian = 0.0  # type: ignore[assignment]
     assert re.fullmatch(
         r"policy Squashed: forward wrote, and evaluate_actions gives, the log-probabilities -?[\d.]+ and -?[\d.]+ for "
-        r"the same observation and action. Both need the same terms \(such as that of tanh\)",
+        r"the same observation and action. Both need the same terms \(such as tanh's\)",
         complaint(policy),
     )
 

@@ -341,7 +341,7 @@ def test_robot_of_a_task_in_code_is_not_looked_for_in_the_config() -> None:
     assert parse_env(data, env_class=OwnRobotEnv).problems == []
 
 
-BESIDE = "not beside 'scene', whose file describes everything but cameras"
+BESIDE = "not with 'scene', whose file describes everything but cameras"
 
 
 def scene_error_of(data: dict[str, Any]) -> str:

@@ -59,7 +59,7 @@ class EventCfg(FunctorCfg):
     mode: Literal["startup", "reset", "interval"] = "reset"
     """Once after building, at each reset for the environments concerned, or every ``interval_step`` steps."""
     interval_step: PositiveInt | StepRange = 10
-    """Control steps between two calls of an interval event; ``[shortest, longest]``: each environment draws them anew
+    """Control steps between two calls of an interval event; ``[shortest, longest]``: each environment draws them again
     at the start of its episode and after each call, so that the events of the environments come apart."""
     is_global: bool = False
     """Whether an interval event counts the control steps of all environments together and is called for all at once;
@@ -71,7 +71,7 @@ class CommandCfg(FunctorCfg):
     """One command that the policy follows."""
 
     resampling_time: PositiveRange = (10.0, 10.0)
-    """``[shortest, longest]`` time until it is drawn anew within an episode, s, in whole control steps."""
+    """``[shortest, longest]`` time between draws within an episode, s, in whole control steps."""
 
 
 @configclass

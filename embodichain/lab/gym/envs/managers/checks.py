@@ -54,10 +54,10 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
 
 @dataclass(frozen=True)
 class SceneNames:
-    """Names that terms may use; those that are only known once the environment is built are left out.
+    """Names that terms may use, without names that are only known once the environment is built.
 
     Attributes:
-        uids: of the entities of each kind (``SceneEntityCfg.kind``; "": any), and the names in ``env.commands``.
+        uids: uids of the entities of each kind (``SceneEntityCfg.kind``; "": any), and the names in ``env.commands``.
         parts: control parts of each robot, by its uid.
         entries: the base observation's, by slash-separated name; None: not known.
         robot: uid of the environment's robot.

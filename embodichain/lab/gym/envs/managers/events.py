@@ -242,7 +242,7 @@ def _store(env: TermEnv, env_ids: Tensor, notes: dict[str, Any], key: str, value
 
 
 def _resolve_uids(env: TermEnv, uids: bool | str | Sequence[str]) -> list[str]:
-    """Return the entities by name: all or none, those of a kind, or some."""
+    """Return the entities by name: all, none, all of a kind, or some."""
     objects, robots = [*sorted(env.sim.rigid_objects), *sorted(env.sim.articulations)], sorted(env.sim.robots)
     if isinstance(uids, bool):
         return objects + robots if uids else []

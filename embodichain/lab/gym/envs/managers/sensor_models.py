@@ -25,7 +25,7 @@ __all__ = ["observation_delay", "observation_history", "observation_noise"]
 
 @measurements.deployed_as(lambda env, **params: measurements.Recipe([]))
 class observation_noise(Functor):  # noqa: N801 (named like a function, as configs name it)
-    """Add noise to an entry, drawn anew for each number of it at each control step.
+    """Add noise to an entry, drawn for each of its numbers at each control step.
 
     Either ``bound`` or ``std``, in the entry's unit.
 

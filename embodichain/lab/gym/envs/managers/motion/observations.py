@@ -38,9 +38,9 @@ def motion_bodies(env: TermEnv) -> Tensor:
     return _in_frame(robot[:, :-1], robot[:, -1:])
 
 
-@measured("present frame's number over that of all frames")
+@measured("present frame's number as a share of all frames")
 def motion_phase(env: TermEnv) -> Tensor:
-    """Return the present frame's number over that of all frames, [N, 1] (DeepMimic's phase)."""
+    """Return the present frame's number as a share of all frames, [N, 1] (DeepMimic's phase)."""
     motion = motion_of(env)
     return motion.frame[:, None] / len(motion.weights)
 
