@@ -1,4 +1,4 @@
-"""The core's tests pass in a copy of the repository without ``embodichain/ext``: `make test` runs them here alone."""
+"""The core's tests pass in a copy of the repository without ``embodichain/ext``; `make test` runs them only there."""
 
 from __future__ import annotations
 
@@ -33,3 +33,9 @@ def test_core_passes_its_tests_without_extensions(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]
+
+
+def test_make_test_runs_the_extensions_tests(request: pytest.FixtureRequest) -> None:
+    if request.config.option.markexpr != "not core":
+        pytest.skip("not `make test`")
+    assert any(item.path.is_relative_to(REPOSITORY / "tests/ext") for item in request.session.items)

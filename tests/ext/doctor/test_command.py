@@ -20,7 +20,7 @@ def test_sound_algorithm_gives_0_and_a_line_for_each_check(capsys: pytest.Captur
     out = capsys.readouterr().out
     assert "  passed   value_at_truncation\n" in out
     assert "  skipped  groups_are_apart: the config has no group_size\n" in out
-    assert "17 passed, 0 failed, 3 skipped in " in out
+    assert "18 passed, 0 failed, 3 skipped in " in out
 
 
 SICK = """
