@@ -44,11 +44,15 @@ if sys.platform == "linux" and _has_offscreen_gl():
 os.environ["XDG_CONFIG_HOME"] = os.path.join(tempfile.gettempdir(), f"embodichain_tests_of_process_{os.getpid()}")
 
 
+_LONGEST = ("test_core_alone.py", "test_tutorial.py", "test_wheel.py")  # the others fill the other processes meanwhile
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the core's unit tests, which `make test` runs in a copy without embodichain/ext (test_core_alone.py)."""
+    """Mark the core's unit tests, which `make test` runs in a copy without embodichain/ext; put long tests first."""
     for item in filter(is_core, items):
         item.add_marker("core")
+    items.sort(key=lambda item: item.path.name not in _LONGEST)
 
 
 # nohup ignores SIGHUP and a shell's background job SIGINT; the programs that the tests start would inherit that.
