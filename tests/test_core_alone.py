@@ -35,6 +35,7 @@ def test_core_passes_its_tests_without_extensions(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]
 
 
+@pytest.mark.e2e
 def test_make_test_runs_the_extensions_tests(request: pytest.FixtureRequest) -> None:
     if request.config.option.markexpr != "not core":
         pytest.skip("not `make test`")

@@ -51,7 +51,7 @@ def set_proximal(
     Args:
         old: its evaluation of the batch.
         cap: the highest ``importance_weight``, which is set; None: the samples are of this policy, or not corrected.
-        level: the probability ratio's.
+        level: level of the probability ratio.
     """
     rounded = is_rounded(algorithm)
     if cap is not None:

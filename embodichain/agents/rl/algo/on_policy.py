@@ -65,7 +65,7 @@ def compare(batch: TensorDict, new: TensorDict, level: LogProbLevel) -> Rows:
         batch: [...], from ``learning_batch``, with ``advantage``; with ``valid`` if not all transitions count, and
             with ``importance_weight``, at the level, if an older policy collected.
         new: ``Policy.evaluate_actions`` of the batch.
-        level: the probability ratio's, for chunks of actions.
+        level: level of the probability ratio, for chunks of actions.
     """
     log_prob, old, valid = action_log_prob(new), batch["sample_log_prob"], batch.get("valid", None)
     rows = Rows(

@@ -20,7 +20,7 @@ class ReturnScale(nn.Module):
         r' = (r - (1 - discount) mean) / std,
 
     where the discount of the next value is 0 after a termination. Neither the rewards' scale nor their offset
-    matters then, and the optimum stays. The returns behind the statistics end with their rollout or truncated
+    matters then; the best policy stays the best. The returns behind the statistics end with their rollout or truncated
     episode, and continue with the mean there. Without a spread the std is 1.
     """
 

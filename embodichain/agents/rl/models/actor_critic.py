@@ -78,8 +78,8 @@ class StochasticPolicy(Policy):
         normalize_obs: normalise observations by their running mean and std before all networks.
         init_log_std: initial log-std of every action component.
         log_std_range: lowest and highest log-std.
-        squash: maps the normal sample to the action space's bounds; the log-probability is then of the mapped
-            action, and the sample is stored as ``raw_action``.
+        squash: maps the normal sample to the action space's bounds; the log-probability is then the mapped
+            action's, and the sample is stored as ``raw_action``.
         chunk_length: H; see ``Policy.chunk_length``.
         choices: the numbers of possibilities n_1, ..., n_A of discrete actions; empty: actions are normal.
         has_mask: whether the observation's entry ``action_mask`` [..., n_1 + ... + n_A] says which possibilities there

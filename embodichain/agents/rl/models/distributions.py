@@ -56,7 +56,7 @@ def sample_gaussian(
 def sample_tanh(mean: torch.Tensor, log_std: torch.Tensor, squash: TanhSquash) -> tuple[torch.Tensor, torch.Tensor]:
     """Return tanh(mean + std * noise) [..., A], with gradients, and its log-density [...].
 
-    Of ``sample_gaussian``'s action in [-1, 1]; (u - mean) / std of the samples u is the noise itself.
+    The density is of ``sample_gaussian``'s action in [-1, 1]; (u - mean) / std of the samples u is the noise itself.
     """
     noise = torch.randn_like(mean)
     raw = torch.addcmul(mean, log_std.exp(), noise)

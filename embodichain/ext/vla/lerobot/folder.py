@@ -121,7 +121,7 @@ def build_lerobot_model(
     """
     for key in changes:
         if key not in files.OVERRIDES:
-            raise ConfigError(f"{smolvla.PLACE}.{key}: {unknown_name('key next to a folder', key, files.OVERRIDES)}")
+            raise ConfigError(f"{smolvla.PLACE}.{key}: {unknown_name('override of a folder', key, files.OVERRIDES)}")
     processors = folder.processors
     state, action = processors.state, processors.action
     cameras = [entry.removeprefix(gaussian_vla.IMAGE) for entry in entries.values()]

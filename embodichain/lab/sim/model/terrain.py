@@ -98,7 +98,7 @@ SubTerrainCfg = Annotated[
 class TerrainCfg:
     """A grid of square cells in place of the level ground, centred at the origin of the world.
 
-    A cell's level is its row, along x: level 0 is the easiest. Its column, along y, is its kind of ground. In
+    A cell's level is its row, along x: level 0 is the easiest. Its column, along y, decides its kind of ground. In
     the middle of each cell is a level platform, where a robot starts; the edges of all cells are at height 0.
     """
 

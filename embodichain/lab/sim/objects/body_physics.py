@@ -197,7 +197,7 @@ class BodyPhysics:
 
 
 def _squares(inertia: Tensor, mass: Tensor) -> Tensor:
-    """Return the integrals of x^2, y^2, z^2 over 1 kg, [..., 3]; y^2 + z^2 has the moment of inertia about x."""
+    """Return the integrals of x^2, y^2, z^2 over 1 kg, [..., 3]; the last two add up to the moment about x."""
     return (inertia.sum(dim=-1, keepdim=True) / 2 - inertia) / mass.clamp(min=1e-12)
 
 

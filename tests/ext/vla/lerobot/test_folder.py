@@ -96,7 +96,7 @@ def test_model_config_changes_some_of_the_folders_settings() -> None:
     model = build(chunk_length=2, denoising_steps=3, train_vlm=True)
     assert (model.chunk_length, model.imitation_length, model.cfg.denoising_steps) == (2, 6, 3)
     assert all(parameter.requires_grad for parameter in model.vlm.parameters())
-    with pytest.raises(ConfigError, match=r"model_config\.expert_width: unknown key next to a folder .*Known"):
+    with pytest.raises(ConfigError, match=r"model_config\.expert_width: unknown override of a folder .*Known"):
         build(expert_width=0.5)
     with pytest.raises(ConfigError, match="flow_length 6 is below chunk_length 7"):
         build(chunk_length=7)

@@ -341,7 +341,7 @@ def test_robot_of_a_task_in_code_is_not_looked_for_in_the_config() -> None:
     assert parse_env(data, env_class=OwnRobotEnv).problems == []
 
 
-BESIDE = "not with 'scene', whose file describes everything but cameras"
+EXCLUDED = "not with 'scene', whose file describes everything but cameras"
 
 
 def scene_error_of(data: dict[str, Any]) -> str:
@@ -353,14 +353,14 @@ def scene_error_of(data: dict[str, Any]) -> str:
 @pytest.mark.parametrize(
     ("extra", "line"),
     [
-        ({"robot": CART}, f"robot: {BESIDE}"),
-        ({"rigid_object": [BOX]}, f"rigid_object: {BESIDE}"),
-        ({"light": {"direct": [{"uid": "sun"}]}}, f"light: {BESIDE}"),
-        ({"env": {"sim_cfg": {"gravity": [0, 0, -1]}}}, f"env.sim_cfg.gravity: {BESIDE}"),
-        ({"env": {"sim_cfg": {"physics_dt": 0.002}}}, f"env.sim_cfg.physics_dt: {BESIDE}"),
-        ({"env": {"sim_cfg": {"solver": {"iterations": 3}}}}, f"env.sim_cfg.solver: {BESIDE}"),
-        ({"env": {"control_parts": ["arm"]}}, f"env.control_parts: {BESIDE}"),
-        ({"sensor": [{"uid": "feet", "sensor_type": "Contact", "link_names": ["foot"]}]}, f"sensor[0]: {BESIDE}"),
+        ({"robot": CART}, f"robot: {EXCLUDED}"),
+        ({"rigid_object": [BOX]}, f"rigid_object: {EXCLUDED}"),
+        ({"light": {"direct": [{"uid": "sun"}]}}, f"light: {EXCLUDED}"),
+        ({"env": {"sim_cfg": {"gravity": [0, 0, -1]}}}, f"env.sim_cfg.gravity: {EXCLUDED}"),
+        ({"env": {"sim_cfg": {"physics_dt": 0.002}}}, f"env.sim_cfg.physics_dt: {EXCLUDED}"),
+        ({"env": {"sim_cfg": {"solver": {"iterations": 3}}}}, f"env.sim_cfg.solver: {EXCLUDED}"),
+        ({"env": {"control_parts": ["arm"]}}, f"env.control_parts: {EXCLUDED}"),
+        ({"sensor": [{"uid": "feet", "sensor_type": "Contact", "link_names": ["foot"]}]}, f"sensor[0]: {EXCLUDED}"),
         ({"scene": "gone.xml"}, f"scene: no such file: {Path('gone.xml').absolute()}"),
     ],
 )
