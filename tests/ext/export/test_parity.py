@@ -40,7 +40,7 @@ VLA_SPACE = spaces.Dict(
 )
 SIMBA: dict[str, Any] = {"type": "simba", "network_cfg": {"width": 8, "num_blocks": 1}}
 _LAYERS = {"intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 16}
-_VISION = {**_LAYERS, "num_hidden_layers": 1, "image_size": 16, "patch_size": 8}
+_VISION = {**_LAYERS, "image_size": 16, "patch_size": 8}
 _LANGUAGE = {**_LAYERS, "vocab_size": 32, "num_key_value_heads": 1}
 _SMOLVLA = {"denoising_steps": 2, "scale_factor": 2}
 LIMIT = 0.0625
