@@ -10,13 +10,14 @@ from embodichain.agents.rl.checkpoint.saved_run import find_run, find_run_folder
 from embodichain.cli import COMMANDS, main, make_parser
 from embodichain.utils import write_json
 
-EXAMPLES = [  # without those of a pattern, and of a bundle
+EXAMPLES = [  # without a pattern of runs, a bundle and an exported folder
     (name, words)
     for name in COMMANDS
     for example in COMMANDS[name].load().EXAMPLES
     if name not in ("compare", "diff")
     and (words := example.partition(" > ")[0].split())
     and words[0].startswith(("latest", "best", "outputs/"))
+    and "/export/" not in words[0]
 ]
 
 
