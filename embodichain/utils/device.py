@@ -100,7 +100,10 @@ def describe_machine() -> dict[str, Any]:
     cuda, memory = torch.cuda.is_available(), _system_memory()
     gigabytes = {name: round(size / 1e9, 1) for name, size in memory.items()}
     gpus = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())] if cuda else []
-    installed = {each.name: each.version for each in importlib.metadata.distributions()}
+    versions = {"embodichain-mujoco": __version__}
+    for name in _PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
     processor = platform.processor() or None
     with suppress(OSError):  # not Linux
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
@@ -119,7 +122,7 @@ def describe_machine() -> dict[str, Any]:
         "torch_cuda": torch.version.cuda,
         "torch_threads": torch.get_num_threads(),
         "environment": {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
-        "versions": {"embodichain-mujoco": __version__} | {n: installed[n] for n in _PACKAGES if n in installed},
+        "versions": versions,
         "commit": _commit(),
         "command": " ".join(sys.argv),
     }
