@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import tiny_config, write_config
+from tests.pages import run_all, shell_variables
 
 CODE = '''
 from torch import nn
@@ -80,14 +78,6 @@ def installed(tmp_path: Path) -> Path:
     return site
 
 
-def command(site: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", str(Path(__file__).parents[1]))])
-    argv = [sys.executable, "-m", "embodichain.cli", *words]
-    return subprocess.run(
-        argv, cwd=site.parent, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=False
-    )
-
-
 @pytest.mark.e2e
 def test_package_adds_task_network_algorithm_and_command(installed: Path) -> None:
     network = {"type": "their_linear", "network_cfg": {"bias": False}}
@@ -97,8 +87,11 @@ def test_package_adds_task_network_algorithm_and_command(installed: Path) -> Non
     config["trainer"]["gym_config"]["id"] = "TheirCartRL"
     config["trainer"]["gym_config"]["env"]["rewards"]["bonus"] = {"func": "their_package.their_bonus"}
     write_config(installed.parent, config)
-    trained = command(installed, "train", "train_config.json")
-    assert trained.returncode == 0, trained.stderr
-    assert command(installed, "hello", "--name", "you").stdout == "hello you\n"
-    assert "Say hello." in command(installed, "--help").stdout
-    assert "their_ppo" in command(installed, "list", "algos").stdout
+    commands = ("train train_config.json", "hello --name you", "--help", "list algos")
+    runs = [(str(installed.parent), f"embodichain {words}") for words in commands]
+    environment = shell_variables(installed.parent) | {"PYTHONPATH": str(installed)}
+    trained, said, helped, listed = run_all(runs, environment, installed.parent)
+    assert trained[0] == 0, trained[1]
+    assert said == [0, "hello you\n"]
+    assert "Say hello." in helped[1]
+    assert "their_ppo" in listed[1]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,9 +52,17 @@ def write_project(folder: Path) -> None:
     write_files({**FILES, "my_lab/__init__.py": ""}, folder)
 
 
-@pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    return shell_variables(tmp_path)
+def altered(mistake: Mistake, folder: Path) -> str:
+    """Write the project with a mistake into a folder; return the command."""
+    write_project(folder)
+    if mistake.place == "the command":
+        assert mistake.right in mistake.command
+        return mistake.command.replace(mistake.right, mistake.wrong)
+    path = folder / mistake.place
+    text = path.read_text(encoding="utf-8")
+    assert mistake.right in text
+    path.write_text(text.replace(mistake.right, mistake.wrong), encoding="utf-8")
+    return mistake.command
 
 
 def test_page_has_the_files_and_commands_of_three_walk_throughs() -> None:
@@ -77,39 +84,20 @@ def test_configs_are_json(name: str) -> None:
 
 @pytest.mark.e2e
 @pytest.mark.learning
-@pytest.mark.parametrize(("command", "output"), COMMANDS, ids=["environment", "network", "algorithm", "doctor"])
-def test_documented_command_runs(command: str, output: str, tmp_path: Path, environment: dict[str, str]) -> None:
-    write_project(tmp_path)
-    if "rl.train" in command:
-        command += f" {FEW}"
-    done = subprocess.run(
-        ["sh", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    for line in output.splitlines():
-        assert line in done.stdout
-    if "rl.train" in command:
-        (summary,) = tmp_path.glob("outputs/reach_*/summary.json")
-        assert json.loads(summary.read_text(encoding="utf-8"))["env_steps"] == 1024  # 16 environments x 64 steps
-
-
-@pytest.mark.e2e
-@pytest.mark.learning
-def test_documented_mistakes_give_the_documented_messages(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_documented_commands_run_and_mistakes_give_the_documented_messages(tmp_path: Path) -> None:
     runs = []
+    for i, (command, _) in enumerate(COMMANDS):
+        write_project(tmp_path / f"right_{i}")
+        runs.append((str(tmp_path / f"right_{i}"), f"{command} {FEW}" if "rl.train" in command else command))
     for i, mistake in enumerate(MISTAKES):
-        folder = tmp_path / str(i)
-        write_project(folder)
-        command = mistake.command
-        if mistake.place == "the command":
-            assert mistake.right in command
-            command = command.replace(mistake.right, mistake.wrong)
-        else:
-            path = folder / mistake.place
-            text = path.read_text(encoding="utf-8")
-            assert mistake.right in text
-            path.write_text(text.replace(mistake.right, mistake.wrong), encoding="utf-8")
-        runs.append((str(folder), command))
-    for mistake, (code, output) in zip(MISTAKES, run_all(runs, environment, tmp_path), strict=True):
+        runs.append((str(tmp_path / str(i)), altered(mistake, tmp_path / str(i))))
+    results = run_all(runs, shell_variables(tmp_path), tmp_path)
+    right = results[: len(COMMANDS)]
+    for (folder, command), (_, printed), (code, output) in zip(runs, COMMANDS, right, strict=False):
+        assert code == 0, output
+        assert all(line in output for line in printed.splitlines())
+        if "rl.train" in command:
+            (summary,) = Path(folder).glob("outputs/reach_*/summary.json")
+            assert json.loads(summary.read_text(encoding="utf-8"))["env_steps"] == 1024  # 16 environments x 64 steps
+    for mistake, (code, output) in zip(MISTAKES, results[len(COMMANDS) :], strict=True):
         assert (code, mistake.message in output) == (1 if "doctor" in mistake.command else 2, True), output
-        assert not Path(tmp_path / "outputs").exists()
