@@ -56,12 +56,26 @@ def steps(run: Path) -> list[int]:
 
 def train_undisturbed(rank: int, folder: Path) -> str:
     os.chdir(folder)
-    arguments = ["algorithm.name=ppo", "trainer.import_modules=[]"]
-    return str(train_from_config("train_config.json", True, arguments)["checkpoint"])
+    return str(train_from_config("train_config.json", True, ["trainer.import_modules=[]"])["checkpoint"])
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
+    """Return the policy that two processes, which met by network, have after five iterations of PPO."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    write(folder, "ppo", 5)
+    checkpoint = run_ranks(2, train_undisturbed, folder, joined=False)[0]
+    policy: dict[str, torch.Tensor] = load_checkpoint(folder / checkpoint)["policy"]
+    return policy
+
+
+def assert_equal(checkpoint: Path, policy: dict[str, torch.Tensor]) -> None:
+    found = load_checkpoint(checkpoint)["policy"]
+    assert all(torch.equal(found[name], policy[name]) for name in policy)
 
 
 @pytest.mark.e2e
-def test_training_goes_on_by_itself_after_a_kill(tmp_path: Path) -> None:
+def test_training_goes_on_by_itself_after_a_kill(tmp_path: Path, undisturbed: dict[str, torch.Tensor]) -> None:
     write(tmp_path, "ppo_killed", 5)
     command = [*TORCHRUN, "--standalone", "--nproc-per-node=2", "--max-restarts=2", *TRAIN]
     done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=PATIENCE)
@@ -71,35 +85,24 @@ def test_training_goes_on_by_itself_after_a_kill(tmp_path: Path) -> None:
     assert steps(run) == [16 * i for i in range(1, 6)]
     assert done.stderr.count("continuing from") == 1
     assert "exitcode: -9" in done.stderr
-
-    undisturbed = tmp_path / "undisturbed"
-    undisturbed.mkdir()
-    shutil.copy(tmp_path / "train_config.json", undisturbed)
-    checkpoint = run_ranks(2, train_undisturbed, undisturbed, joined=False)[0]
-    first, second = (load_checkpoint(path) for path in (run / "checkpoints/tiny_step_80.pt", undisturbed / checkpoint))
-    assert all(torch.equal(first["policy"][name], second["policy"][name]) for name in first["policy"])
+    assert_equal(run / "checkpoints/tiny_step_80.pt", undisturbed)
 
 
 @pytest.mark.e2e
 def test_local_processes_train_as_those_that_met_by_network(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    undisturbed: dict[str, torch.Tensor],
 ) -> None:
-    write(tmp_path, "ppo", 2)
+    write(tmp_path, "ppo", 5)
     monkeypatch.chdir(tmp_path)
     for name, value in environment().items():
         monkeypatch.setenv(name, value)
     assert main(["--config", "train_config.json", "--processes", "2"]) == 0
-    assert steps(only_run(tmp_path)) == [16, 32]
+    assert steps(only_run(tmp_path)) == [16 * i for i in range(1, 6)]
     assert capfd.readouterr().out.count("peak memory") == 1
-
-    by_network = tmp_path / "by_network"
-    by_network.mkdir()
-    shutil.copy(tmp_path / "train_config.json", by_network)
-    checkpoint = run_ranks(2, train_undisturbed, by_network, joined=False)[0]
-    first, second = (
-        load_checkpoint(path) for path in (only_run(tmp_path) / "checkpoints/tiny_step_32.pt", by_network / checkpoint)
-    )
-    assert all(torch.equal(first["policy"][name], second["policy"][name]) for name in first["policy"])
+    assert_equal(only_run(tmp_path) / "checkpoints/tiny_step_80.pt", undisturbed)
 
 
 # --- two machines: network namespaces, joined by a cable ---
