@@ -99,6 +99,10 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> Tried:
     folder = tmp_path_factory.mktemp("tutorial")
     shutil.copytree(REPOSITORY / "examples/embodichain_tutorial", folder, dirs_exist_ok=True)
     write_files(OLDER, folder)
+    by_hand = folder / "my_train.json"
+    text = by_hand.read_text(encoding="utf-8")
+    assert "[640, 480]" in text
+    by_hand.write_text(text.replace("[640, 480]", "[64, 48]"), encoding="utf-8")  # half a minute less of drawing
     (folder / "configs").symlink_to(REPOSITORY / "configs")
     refused = [
         f"python -m embodichain.agents.rl.train --config inline.json {change} "
