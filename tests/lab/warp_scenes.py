@@ -1,7 +1,7 @@
 """Environments on MuJoCo Warp, on the processor. Shapes: N environments.
 
 Kernels are compiled for a scene's sizes, so the tests share few scenes. The first run on a machine waits for them
-(a minute in all); they are kept in Warp's cache, `~/.cache/warp`.
+(a minute in all, without optimization); they are kept in Warp's cache, `~/.cache/warp`.
 """
 
 import importlib.util
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs import EmbodiedEnv
@@ -16,6 +17,10 @@ from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.utils import replace
 from embodichain.utils.utility import load_json
 
+if importlib.util.find_spec("warp") and not torch.cuda.is_available():
+    import warp
+
+    warp.config.optimization_level = 0
 needs_warp = pytest.mark.skipif(importlib.util.find_spec("mujoco_warp") is None, reason="needs the extra gpu")
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "agents" / "rl"
