@@ -108,13 +108,15 @@ def main() -> None:
     model = mujoco.MjModel.from_binary_path(str(here / "scene.mjb"))
     model.opt.timestep = args.timestep or model.opt.timestep
     robot = Robot(model, policy.spec)
+    if args.voltage and not (robot.servos and robot.servos.is_servo.any()):
+        parser.error("--voltage: no drive of the robot is a servo")
     if robot.servos:
         if args.late > robot.longest_delay * period:
             parser.error(f"--late: at most {robot.longest_delay * period} s")
         robot.servos.voltage[:] = args.voltage or robot.servos.servo.voltage
         robot.servos.delay[:] = round(args.late / model.opt.timestep)
-    elif args.voltage or args.late:
-        parser.error("--voltage and --late are of servos: the robot has none")
+    elif args.late:
+        parser.error("--late: the robot has neither servos nor play")
     commands = {name: np.array(value) for name, value in policy.spec["mujoco"]["commands"].items()}
     commands |= {name: np.array(args.command) for name in [*commands][:1] if args.command}
     command = next(iter(commands.values()), np.zeros(0))

@@ -117,6 +117,19 @@ def parts(targets: np.ndarray, qpos: np.ndarray, qvel: np.ndarray) -> dict[str, 
     return {"targets": targets, **positions, **velocities}
 
 
+@pytest.mark.parametrize("servos", [None, SimpleNamespace(is_servo=np.zeros(12, bool))], ids=["drives", "play alone"])
+def test_voltage_of_a_robot_without_servos_is_refused(
+    servos: Any, exported: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "policy_runner", load_runner(exported / "export/policy_runner.py"))
+    script = load_runner(exported / "export/mujoco_robot.py")
+    monkeypatch.setattr(script, "Robot", lambda *_: SimpleNamespace(servos=servos))
+    monkeypatch.setattr(sys, "argv", ["mujoco_robot.py", "--voltage", "7"])
+    with pytest.raises(SystemExit):
+        script.main()
+    assert "--voltage: no drive of the robot is a servo" in capsys.readouterr().err
+
+
 STANDING: dict[str, Any] = {
     "base_lin_vel": [0.0] * 3,
     "base_ang_vel": [0.0] * 3,
