@@ -96,5 +96,4 @@ def run_all(runs: list[tuple[str, str]], environment: dict[str, str], folder: Pa
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    results: list[tuple[int, str]] = json.loads(done.stdout)
-    return results
+    return [(code, output) for code, output in json.loads(done.stdout)]

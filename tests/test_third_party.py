@@ -92,6 +92,6 @@ def test_package_adds_task_network_algorithm_and_command(installed: Path) -> Non
     environment = shell_variables(installed.parent) | {"PYTHONPATH": str(installed)}
     trained, said, helped, listed = run_all(runs, environment, installed.parent)
     assert trained[0] == 0, trained[1]
-    assert said == [0, "hello you\n"]
+    assert said == (0, "hello you\n")
     assert "Say hello." in helped[1]
     assert "their_ppo" in listed[1]
