@@ -74,10 +74,9 @@ def track_lin_vel_xy_linear(
     least: PositiveFloat = 0.1,
     command: types.CommandName = types.BASE_VELOCITY,
 ) -> Tensor:
-    """Return max(0, 1 - |v - c| / |c|) of the base's velocity v and the commanded one c.
+    """Return 1 - |v - c| / |c| of the base's velocity v and the commanded one c, [-1, 1].
 
-    It is 0 for a robot that stands instead, and nowhere less: a punishment of the movements of a policy that still
-    tries teaches it to stand. Unlike a bell of the error it has a slope for slow robots.
+    It is 0 for a robot that stands instead. Unlike a bell of the error it has the same slope everywhere.
 
     Args:
         least: smallest divisor, m/s: for commands to stand, and slow ones.
@@ -85,7 +84,7 @@ def track_lin_vel_xy_linear(
     """
     wanted = env.command_manager.get_tracked(command)[:, :2]
     error = torch.linalg.vector_norm(env.robot.base.linear_velocity()[:, :2] - wanted, dim=1)
-    return (1.0 - error / torch.linalg.vector_norm(wanted, dim=1).clamp(min=least)).clamp(min=0.0)
+    return (1.0 - error / torch.linalg.vector_norm(wanted, dim=1).clamp(min=least)).clamp(min=-1.0)
 
 
 def track_ang_vel_z_linear(
@@ -96,7 +95,7 @@ def track_ang_vel_z_linear(
     least: PositiveFloat = 0.3,
     command: types.CommandName = types.BASE_VELOCITY,
 ) -> Tensor:
-    """Return max(0, 1 - |w - c| / |c|) of the base's yaw rate w and the commanded one c.
+    """Return 1 - |w - c| / |c| of the base's yaw rate w and the commanded one c, [-1, 1].
 
     Args:
         least: smallest divisor, rad/s: for commands not to turn, and slow ones.
@@ -104,7 +103,7 @@ def track_ang_vel_z_linear(
     """
     wanted = env.command_manager.get_tracked(command)[:, 2]
     error = (env.robot.base.angular_velocity()[:, 2] - wanted).abs()
-    return (1.0 - error / wanted.abs().clamp(min=least)).clamp(min=0.0)
+    return (1.0 - error / wanted.abs().clamp(min=least)).clamp(min=-1.0)
 
 
 def track_ang_vel_z_exp(

@@ -175,7 +175,7 @@ def test_linear_tracking_is_one_less_the_error_as_a_share(env: LocomotionEnv) ->
         ([0.3, 0.4, 9.0], [0.0, 0.0], 0.0),  # stands
         ([0.3, 0.4, 9.0], [0.0, 0.8], 0.0),  # 1 - 0.5 / 0.5
         ([0.3, 0.4, 9.0], [0.3, 0.2], 0.6),  # 1 - 0.2 / 0.5
-        ([0.3, 0.4, 9.0], [-0.6, -0.8], 0.0),
+        ([0.3, 0.4, 9.0], [-0.6, -0.8], -1.0),
         ([0.0, 0.0, 9.0], [0.05, 0.0], 0.5),  # 1 - 0.05 / 0.1
     ):
         set_command(env, [command] * 2)
@@ -188,7 +188,7 @@ def test_linear_yaw_tracking_is_one_less_the_error_as_a_share(env: LocomotionEnv
         (0.8, 0.8, 1.0),
         (-0.8, -1.2, 0.5),
         (0.8, 0.0, 0.0),
-        (0.8, -1.0, 0.0),
+        (0.8, -1.0, -1.0),
         (0.0, 0.15, 0.5),
     ):
         set_command(env, [[9.0, 9.0, command]] * 2)
