@@ -184,7 +184,7 @@ class PPO(on_policy.OnPolicyAlgorithm):
         The scalars are ``policy_loss``, ``value_loss``, ``entropy``, ``approx_kl`` (nats an action), ``clip_fraction``
         (share of samples whose ratio left the clip range), ``kl`` with an adaptive rate, ``reference_kl`` with a
         reference, ``mirror_loss`` without its weight, and those of ``weight_metrics``. Divergences and
-        ``clip_fraction`` leave out mirror images.
+        ``clip_fraction`` are those of the samples without their mirror images.
 
         Args:
             batch: [B], or [B, L] sequences: from ``learning_batch``, with what ``_prepare`` adds.
@@ -200,9 +200,8 @@ class PPO(on_policy.OnPolicyAlgorithm):
         value_loss = 0.5 * value_error(new["value"], samples["return"], old_value, cfg.clip_value_coef).mean()
         entropy = on_policy.masked_mean(rows.entropy, rows.action_mask)
         evaluated = new
-        if self.symmetry is not None:
-            kept = self.symmetry.kept(batch)
-            batch, evaluated, ratio = batch[:kept], new[:kept], ratio[:kept]
+        if samples is not batch:
+            evaluated, ratio = new[: len(batch)], ratio[: len(batch)]
             rows = on_policy.compare(batch, evaluated, cfg.logprob_level)
         more: dict[str, torch.Tensor] = {}
         loss = policy_loss + cfg.vf_coef * value_loss
@@ -211,8 +210,8 @@ class PPO(on_policy.OnPolicyAlgorithm):
         if rows.reference_log_prob is not None:
             more["reference_kl"] = on_policy.mean_reference_kl(rows)
             loss = loss + cfg.kl_coef * more["reference_kl"]
-        if self.symmetry is not None and cfg.symmetry is not None and cfg.symmetry.mirror_loss_coef:
-            more["mirror_loss"] = self.symmetry.loss(samples, new)
+        if cfg.symmetry is not None and self.symmetry is not None:
+            more["mirror_loss"] = self.symmetry.loss(batch, new)
             loss = loss + cfg.symmetry.mirror_loss_coef * more["mirror_loss"]
         if self._warmup_left:
             loss = cfg.vf_coef * value_loss
