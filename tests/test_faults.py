@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -37,9 +38,9 @@ def result(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("make", [tiny_config, tiny_sac_config])
+@pytest.mark.parametrize(("make", "kills"), [(tiny_config, 2), (tiny_sac_config, 1)])
 def test_killed_and_resumed_run_equals_one_that_was_not(
-    make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make: Any, kills: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     for folder in (whole, killed):
@@ -47,17 +48,21 @@ def test_killed_and_resumed_run_equals_one_that_was_not(
         write_config(folder, make(**PPO))
     monkeypatch.chdir(whole)
     assert main(["--config", "train_config.json"]) == 0
-    process = command(killed, "train", "train_config.json")
-    deadline = time.monotonic() + 60
-    while not list(killed.glob("outputs/*/checkpoints/*.pt")) and process.poll() is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-    time.sleep(random.uniform(0, 0.05))
-    process.kill()
-    process.communicate(timeout=120)
-    process = command(killed, "resume", "latest")
-    out, _ = process.communicate(timeout=120)
-    assert process.returncode == 0, out
+    draw = random.Random(1)
+    words = ["train", "train_config.json"]
+    for kill in range(kills + 1):
+        process = command(killed, *words)
+        if kill < kills:
+            seen = len(list(killed.glob("outputs/*/checkpoints/*.pt")))
+            deadline = time.monotonic() + 60
+            while len(list(killed.glob("outputs/*/checkpoints/*.pt"))) <= seen and process.poll() is None:
+                assert time.monotonic() < deadline
+                time.sleep(0.001)
+            time.sleep(draw.uniform(0, 0.05))
+            process.send_signal(signal.SIGKILL)
+        out, _ = process.communicate(timeout=120)
+        assert kill < kills or process.returncode == 0, out
+        words = ["resume", "latest"]
     (expected, expected_rows), (got, rows) = result(whole), result(killed)
     assert rows == expected_rows
     assert_same(got, expected)
