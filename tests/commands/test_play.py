@@ -164,7 +164,7 @@ def test_overrides_change_what_is_played(
 def test_motion_of_the_first_episode_is_recorded_as_a_clip(tmp_path: Path) -> None:
     clip = tmp_path / "clip.npz"
     out = ("--out", str(tmp_path / "x.mp4"), "--size", "64", "48", "--episodes", "2", "max_episode_steps=25")
-    # It starts at any frame of the shipped clip, and falls.
+    # It starts at any frame of the shipped clip, and falls for half a second.
     assert main(["play", "g1_motion", "--agent", "zero", "--record-motion", str(clip), *out]) == 0
     with np.load(clip) as first:
         frames = len(first["joint_pos"])

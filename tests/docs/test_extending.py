@@ -82,22 +82,37 @@ def test_configs_are_json(name: str) -> None:
     assert isinstance(json.loads(FILES[name]), dict)
 
 
-@pytest.mark.e2e
-@pytest.mark.learning
-def test_documented_commands_run_and_mistakes_give_the_documented_messages(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, int, str]]:
+    """Return folder, exit code and output of the commands, and then of the mistakes."""
+    folder = tmp_path_factory.mktemp("extending")
     runs = []
     for i, (command, _) in enumerate(COMMANDS):
-        write_project(tmp_path / f"right_{i}")
-        runs.append((str(tmp_path / f"right_{i}"), f"{command} {FEW}" if "rl.train" in command else command))
+        write_project(folder / f"right_{i}")
+        runs.append((str(folder / f"right_{i}"), f"{command} {FEW}" if "rl.train" in command else command))
     for i, mistake in enumerate(MISTAKES):
-        runs.append((str(tmp_path / str(i)), altered(mistake, tmp_path / str(i))))
-    results = run_all(runs, shell_variables(tmp_path), tmp_path)
-    right = results[: len(COMMANDS)]
-    for (folder, command), (_, printed), (code, output) in zip(runs, COMMANDS, right, strict=False):
-        assert code == 0, output
-        assert all(line in output for line in printed.splitlines())
-        if "rl.train" in command:
-            (summary,) = Path(folder).glob("outputs/reach_*/summary.json")
-            assert json.loads(summary.read_text(encoding="utf-8"))["env_steps"] == 1024  # 16 environments x 64 steps
-    for mistake, (code, output) in zip(MISTAKES, results[len(COMMANDS) :], strict=True):
+        runs.append((str(folder / f"wrong_{i}"), altered(mistake, folder / f"wrong_{i}")))
+    done = run_all(runs, shell_variables(folder), folder)
+    return [(Path(place), *result) for (place, _), result in zip(runs, done, strict=True)]
+
+
+@pytest.mark.e2e
+@pytest.mark.learning
+@pytest.mark.parametrize("number", range(4), ids=["environment", "network", "algorithm", "doctor"])
+def test_documented_command_runs(number: int, results: list[tuple[Path, int, str]]) -> None:
+    command, expected = COMMANDS[number]
+    folder, code, output = results[number]
+    assert code == 0, output
+    for line in expected.splitlines():
+        assert line in output
+    if "rl.train" in command:
+        (summary,) = folder.glob("outputs/reach_*/summary.json")
+        assert json.loads(summary.read_text(encoding="utf-8"))["env_steps"] == 1024  # 16 environments x 64 steps
+
+
+@pytest.mark.e2e
+@pytest.mark.learning
+def test_documented_mistakes_give_the_documented_messages(results: list[tuple[Path, int, str]]) -> None:
+    for mistake, (folder, code, output) in zip(MISTAKES, results[len(COMMANDS) :], strict=True):
         assert (code, mistake.message in output) == (1 if "doctor" in mistake.command else 2, True), output
+        assert not (folder / "outputs").exists()

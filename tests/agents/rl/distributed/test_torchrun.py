@@ -19,7 +19,7 @@ import torch
 from embodichain.agents.rl.checkpoint.files import load_checkpoint
 from embodichain.agents.rl.train import main, train_from_config
 from tests.agents.rl.distributed.processes import run_ranks
-from tests.agents.rl.fakes import tiny_config, write_config
+from tests.agents.rl.fakes import assert_same, tiny_config, write_config
 
 ROOT = Path(__file__).resolve().parents[4]
 MODULE = "tests.agents.rl.distributed.faults"
@@ -69,11 +69,6 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Ten
     return policy
 
 
-def assert_equal(checkpoint: Path, policy: dict[str, torch.Tensor]) -> None:
-    found = load_checkpoint(checkpoint)["policy"]
-    assert all(torch.equal(found[name], policy[name]) for name in policy)
-
-
 @pytest.mark.e2e
 def test_training_goes_on_by_itself_after_a_kill(tmp_path: Path, undisturbed: dict[str, torch.Tensor]) -> None:
     write(tmp_path, "ppo_killed", 5)
@@ -85,7 +80,7 @@ def test_training_goes_on_by_itself_after_a_kill(tmp_path: Path, undisturbed: di
     assert steps(run) == [16 * i for i in range(1, 6)]
     assert done.stderr.count("continuing from") == 1
     assert "exitcode: -9" in done.stderr
-    assert_equal(run / "checkpoints/tiny_step_80.pt", undisturbed)
+    assert_same(load_checkpoint(run / "checkpoints/tiny_step_80.pt")["policy"], undisturbed)
 
 
 @pytest.mark.e2e
@@ -102,7 +97,7 @@ def test_local_processes_train_as_those_that_met_by_network(
     assert main(["--config", "train_config.json", "--processes", "2"]) == 0
     assert steps(only_run(tmp_path)) == [16 * i for i in range(1, 6)]
     assert capfd.readouterr().out.count("peak memory") == 1
-    assert_equal(only_run(tmp_path) / "checkpoints/tiny_step_80.pt", undisturbed)
+    assert_same(load_checkpoint(only_run(tmp_path) / "checkpoints/tiny_step_80.pt")["policy"], undisturbed)
 
 
 # --- two machines: network namespaces, joined by a cable ---
