@@ -11,6 +11,7 @@ import functools
 import inspect
 import json
 import re
+import sys
 import textwrap
 from collections.abc import Callable, Mapping
 from itertools import pairwise
@@ -270,17 +271,22 @@ def field_docs(cls: type) -> dict[str, str]:
     """Return the docstrings below a config class's fields, inherited ones included."""
     docs: dict[str, str] = {}
     for base in reversed(cls.__mro__):
-        if not dataclasses.is_dataclass(base):
-            continue
-        try:
-            tree = ast.parse(textwrap.dedent(inspect.getsource(base)))
-        except (OSError, TypeError):  # made at run time
-            continue
-        for entry, below in pairwise(getattr(tree.body[0], "body", [])):
+        written = _classes_of(base.__module__).get(base.__name__) if dataclasses.is_dataclass(base) else None
+        for entry, below in pairwise(written.body if written else []):
             match entry, below:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
                     docs[name] = _one_line(text)
     return docs
+
+
+@functools.cache  # inspect.getsource would parse the whole file for each of its classes
+def _classes_of(module: str) -> dict[str, ast.ClassDef]:
+    """Return the classes in a module's source by name; none where it has no source."""
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (KeyError, OSError, TypeError):
+        return {}
+    return {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
 
 
 def argument_docs(function: Any) -> dict[str, str]:
