@@ -184,7 +184,7 @@ class PPO(on_policy.OnPolicyAlgorithm):
         The scalars are ``policy_loss``, ``value_loss``, ``entropy``, ``approx_kl`` (nats an action), ``clip_fraction``
         (share of samples whose ratio left the clip range), ``kl`` with an adaptive rate, ``reference_kl`` with a
         reference, ``mirror_loss`` without its weight, and those of ``weight_metrics``. Divergences and
-        ``clip_fraction`` are those of the samples without their mirror images.
+        ``clip_fraction`` leave out the mirror images.
 
         Args:
             batch: [B], or [B, L] sequences: from ``learning_batch``, with what ``_prepare`` adds.
