@@ -200,8 +200,9 @@ class PPO(on_policy.OnPolicyAlgorithm):
         value_loss = 0.5 * value_error(new["value"], samples["return"], old_value, cfg.clip_value_coef).mean()
         entropy = on_policy.masked_mean(rows.entropy, rows.action_mask)
         evaluated = new
-        if samples is not batch:
-            evaluated, ratio = new[: len(batch)], ratio[: len(batch)]
+        if self.symmetry is not None:
+            kept = self.symmetry.kept(batch)
+            batch, evaluated, ratio = batch[:kept], new[:kept], ratio[:kept]
             rows = on_policy.compare(batch, evaluated, cfg.logprob_level)
         more: dict[str, torch.Tensor] = {}
         loss = policy_loss + cfg.vf_coef * value_loss
@@ -210,8 +211,8 @@ class PPO(on_policy.OnPolicyAlgorithm):
         if rows.reference_log_prob is not None:
             more["reference_kl"] = on_policy.mean_reference_kl(rows)
             loss = loss + cfg.kl_coef * more["reference_kl"]
-        if cfg.symmetry is not None and self.symmetry is not None:
-            more["mirror_loss"] = self.symmetry.loss(batch, new)
+        if self.symmetry is not None and cfg.symmetry is not None and cfg.symmetry.mirror_loss_coef:
+            more["mirror_loss"] = self.symmetry.loss(samples, new)
             loss = loss + cfg.symmetry.mirror_loss_coef * more["mirror_loss"]
         if self._warmup_left:
             loss = cfg.vf_coef * value_loss

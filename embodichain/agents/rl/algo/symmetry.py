@@ -25,7 +25,8 @@ class SymmetryCfg:
     """How a policy learns from the mirror images of its samples; the environment declares their map."""
 
     augmentation: bool = True
-    """Learn from each sample and from its mirror image."""
+    """Learn from mirror images instead of the samples in one half of each minibatch. Minibatches are drawn at random in
+    each epoch, so a sample and its image count the same, and the update costs no more than without."""
     mirror_loss_coef: NonNegativeFloat = 0.0
     """Weight of the mirror loss: the mean squared difference, over samples and action components, between the mean
     action in the mirrored state and the mirror image of the mean action."""
@@ -66,17 +67,20 @@ class Symmetry:
         self.mirror_map = mirror_map
 
     def samples(self, batch: TensorDict) -> TensorDict:
-        """Return the samples that the losses are means of: a batch [B], with augmentation also their images, [2 B]."""
-        return TensorDict.cat([batch, mirrored(batch, self.mirror_map)]) if self._cfg.augmentation else batch
+        """Return the samples [B] that the losses are means of: with augmentation, from ``kept`` on as mirror images."""
+        if not self._cfg.augmentation:
+            return batch
+        kept = self.kept(batch)
+        return TensorDict.cat([batch[:kept], mirrored(batch[kept:], self.mirror_map)])
 
-    def loss(self, batch: TensorDict, new: TensorDict) -> torch.Tensor:
-        """Return the mirror loss of a batch [B]; ``new`` is the policy's evaluation of its ``samples``.
+    def kept(self, batch: TensorDict) -> int:
+        """Return how many samples of a minibatch [B] stay as they are; the minibatch's order is random."""
+        return (len(batch) + 1) // 2 if self._cfg.augmentation else len(batch)
+
+    def loss(self, samples: TensorDict, new: TensorDict) -> torch.Tensor:
+        """Return the mirror loss of samples [B]; ``new`` is the policy's evaluation of them.
 
         It is the mean of (mean(mirrored s) - mirrored mean(s))^2 over samples and components; both have gradients.
         """
-        mean = new["mean"]
-        if len(mean) > len(batch):
-            mean, of_mirrored = mean.chunk(2)
-        else:
-            of_mirrored = self._policy.evaluate_actions(mirrored(batch, self.mirror_map))["mean"]
-        return (of_mirrored - self.mirror_map.action(mean)).square().mean()
+        of_mirrored = self._policy.evaluate_actions(mirrored(samples, self.mirror_map))["mean"]
+        return (of_mirrored - self.mirror_map.action(new["mean"])).square().mean()

@@ -59,7 +59,7 @@ def test_divergence_of_older_samples_is_weighted() -> None:
 
 def test_divergence_is_that_of_the_collected_samples() -> None:
     policy = make_policy()
-    rollout = make_rollout(policy)
+    rollout = make_rollout(policy)[:1, :2].expand(2, -1).clone()  # both halves have the same sample
     found = []
     for symmetry in (None, SymmetryCfg()):
         algo = PPO(PPOCfg(kl_coef=1.0, learning_rate=1e-30, symmetry=symmetry), copy.deepcopy(policy))
