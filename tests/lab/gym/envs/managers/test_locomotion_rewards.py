@@ -175,7 +175,7 @@ def test_linear_tracking_is_one_less_the_error_as_a_share(env: LocomotionEnv) ->
         ([0.3, 0.4, 9.0], [0.0, 0.0], 0.0),  # stands
         ([0.3, 0.4, 9.0], [0.0, 0.8], 0.0),  # 1 - 0.5 / 0.5
         ([0.3, 0.4, 9.0], [0.3, 0.2], 0.6),  # 1 - 0.2 / 0.5
-        ([0.3, 0.4, 9.0], [-0.6, -0.8], -1.0),
+        ([0.3, 0.4, 9.0], [-0.6, -0.8], 0.0),
         ([0.0, 0.0, 9.0], [0.05, 0.0], 0.5),  # 1 - 0.05 / 0.1
     ):
         set_command(env, [command] * 2)
@@ -183,17 +183,20 @@ def test_linear_tracking_is_one_less_the_error_as_a_share(env: LocomotionEnv) ->
         assert value(env, rewards.track_lin_vel_xy_linear) == [expected] * 2
 
 
-def test_linear_yaw_tracking_is_one_less_the_error_as_a_share(env: LocomotionEnv) -> None:
-    for command, yaw_rate, expected in (
-        (0.8, 0.8, 1.0),
-        (-0.8, -1.2, 0.5),
-        (0.8, 0.0, 0.0),
-        (0.8, -1.0, -1.0),
-        (0.0, 0.15, 0.5),
+def test_linear_yaw_tracking_is_one_less_the_mean_rates_error_as_a_share(env: LocomotionEnv) -> None:
+    params = {"least": 0.4, "time_constant": env.step_dt / math.log(2.0)}  # half of the mean is the newest rate
+    term = functor(rewards.track_ang_vel_z_linear, env, **params)
+    set_command(env, [[9.0, 9.0, -0.8], [9.0, 9.0, 0.0]])
+    for yaw_rates, expected in (
+        ((-0.8, 0.2), [0.5, 0.75]),  # means -0.4 and 0.1
+        ((-1.6, -0.1), [0.75, 1.0]),  # -1.0, 0.0
+        ((2.6, 1.2), [0.0, 0.0]),  # 0.8, 0.6: not below 0
     ):
-        set_command(env, [[9.0, 9.0, command]] * 2)
-        move(env, [[0.0, 0.0, 0.0, 0.0, 0.0, yaw_rate]] * 2)
-        assert value(env, rewards.track_ang_vel_z_linear) == [expected] * 2
+        move(env, [[0.0] * 5 + [rate] for rate in yaw_rates])
+        assert value(env, term, **params) == expected
+    term.reset(torch.tensor([1]))
+    move(env, [[0.0] * 5 + [-2.4], [0.0] * 5 + [0.2]])
+    assert value(env, term, **params) == [1.0, 0.75]
 
 
 def test_step_is_one_foot_down_and_the_other_up_for_a_while(env: LocomotionEnv) -> None:
