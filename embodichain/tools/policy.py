@@ -168,7 +168,7 @@ class Step:
 
     Attributes:
         inputs: exported policy's inputs by name, [N, ...] each; without the hidden state.
-        action: the policy's, clipped as the environment does, [N, A], or a chunk [N, H, A].
+        action: policy's action, clipped as the environment does, [N, A], or a chunk [N, H, A].
         begins: environments in which an episode begins with this step, [N] bool.
         measured: raw measurements by name, [N, D] each.
     """

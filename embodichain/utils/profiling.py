@@ -51,7 +51,7 @@ class Profiler:
     has a separate tree.
 
     Args:
-        folder: the run's; ``profile.txt``, ``profile.json`` and ``profile_trace.json`` go there.
+        folder: run's folder; ``profile.txt``, ``profile.json`` and ``profile_trace.json`` go there.
         is_traced: also trace one ``iteration``, for ``chrome://tracing`` or https://ui.perfetto.dev; it is not counted.
     """
 

@@ -47,7 +47,7 @@ class VideoWriter:
     ffmpeg is fed by a thread: the caller waits only while 128 images wait.
 
     Args:
-        path: the file's; its folder is created.
+        path: file's path; its folder is created.
         width, height: size of the images, pixels, even.
     """
 
@@ -108,7 +108,7 @@ class VideoReader:
     """Decodes a video on demand: a small file may have more images than fit into memory.
 
     Args:
-        path: of a regular file.
+        path: regular file.
         height, width: size of the images, pixels.
 
     Attributes:

@@ -35,11 +35,11 @@ _NUM_ENVS, _NUM_EPISODES = 16, 50  # of the expert
 
 @dataclass(frozen=True)
 class Task:
-    """What a dataset must fit.
+    """Task that a dataset must fit.
 
     Attributes:
-        joint_names: the robot's; None where ``observation.state`` is something else.
-        config: the environment's, as plain data with every default.
+        joint_names: robot's joints; None where ``observation.state`` is something else.
+        config: environment's config, as plain data with every default.
         reads_obs: the policy reads the flat observation. Otherwise the dataset may be another environment's, with the
             same entries.
         imitates: actions alone are learned from, and no rewards.

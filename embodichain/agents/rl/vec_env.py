@@ -1,4 +1,4 @@
-"""The one contract between the learner and the environments.
+"""Contract between the learner and the environments.
 
 Legend: N envs, T rollout steps, H actions of a chunk, O flattened observation size, A action size.
 """

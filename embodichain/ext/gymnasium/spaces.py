@@ -44,7 +44,7 @@ class ObservationAdapter:
 
     Attributes:
         space: the structured space of one environment.
-        flat_space: of ``flatten_dict_observation``, [O].
+        flat_space: space of ``flatten_dict_observation``, [O].
     """
 
     def __init__(self, space: spaces.Space[Any]) -> None:
@@ -183,7 +183,7 @@ class ActionAdapter:
     """Turns our actions [N, A] into actions of a Gymnasium space, within its bounds.
 
     Attributes:
-        space: of one environment, [A] float32; ``Choices`` of a discrete one.
+        space: action space of one environment, [A] float32; ``Choices`` of a discrete one.
     """
 
     def __init__(self, space: spaces.Space[Any]) -> None:

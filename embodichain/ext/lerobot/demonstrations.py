@@ -43,7 +43,7 @@ def read_demonstrations(
     Args:
         num_episodes: to read, from the first; None: all.
         keys: the observation's entries that the policy reads besides the flat one.
-        place: of the path in the config, for messages.
+        place: place of the path in the config, for messages.
     """
     found: list[tuple[TensorDict, bool]] = []
     with placed(f"{place}: "):

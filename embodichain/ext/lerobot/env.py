@@ -29,7 +29,7 @@ from embodichain.utils import ConfigError, files, replace
 from embodichain.utils.observations import flat_input
 
 FORMAT = "lerobot-env"
-"""Of ``embodichain export``."""
+"""Format's name for ``embodichain export``."""
 
 _MARKS = {  # what an earlier export is recognised by
     "env.py": b"import make_lerobot_env",

@@ -95,7 +95,7 @@ class _Prefix:
     """The expert's input.
 
     Attributes:
-        keys, values: each layer's, [B, P, G, C].
+        keys, values: keys and values of each layer, [B, P, G, C].
         there: [B, P] bool, False at padding words.
         feature: feature of the token that attends to all others, and the others' mean, [B, 2 D] float32.
     """

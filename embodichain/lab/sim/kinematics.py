@@ -41,7 +41,7 @@ class SerialChain:
         """Read the chain from a compiled model.
 
         Args:
-            model: the scene's.
+            model: scene's model.
             joint_ids: the chain's joints in the model, from the base outwards; joints of the model that lie between but
                 are not named stay at their initial position.
             body_id: last body of the chain.

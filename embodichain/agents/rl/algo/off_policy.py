@@ -1,4 +1,4 @@
-"""What algorithms that learn from a replay buffer share.
+"""Base of algorithms that learn from a replay buffer.
 
 Legend: N envs, T rollout steps, B batch, A action size, E critics.
 """

@@ -86,7 +86,7 @@ def find_named_file(name: str, folder: Path, place: str) -> Path:
     Args:
         name: path from the working directory, or else from the config's folder, one above it, or the shipped configs'
             root.
-        folder: the config's.
+        folder: config's folder.
         place: name's place in the config, for messages.
 
     Raises:

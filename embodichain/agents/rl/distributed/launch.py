@@ -108,7 +108,7 @@ def rank_device(name: str, placement: Placement | None) -> torch.device:
 
     Args:
         name: ``trainer.device``. The number of ``"cuda:<number>"`` counts only for a single process.
-        placement: of this process, if it is one of several.
+        placement: place of this process in the process group, if it is one of several.
     """
     device = resolve_device(name)
     if placement is None or device.type == "cpu":
@@ -215,7 +215,7 @@ def find_launched_run(exp_name: str | None, placement: Placement, is_restart: bo
     """Return the newest run folder of this launch; None if none has a checkpoint.
 
     Args:
-        exp_name: the run's; None: any.
+        exp_name: experiment's name; None: any.
         is_restart: whether torchrun has restarted any machine's processes. An equal run id alone is no sign of it:
             people reuse them.
     """

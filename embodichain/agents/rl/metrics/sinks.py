@@ -87,7 +87,7 @@ class TensorBoardSink(Sink):
 
     Args:
         resumed_from: the step that a resumed run continues from; readers discard later ones of older files.
-        config: the run's.
+        config: run's config.
     """
 
     name = "TensorBoard"
@@ -192,12 +192,12 @@ def _reason(error: Exception) -> str:
 
 @dataclass(frozen=True)
 class LoggedRun:
-    """What a logger is told of its run.
+    """Run that a logger logs.
 
     Attributes:
         name: the run folder's name.
         folder: the run's folder.
-        config: the run's, plain data with every default.
+        config: run's config, plain data with every default.
         last_step: environment step of the last metrics before a resume, some of which come again; None: a new run.
     """
 

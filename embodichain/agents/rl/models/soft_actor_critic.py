@@ -280,7 +280,7 @@ class DeterministicActorCritic(SoftActorCritic):
         """Return the actions without noise, scaled to [-1, 1], [..., A], with gradients.
 
         Args:
-            actor: a copy of the policy's, such as a target network; None: its own.
+            actor: copy of the policy's actor, such as a target network; None: its own.
         """
         return networks.run_network(actor or self.actor, self._encoded(td), td).tanh()
 

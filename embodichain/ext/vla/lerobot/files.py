@@ -145,9 +145,9 @@ class LeRobotCfg:
     expert_width_multiplier: Annotated[float, Field(gt=0)] = 0.75
     """The expert's width by the language model's."""
     min_period: PositiveFloat = 4e-3
-    """Of the time embedding."""
+    """Shortest period of the time embedding."""
     max_period: PositiveFloat = 4.0
-    """Of the time embedding."""
+    """Longest period of the time embedding."""
     use_peft: Literal[False] = False
     """Whether the weights are adapters."""
 

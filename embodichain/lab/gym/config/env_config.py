@@ -75,7 +75,7 @@ class ParsedEnv:
     Attributes:
         cfg: the typed config, without wrong values.
         as_written: the same, with functions by the names that the file has for them.
-        names: what terms may name in its scene.
+        names: names of its scene that terms may use.
         problems: mistakes, one per line.
         spec: the registered task; None: it is unknown.
     """
@@ -224,7 +224,7 @@ def terms_to_cfg(
     """Turn a block of terms by name into typed configs, whose functors are resolved and whose parameters are checked.
 
     Args:
-        cls: what a term of the block is.
+        cls: class of the block's terms.
         problems: every error found is added, one per line.
 
     Returns:

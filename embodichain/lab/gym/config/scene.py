@@ -31,8 +31,8 @@ def read_scene(
     Args:
         cfg: typed; paths of model files that lead nowhere from the working directory now lead from ``folder``.
         env_class: class of the environment; None: not known, and then nothing is.
-        wrong: paths of what is left out of the config, since its type is wrong.
-        problems: the config's; mistakes in the scene are added.
+        wrong: paths of entities left out of the config, since their type is wrong.
+        problems: list of mistakes; mistakes in the scene are added.
     """
     for entity in (entity for _, entity in _entities(cfg)):
         for owner, name in _model_files(entity):

@@ -78,7 +78,7 @@ class SceneContents:
         sensed_links: links of each contact sensor of the config.
         variants: models of the meshes of each rigid body with several, each alone; the configured one is the first.
         terrain: the surface of the ground; None: a plane.
-        changes: what the scene changes of each articulation's files, one per line.
+        changes: changes that the scene makes to each articulation's files, one per line.
     """
 
     joints: dict[str, dict[str, str]] = field(default_factory=dict)

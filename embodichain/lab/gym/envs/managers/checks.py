@@ -59,7 +59,7 @@ class SceneNames:
     Attributes:
         uids: uids of the entities of each kind (``SceneEntityCfg.kind``; "": any), and the names in ``env.commands``.
         parts: control parts of each robot, by its uid.
-        entries: the base observation's, by slash-separated name; None: not known.
+        entries: base observation's entries, by slash-separated name; None: not known.
         robot: uid of the environment's robot.
         joints: joints of robots and articulations, in their order, by uid.
         links: their links, likewise.

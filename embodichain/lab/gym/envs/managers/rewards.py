@@ -43,8 +43,8 @@ def distance_between_objects(
     """Return -d for the distance d between two rigid bodies, or exp(-d^2 / (2 sigma^2)) when ``exponential``.
 
     Args:
-        source_entity_cfg: the one.
-        target_entity_cfg: the other.
+        source_entity_cfg: first entity.
+        target_entity_cfg: second entity.
         exponential: the second form, between 0 and 1.
         sigma: the distance of which the second form is exp(-1/2), m.
     """
@@ -91,8 +91,8 @@ def orientation_alignment(
     matrices' entries.
 
     Args:
-        source_entity_cfg: the one.
-        target_entity_cfg: the other.
+        source_entity_cfg: first entity.
+        target_entity_cfg: second entity.
     """
     source = env.sim.get_rigid_object(source_entity_cfg.uid).get_local_pose(to_matrix=True)
     target = env.sim.get_rigid_object(target_entity_cfg.uid).get_local_pose(to_matrix=True)

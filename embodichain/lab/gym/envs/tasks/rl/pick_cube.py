@@ -191,7 +191,7 @@ def finger_problems(cfg: EmbodiedEnvCfg, fingers: tuple[str, str], task: str) ->
     """Return why a config does not let :func:`is_gripped` measure a task's grip, one per line.
 
     Args:
-        fingers: the task's, unless the config's ``extensions`` name others.
+        fingers: names of the task's fingers, unless the config's ``extensions`` name others.
         task: task's name, for the message.
     """
     given = [] if cfg.robot is None else cfg.robot.sense_contacts
