@@ -183,8 +183,9 @@ def test_linear_tracking_is_one_less_the_error_as_a_share(env: LocomotionEnv) ->
         assert value(env, rewards.track_lin_vel_xy_linear) == [expected] * 2
 
 
-def test_linear_yaw_tracking_is_one_less_the_mean_rates_error_as_a_share(env: LocomotionEnv) -> None:
-    params = {"least": 0.4, "time_constant": env.step_dt / math.log(2.0)}  # half of the mean is the newest rate
+def test_linear_yaw_tracking_is_of_the_mean_rate(env: LocomotionEnv) -> None:
+    # half of each mean is the newest rate
+    params: dict[str, Any] = {"least": 0.4, "time_constant": env.step_dt / math.log(2.0)}
     term = functor(rewards.track_ang_vel_z_linear, env, **params)
     set_command(env, [[9.0, 9.0, -0.8], [9.0, 9.0, 0.0]])
     for yaw_rates, expected in (
