@@ -76,8 +76,8 @@ def track_lin_vel_xy_linear(
 ) -> Tensor:
     """Return max(0, 1 - |v - c| / |c|) of the base's velocity v and the commanded one c.
 
-    It is 0 for a robot that stands instead, and not less for one that errs more, which would teach it to stand.
-    Unlike a bell of the error it has a slope where a robot is slow.
+    It is 0 for a robot that stands instead, and not less for a larger error: standing would be better than a step in a
+    wrong direction. Unlike a bell of the error it has a slope where a robot is slow.
 
     Args:
         least: smallest divisor, m/s: for commands to stand, and slow ones.
