@@ -200,7 +200,7 @@ class PPO(on_policy.OnPolicyAlgorithm):
         value_loss = 0.5 * value_error(new["value"], samples["return"], old_value, cfg.clip_value_coef).mean()
         entropy = on_policy.masked_mean(rows.entropy, rows.action_mask)
         evaluated = new
-        if self.symmetry is not None:
+        if self.symmetry is not None and samples is not batch:
             kept = self.symmetry.kept(batch)
             batch, evaluated, ratio = batch[:kept], new[:kept], ratio[:kept]
             rows = on_policy.compare(batch, evaluated, cfg.logprob_level)

@@ -74,8 +74,8 @@ class Symmetry:
         return TensorDict.cat([batch[:kept], mirrored(batch[kept:], self.mirror_map)])
 
     def kept(self, batch: TensorDict) -> int:
-        """Return how many samples of a minibatch [B] stay as they are; the minibatch's order is random."""
-        return (len(batch) + 1) // 2 if self._cfg.augmentation else len(batch)
+        """Return how many samples of a minibatch [B] augmentation keeps; the minibatch's order is random."""
+        return (len(batch) + 1) // 2
 
     def loss(self, samples: TensorDict, new: TensorDict) -> torch.Tensor:
         """Return the mirror loss of samples [B]; ``new`` is the policy's evaluation of them.

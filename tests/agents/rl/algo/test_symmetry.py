@@ -60,19 +60,19 @@ def two_samples() -> TensorDict:
 
 
 def test_mirror_images_follow_the_samples() -> None:
-    batch = two_samples()
+    batch = TensorDict.cat([two_samples(), two_samples()])
     symmetry = make_ppo(make_policy(), {"augmentation": True}).symmetry
     assert symmetry is not None
     half = symmetry.samples(batch)
-    assert symmetry.kept(batch) == 1
-    assert half.batch_size == (2,)
-    assert (half[0] == batch[0]).all()
-    assert half["obs"][1].tolist() == [-4.0, -3.0]
-    assert half["action"][1].tolist() == [-1.0, 0.0]
-    assert torch.equal(half["raw_action"][1], 10 * half["action"][1])
+    assert symmetry.kept(batch) == 2
+    assert half.batch_size == (4,)
+    assert (half[:2] == batch[:2]).all()
+    assert half["obs"][2:].tolist() == [[-2.0, -1.0], [-4.0, -3.0]]
+    assert half["action"][2:].tolist() == [[0.5, -0.5], [-1.0, 0.0]]
+    assert torch.equal(half["raw_action"], 10 * half["action"])
     for name in ("sample_log_prob", "advantage", "return", "old_value"):
         assert torch.equal(half[name], batch[name])
-    assert batch["obs"].tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    assert batch["obs"].tolist() == [[1.0, 2.0], [3.0, 4.0]] * 2
 
 
 class LinearPolicy(Policy):
@@ -140,11 +140,12 @@ def test_mirror_loss_alone_leaves_the_samples_as_they_are() -> None:
 def test_first_ratio_of_collected_samples_is_one(lr_schedule: str) -> None:
     policy = make_policy()
     cfg = {"n_epochs": 1, "batch_size": 256, "lr_schedule": lr_schedule}
-    metrics = make_ppo(policy, {"augmentation": True}, **cfg).update(make_rollout(policy))
+    metrics = make_ppo(policy, {"augmentation": True, "mirror_loss_coef": 1.0}, **cfg).update(make_rollout(policy))
     assert metrics["approx_kl"] == pytest.approx(0, abs=1e-7)
     assert metrics["clip_fraction"] == 0
     assert metrics.get("kl", 0.0) == pytest.approx(0, abs=1e-7)
-    assert abs(metrics["policy_loss"]) > 1e-3  # the mirror images have other ratios, as the policy is not symmetric
+    assert metrics["mirror_loss"] > 0.01  # the mirror images have other ratios, as the policy is not symmetric
+    assert abs(metrics["policy_loss"]) > 1e-3
 
 
 def asymmetry(symmetry: dict[str, Any] | None, normalize_obs: bool) -> float:
