@@ -2,9 +2,9 @@
 
 import embodichain as ec
 
-summary = ec.train("push_cube", **{"trainer.seed": 3})
+summary = ec.train("reach", **{"trainer.seed": 3})
 policy = ec.load_policy(summary["run_folder"])
-env = ec.make("PushCubeRL", num_envs=64)
+env = ec.make("ReachRL", num_envs=64)
 obs, _ = env.reset(seed=1)
 action = policy.act(obs)
 """

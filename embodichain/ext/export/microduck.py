@@ -71,7 +71,8 @@ class _FlatPolicy(formats.DeployedPolicy):
 def export(target: str, out: str | None, observations: int, envs: int, allowed_imports: Sequence[str]) -> list[str]:
     """Write the folder of a policy, by default ``export/microduck`` in the run's; return the lines for the screen.
 
-    Next to it are the folders of two rehearsals, the second with play: the robot wants a single file of ONNX.
+    Next to it are the folders of two rehearsals, one without play, one with it, whatever the run was trained with: the
+    robot wants a single file of ONNX.
     """
     saved = find_run(target)
     folder = checked_path(out, output_folder) or saved.folder / "export" / "microduck"
@@ -89,9 +90,9 @@ def export(target: str, out: str | None, observations: int, envs: int, allowed_i
         (folder / "README.md").write_text(card(manifest), encoding="utf-8")
 
     plain, play = (folder.with_name(f"{folder.name}_rehearsal{end}") for end in ("", "_play"))
-    settings = (observations, envs, allowed_imports)
-    result = export_run(target, plain / "exported.onnx", *settings, before=write)
-    export_run(target, play / "exported.onnx", *settings, overrides=[f"robot.drive_pros.backlash={_PLAY}"])
+    settings, size = (observations, envs, allowed_imports), "robot.drive_pros.backlash"
+    result = export_run(target, plain / "exported.onnx", *settings, before=write, overrides=[f"{size}=0.0"])
+    export_run(target, play / "exported.onnx", *settings, overrides=[f"{size}={_PLAY}"])
     return format_export(result | {"files": [*sorted(folder.iterdir()), plain, play]})
 
 

@@ -44,7 +44,7 @@ COMMANDS = ["twist", "head", "body"]
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of a run with random weights and the exported policy."""
+    """Return the folder of a run with play, random weights, and the exported policy."""
     folder = tmp_path_factory.mktemp("duck")
     network = {"type": "mlp", "network_cfg": {"hidden_sizes": [16], "activation": "elu"}}
     config = tiny_config(
@@ -57,7 +57,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        assert main(["--config", write_config(folder, config)]) == 0
+        assert main(["--config", write_config(folder, config), "gym_config.robot.drive_pros.backlash=0.01"]) == 0
         (made,) = (folder / "outputs").iterdir()
         lines = microduck.export(str(made), None, 16, 2, ())
     assert [line.split()[0] for line in lines] == ["parity", "inputs", "measured", "outputs", *["written"] * 5]
