@@ -21,9 +21,11 @@ CONFIGS = REPOSITORY / "configs/agents/rl"
 LAYOUT = {"ang_vel": 3, "gravity": 3, "joint_pos": 14, "joint_vel": 14, "action": 14, "twist": 3, "head": 4, "body": 6}
 
 
-def duck(name: str, num_envs: int = 2, **env: Any) -> Any:
+def duck(name: str, num_envs: int = 2, kinds: list[Any] | None = None, **env: Any) -> Any:
     data = load_json(CONFIGS / f"microduck_{name}/gym_config.json")
     data["env"] |= env
+    if kinds is not None:
+        data["terrain"]["kinds"] = kinds
     cfg = replace(config_to_cfg(data), num_envs=num_envs, seed=1)
     return build_env(data["id"], base_env_cfg=cfg)
 
@@ -134,3 +136,19 @@ def test_walking_duck_and_its_map_are_mirror_images() -> None:
         for name in info["rewards"]:
             torch.testing.assert_close(*info["rewards"][name], atol=0.02, rtol=0.0)
     assert flat[0, 20:34].abs().max() > 1.5  # rad/s, of the joints
+
+
+def test_duck_on_rough_ground_has_the_same_map_and_a_mirrored_scan() -> None:
+    walking, rough = (load_json(CONFIGS / f"microduck_{name}/gym_config.json")["env"] for name in ("flat", "rough"))
+    del rough["symmetry"]["observations"]["true/scan"]
+    assert rough["symmetry"] == walking["symmetry"]
+    # Both sides of a pyramid are mirror images.
+    env = duck("rough", kinds=[{"kind": "slope", "incline": [0.1, 0.1]}], events={})
+    env.reset(seed=1)
+    pose = env.robot.base.get()[:1].expand(2, -1).clone()
+    pose[:, :3] += torch.tensor([[0.3, 0.7, 0.1], [0.3, -0.7, 0.1]])
+    env.robot.base.set(pose, env.all_env_ids)
+    scan = entry_columns(env.single_observation_space)["true/scan"]
+    flat = flatten_dict_observation(env.get_obs())
+    torch.testing.assert_close(env.mirror_map().obs(flat[:1])[:, scan], flat[1:, scan])
+    assert flat[0, scan].unflatten(0, (7, 5)).std(dim=1).min() > 0.005  # m, along y
