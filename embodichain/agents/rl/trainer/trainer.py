@@ -383,7 +383,7 @@ def worthwhile_threads(policy: Policy, batch_size: int, rollout_length: int, ava
         available: threads available.
     """
     weights = [p for p in policy.parameters() if p.dim() > 1]
-    if any(p.dim() > 2 for p in weights):
+    if any(p.dim() > 3 for p in weights):
         return available  # a convolution's product has a row for each place in the image
     length = (policy.sequence_length or rollout_length) if policy.state_size else 1
     rows = max(1, batch_size // length)

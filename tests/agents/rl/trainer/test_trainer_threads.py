@@ -44,6 +44,11 @@ def test_recurrent_policy_takes_a_step_of_each_sequence() -> None:
     assert (threads(16), threads(None)) == (2, 1)
 
 
+def test_critics_side_by_side_are_one_product() -> None:
+    # 2 x 256 x 2 x 64 x 64 = 4.2 million operations, and 67
+    assert [worthwhile_threads(policy_with((2, width, width)), 256, 1, 8) for width in (64, 256)] == [1, 2]
+
+
 def test_convolutions_take_all_threads() -> None:
     assert worthwhile_threads(policy_with((4, 3, 3, 3)), 16, 8, 6) == 6
 
