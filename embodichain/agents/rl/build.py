@@ -23,6 +23,7 @@ from embodichain.agents.rl.models import Policy, build_policy, get_registered_po
 from embodichain.agents.rl.models.networks import group_entries
 from embodichain.agents.rl.models.policy import PolicyBlock, allocate_for, check_policy, space_size
 from embodichain.agents.rl.models.registry import get_policy_cfg_class
+from embodichain.agents.rl.models.soft_actor_critic import SoftActorCriticCfg
 from embodichain.agents.rl.run_config import (
     RunConfig,
     chunk_problems,
@@ -49,6 +50,7 @@ _OF_TRAINING = ("policy.", "algorithm.", "trainer.")
 _OF_EPISODES = ("trainer.gym_config", "trainer.events.eval", "trainer.sim_device")
 # Entries of a policy's block that decide how its parameters are used, other than names and shapes.
 _MEANING = ("encoder", "actor", "critic", "squash", "scale_actions", "chunk_length", "obs_groups", "value_range")
+_OF_DENSITY = ("init_log_std", "log_std_range", "slope_floor")  # the same of SAC's, which has no parameter for its std
 _CRITICS = ("critic.", "critics.")  # how the names of critics' parameters begin
 
 
@@ -401,6 +403,11 @@ def _meaning(cfg: PolicyBlock | None, has_critic: bool) -> dict[str, Any]:
     """Return a block's entries of ``_MEANING`` by their paths, without the critic's if it has none."""
     if cfg is None:
         return {}
-    leaves = leaves_by_path({name: value for name, value in dataclasses.asdict(cfg).items() if name in _MEANING})
+    names = (*_MEANING, *_OF_DENSITY) if isinstance(cfg, SoftActorCriticCfg) else _MEANING
+    leaves = leaves_by_path({name: value for name, value in dataclasses.asdict(cfg).items() if name in names})
     # A script's policy has null for a setting that is off.
-    return {path: value or False for path, value in leaves.items() if has_critic or "critic" not in path.split(".")}
+    return {
+        path: False if value is None else value
+        for path, value in leaves.items()
+        if has_critic or "critic" not in path.split(".")
+    }

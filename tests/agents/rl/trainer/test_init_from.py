@@ -163,3 +163,6 @@ def test_another_range_of_the_critics_bins_is_refused(
     assert "has no critic" not in capsys.readouterr().err
     with pytest.raises(ConfigError, match=r"another way: value_range \(0.0, 4.0\) there, \(0.0, 9.0\) here$"):
         init_policy(policy, parse_policy_block({**block, "value_range": [0, 9], "init_from": "there"}))
+    # SAC's first std is no parameter: another one would change the loaded policy.
+    with pytest.raises(ConfigError, match=r"another way: init_log_std 0.0 there, -1.5 here$"):
+        init_policy(policy, parse_policy_block({**block, "init_log_std": -1.5, "init_from": "there"}))
