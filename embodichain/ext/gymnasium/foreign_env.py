@@ -170,7 +170,7 @@ class ForeignEnv(ABC):
             self._obs = self._with_new_episodes(self._present_obs(), rows.nonzero().squeeze(1))
         self.elapsed_steps = self.elapsed_steps.masked_fill(rows, 0)
         self._begins |= bool(rows[0])
-        return self._present_obs(), self._info({}, torch.zeros_like(rows))
+        return self._present_obs(), self._info(None, torch.zeros_like(rows))
 
     def step(self, action: Tensor) -> StepResult:
         """Advance every environment by one control step; see ``VecEnv.step``.
@@ -312,7 +312,7 @@ class ForeignEnv(ABC):
                     f"{self.cfg.id} returned different '{path}': its reset must draw from the seed alone"
                 )
 
-    def _info(self, numbers: dict[str, np.ndarray], terminated: Tensor) -> dict[str, Any]:
+    def _info(self, numbers: dict[str, np.ndarray] | None, terminated: Tensor) -> dict[str, Any]:
         info = self._infos.read(numbers)
         return info | {"fail": terminated & ~info["success"], "elapsed_steps": self.elapsed_steps}
 

@@ -262,27 +262,30 @@ class InfoReader:
         self.knows_success = False
         self._num_envs = num_envs
         self._found: dict[str, None] = {}
-        self._names: tuple[str, ...] = ()
+        self._names: tuple[str, ...] | None = None  # those of the next info
 
     def begin(self) -> None:
         """Begin a rollout or an evaluation."""
-        self._names = tuple(self._found)
+        self._names = tuple(self._found) or None
 
-    def read(self, columns: dict[str, np.ndarray]) -> dict[str, Any]:
+    def read(self, columns: dict[str, np.ndarray] | None) -> dict[str, Any]:
         """Return ``success`` [N] bool, and ``rewards`` and ``metrics`` [N] by name.
 
         Args:
-            columns: as :func:`columns_of` returns them; the entries of success are removed.
+            columns: as :func:`columns_of` returns them; the entries of success are removed. None: a reset's, which
+                has no numbers.
         """
         success = np.zeros(self._num_envs, dtype=np.bool_)
+        is_step, columns = columns is not None, columns or {}
         for values in [columns.pop(key) for key in SUCCESS_KEYS if key in columns]:
             self.knows_success = True
             success |= values > 0.0
         self._found |= dict.fromkeys(columns)
-        self._names = self._names or tuple(self._found)
+        if self._names is None and is_step:
+            self._names = tuple(self._found)
         rewards: dict[str, Tensor] = {}
         metrics: dict[str, Tensor] = {}
-        for name in self._names:
+        for name in self._names or ():
             values = columns[name] if name in columns else np.full(self._num_envs, np.nan)
             value = torch.from_numpy(values if values.dtype == np.bool_ else values.astype(np.float32))
             if name.startswith(_REWARDS):

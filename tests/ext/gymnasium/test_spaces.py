@@ -203,6 +203,15 @@ def test_each_environments_numbers_are_metrics_and_rewards(vectorization: Any) -
     assert infos[3]["metrics"]["late"].tolist() == [4.0, 4.0]
 
 
+def test_numbers_of_an_episodes_end_join_with_the_next_rollout() -> None:
+    reader = InfoReader(1)
+    ends = [reader.read(columns_of([info]))["metrics"] for info in ({}, {"score": 7.0})]
+    reader.begin()
+    later = [reader.read(columns_of([info]))["metrics"] for info in ({}, {"score": 7.0})]
+    assert ends == [{}, {}]
+    assert [each["score"].item() for each in later] == pytest.approx([math.nan, 7.0], nan_ok=True)
+
+
 def test_missing_numbers_are_nan_missing_rewards_zero() -> None:
     reader = InfoReader(2)
     first = reader.read(columns_of([{"m": 3.0, "rewards/r": 5.0, "flag": True}, {}]))
