@@ -106,7 +106,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     Truncated episodes bootstrap from their final observation. With n steps, rewards of the actions that were taken are
     summed without importance weights, as in Barth-Maron et al., "Distributed Distributional Deterministic Policy
-    Gradients", 2018. Until ``learning_starts`` the untrained policy explores, whose actions are spread over the bounds.
+    Gradients", 2018. Until ``learning_starts`` the untrained policy explores; with an ``init_log_std`` of 0 its actions
+    are spread over the bounds.
 
     With several processes each has a replay buffer of its own, and gradients are means over all.
     """
@@ -167,6 +168,7 @@ class OffPolicyAlgorithm(BaseAlgorithm):
             ``replay_steps``, the stored steps; and, once it learns, means over the gradient steps of ``critic_loss``,
             ``action_value`` (the mean of Q(s, a) of the samples, in the rewards' units), ``grad_norm`` (of the critics,
             before clipping), ``actor_loss``, ``actor_grad_norm`` and what else ``_improve_actor`` returns; with
+            ``value_range`` ``clamped``, the share of targets beyond it; with
             ``imitation_coef`` the ``imitation_loss`` without its weight, and the share ``imitated`` of demonstrated
             actions that are valued above the actor's.
         """
@@ -249,7 +251,10 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         value = values.detach().mean()
         if self.return_scale is not None:
             value = (self.return_scale.mean + self.return_scale.std * value).float()
-        return {"grad_norm": norm, "critic_loss": loss.detach(), "action_value": value}
+        metrics = {"grad_norm": norm, "critic_loss": loss.detach(), "action_value": value}
+        if bins is not None:
+            metrics["clamped"] = ((target < bins.edges[0]) | (target > bins.edges[-1])).float().mean()
+        return metrics
 
     @torch.no_grad()
     def _target(self, batch: TensorDict) -> torch.Tensor:

@@ -68,6 +68,8 @@ def test_distributional_critics_learn_the_target(num_critics: int) -> None:
     assert update(sac, batch)["action_value"] == pytest.approx(1.3, abs=0.05)
     assert isinstance(sac.policy, SoftActorCritic)
     assert sac.policy.action_values(batch, batch["action"]).shape == (num_critics, 1)
+    rewards = [make_batch(reward=(reward,), discount=(0.0,)) for reward in (1.3, 4.1, -0.1)]
+    assert [update(make_sac(), each)["clamped"] for each in rewards] == [0.0, 1.0, 1.0]  # targets beyond [0, 4]
 
 
 def test_range_of_values_must_rise() -> None:
