@@ -50,7 +50,7 @@ _OF_TRAINING = ("policy.", "algorithm.", "trainer.")
 _OF_EPISODES = ("trainer.gym_config", "trainer.events.eval", "trainer.sim_device")
 # Entries of a policy's block that decide how its parameters are used, other than names and shapes.
 _MEANING = ("encoder", "actor", "critic", "squash", "scale_actions", "chunk_length", "obs_groups", "value_range")
-_OF_DENSITY = ("init_log_std", "log_std_range", "slope_floor")  # the same of SAC's, which has no parameter for its std
+_OF_DENSITY = ("init_log_std", "log_std_range", "slope_floor")  # likewise in SAC's, whose std is no parameter
 _CRITICS = ("critic.", "critics.")  # how the names of critics' parameters begin
 
 

@@ -90,9 +90,9 @@ def export(target: str, out: str | None, observations: int, envs: int, allowed_i
         (folder / "README.md").write_text(card(manifest), encoding="utf-8")
 
     plain, play = (folder.with_name(f"{folder.name}_rehearsal{end}") for end in ("", "_play"))
-    settings, size = (observations, envs, allowed_imports), "robot.drive_pros.backlash"
-    result = export_run(target, plain / "exported.onnx", *settings, before=write, overrides=[f"{size}=0.0"])
-    export_run(target, play / "exported.onnx", *settings, overrides=[f"{size}={_PLAY}"])
+    settings, backlash = (observations, envs, allowed_imports), "robot.drive_pros.backlash="
+    result = export_run(target, plain / "exported.onnx", *settings, before=write, overrides=[f"{backlash}0"])
+    export_run(target, play / "exported.onnx", *settings, overrides=[f"{backlash}{_PLAY}"])
     return format_export(result | {"files": [*sorted(folder.iterdir()), plain, play]})
 
 

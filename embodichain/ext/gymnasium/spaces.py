@@ -262,7 +262,7 @@ class InfoReader:
         self.knows_success = False
         self._num_envs = num_envs
         self._found: dict[str, None] = {}
-        self._names: tuple[str, ...] | None = None  # those of the next info
+        self._names: tuple[str, ...] | None = None  # None: the next info decides
 
     def begin(self) -> None:
         """Begin a rollout or an evaluation."""

@@ -167,10 +167,10 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         Returns:
             ``replay_steps``, the stored steps; and, once it learns, means over the gradient steps of ``critic_loss``,
             ``action_value`` (the mean of Q(s, a) of the samples, in the rewards' units), ``grad_norm`` (of the critics,
-            before clipping), ``actor_loss``, ``actor_grad_norm`` and what else ``_improve_actor`` returns; with
-            ``value_range`` ``clamped``, the share of targets beyond it; with
-            ``imitation_coef`` the ``imitation_loss`` without its weight, and the share ``imitated`` of demonstrated
-            actions that are valued above the actor's.
+            before clipping), ``actor_loss``, ``actor_grad_norm`` and what else ``_improve_actor`` returns; with a
+            ``value_range`` also ``clamped``, the share of targets beyond it; with an ``imitation_coef`` the
+            ``imitation_loss`` without its weight, and the share ``imitated`` of demonstrated actions that are valued
+            above the actor's.
         """
         cfg = self.cfg
         if self.replay is None:
