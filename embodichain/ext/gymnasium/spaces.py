@@ -16,7 +16,7 @@ from torch import Tensor
 from embodichain.utils import ConfigError, observations
 from embodichain.utils.choices import Choices
 
-_FEW_CHANNELS = 4
+_FEW_CHANNELS, _MANY_CHANNELS = 4, 16
 _SUPPORTED = "supported are Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple spaces, of numbers and of images"
 
 
@@ -94,16 +94,21 @@ def _kind(space: spaces.Space[Any]) -> str:
 def _image_axes(space: spaces.Space[Any]) -> tuple[int, ...] | None:
     """Return an image's axes in the order height, width, others; None: it is none.
 
-    [H, W], [H, W, C] and [C, H, W] with few channels, and stacks of K frames in front of them, [K, H, W, C].
+    [H, W], [H, W, C] and [C, H, W], and stacks of K frames in front of them. Channels, or grey frames, are first where
+    there are at most 4 in an image of more pixels than that each way, or at most 16.
     """
     if not isinstance(space, spaces.Box) or space.dtype != np.uint8:
         return None
     shape = space.shape
     if len(shape) == 4:
-        return (1, 2, 0, 3)
+        return (2, 3, 0, 1) if _has_channels_first(shape[1:]) else (1, 2, 0, 3)
     if len(shape) == 3:
-        return (1, 2, 0) if shape[0] <= _FEW_CHANNELS < min(shape[1:]) else (0, 1, 2)
+        return (1, 2, 0) if _has_channels_first(shape) else (0, 1, 2)
     return (0, 1) if len(shape) == 2 and min(shape) > _FEW_CHANNELS else None
+
+
+def _has_channels_first(shape: tuple[int, ...]) -> bool:
+    return any(shape[0] <= few < min(shape[1:]) for few in (_FEW_CHANNELS, _MANY_CHANNELS))
 
 
 def _values(leaf: _Leaf, values: np.ndarray) -> np.ndarray:

@@ -98,6 +98,8 @@ def test_choices_are_read_one_hot_and_tuples_by_number(space: spaces.Space[Any],
         ((3, 6, 7), (6, 7, 3), (1, 2, 3)),  # channels first
         ((6, 7, 3), (6, 7, 3), (2, 3, 1)),
         ((2, 6, 7, 3), (6, 7, 6), (1, 2, 3, 0)),  # two frames: the second one's channels are 3 to 5
+        ((2, 3, 6, 7), (6, 7, 6), (1, 0, 2, 3)),  # their channels first
+        ((9, 20, 21), (20, 21, 9), (5, 2, 3)),  # nine grey frames
     ],
 )
 def test_images_become_height_width_channels(
@@ -108,7 +110,7 @@ def test_images_become_height_width_channels(
     image[(1, *pixel)] = 9
     seen = observe(image)["image"]
     assert seen.shape == (2, *ours)
-    channel = {3: 1, 1: 0, 6: 3}[ours[2]]
+    channel = {3: 1, 1: 0, 6: 3, 9: 5}[ours[2]]
     assert seen.nonzero().tolist() == [[1, 2, 3, channel]]
 
 
