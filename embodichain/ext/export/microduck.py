@@ -126,9 +126,11 @@ def check_contract(spec: Mapping[str, Any], commands: Sequence[str]) -> None:
 
 
 def metadata(spec: Mapping[str, Any], saved: SavedRun) -> dict[str, Any]:
-    """Return what a policy was trained with, for the key ``microduck`` of its file."""
+    """Return what a policy was trained with, for the key ``microduck`` of its file; ConfigError for other servos."""
     drives = saved.content["config"]["gym_config"].get("robot", {}).get("drive_pros", {})
     servo = drives.get("servo")
+    if servo not in (None, "xl330"):
+        raise ConfigError(f"--format microduck: the servos must be xl330, got {servo}")
     gain = drives.get("servo_gain") or (servos.SERVOS[servo].gain if servo else None)
     return {
         "schema_version": 1,
@@ -137,7 +139,7 @@ def metadata(spec: Mapping[str, Any], saved: SavedRun) -> dict[str, Any]:
         "default_joint_pos": [drive["initial_position"] for drive in spec["drives"]],
         "action_scale": spec["command"][0]["factor"],
         "observation": [[name, size] for name, size in LAYOUT.items()],
-    } | ({"kp_fw": gain} if gain else {})
+    } | ({"kp_fw": round(gain)} if gain else {})
 
 
 def check_file(path: Path, module: formats.DeployedPolicy, steps: Sequence[Step]) -> None:

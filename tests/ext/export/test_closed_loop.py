@@ -117,6 +117,18 @@ def parts(targets: np.ndarray, qpos: np.ndarray, qvel: np.ndarray) -> dict[str, 
     return {"targets": targets, **positions, **velocities}
 
 
+@pytest.mark.parametrize("step", ["0.05", "0.003"])
+def test_time_step_that_does_not_divide_the_control_period_is_refused(
+    step: str, exported: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "policy_runner", load_runner(exported / "export/policy_runner.py"))
+    script = load_runner(exported / "export/mujoco_robot.py")
+    monkeypatch.setattr(sys, "argv", ["mujoco_robot.py", "--timestep", step])
+    with pytest.raises(SystemExit):
+        script.main()
+    assert "--timestep: a whole number of time steps must be the control period of 0.02 s" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("servos", [None, SimpleNamespace(is_servo=np.zeros(12, bool))], ids=["drives", "play alone"])
 def test_voltage_of_a_robot_without_servos_is_refused(
     servos: Any, exported: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -240,6 +240,12 @@ def test_what_is_not_microducks_is_refused(change: Callable[[dict[str, Any]], ob
         microduck.check_contract(changed, COMMANDS)
 
 
+def test_servos_of_another_kind_are_refused() -> None:
+    config = {"gym_config": {"robot": {"drive_pros": {"servo": "sts3215"}}}}
+    with pytest.raises(ConfigError, match="--format microduck: the servos must be xl330, got sts3215"):
+        microduck.metadata(spec(), SimpleNamespace(content={"config": config}))  # type: ignore[arg-type]
+
+
 def test_file_that_acts_otherwise_is_refused(folder: Path) -> None:
     from embodichain.tools.policy import Step  # noqa: PLC0415
 
