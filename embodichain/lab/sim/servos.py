@@ -182,7 +182,10 @@ class Servos:
         delay: [N] int64, substeps until a command reaches the servos.
     """
 
-    state_names = ("voltage", "sag", "lowest_voltage", "friction", "delay", "_commands", "_goal", "_load", "_begins")
+    state_names = (
+        *("voltage", "sag", "lowest_voltage", "friction", "delay"),
+        *("_commands", "_goal", "_load", "_begins", "_left"),
+    )
 
     def __init__(self, model: Any, num: int, read: Callable[[str], np.ndarray], own: Callable[[str], np.ndarray]):
         """Start at rest.
@@ -197,7 +200,6 @@ class Servos:
         self.is_servo, motors = is_servo[self._drives], moved[self._drives]
         self._motors, self._dofs = model.jnt_qposadr[motors], model.jnt_dofadr[motors[self.is_servo]]
         self._joints = model.jnt_qposadr[[joint_of(model, motor) for motor in motors]]
-        self._far = 2.0 * model.jnt_user[motors, 1:2].sum(axis=1)  # rad or m, more than the play
         kinds = {int(model.actuator_user[a, 1]) for a in np.flatnonzero(is_servo)}
         if len(kinds) > 1:
             raise ValueError("the scene's servos are of different kinds")
@@ -219,6 +221,7 @@ class Servos:
         self._goal = np.zeros((num, len(motors)))
         self._load = np.zeros(num)  # Nm, of all servos in the last substep
         self._begins = np.ones(num, dtype=bool)  # with the next step
+        self._left = np.zeros((num, len(motors)))  # rad or m, joints after the last step
         self.reset(np.arange(num))
 
     def reset(self, rows: np.ndarray) -> None:
@@ -237,7 +240,7 @@ class Servos:
         new = numbers[self._begins[rows]]
         qpos, encoders, motors = self._data["qpos"], _at(rows, self._joints), _at(rows, self._motors)
         # A joint that a reset or an event has set takes its motor along.
-        is_set = (abs(qpos[motors] - qpos[encoders]) > self._far) | self._begins[rows][:, None]
+        is_set = (qpos[encoders] != self._left[rows]) | self._begins[rows][:, None]
         qpos[motors] = np.where(is_set, qpos[encoders], qpos[motors])
         if len(new):  # the present poses are all earlier commands
             self._goal[new] = qpos[_at(new, self._joints)]
@@ -256,7 +259,7 @@ class Servos:
             speed = self._data["qvel"][_at(rows, self._dofs)].copy()
             advance()
             self._update_friction(rows, speed)
-        ctrl[at] = target
+        ctrl[at], self._left[rows] = target, qpos[encoders]
 
     def _supply(self, rows: np.ndarray | slice) -> np.ndarray:
         """Return the present supply as a share of the nominal one, [n, J]; 1 for drives that are no servos."""

@@ -1,6 +1,7 @@
 """Servos and play of gears: formulas by hand, and the engine's own forces. One hinge with 0.001 kg m^2."""
 
 import copy
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,23 @@ def test_servos_with_play_follow_their_targets(make: Make) -> None:
         sim.update(4)
     # Stuck by dry friction near the target, less what gravity's 0.098 Nm need at 1.12 Nm/rad.
     assert float(robot.get_qpos()) == pytest.approx(0.3 + 0.098 / 1.124, abs=0.07)
+
+
+def test_load_does_not_move_the_motor_but_a_set_joint_does(make: Make) -> None:
+    play, apart = 0.0002, []
+    sim, robot, backend = make(PENDULUM, servo="xl330", servo_gain=400.0, backlash=play)
+    qpos = backend._batch.qpos
+    for step in range(60):
+        robot.set_qpos(torch.full((1, 1), 0.3 * math.sin(0.1 * step)))
+        sim.update(4)
+        before = qpos[0].copy()
+        backend.servos.step(slice(None), 1, lambda: None)
+        assert qpos[0].tolist() == before.tolist()
+        apart.append(abs(before[0] - before[1]))
+    assert max(apart) > 2 * play  # the teeth give way
+    robot.set_qpos(torch.full((1, 1), 0.05), target=False)
+    backend.servos.step(slice(None), 1, lambda: None)
+    assert qpos[0].tolist() == pytest.approx([0.05, 0.05], abs=1e-6)
 
 
 def run(make: Make, num_envs: int, steps: int, changes: dict[int, float]) -> torch.Tensor:
