@@ -107,7 +107,8 @@ def main() -> None:
     period = policy.spec["control_period_s"]
     model = mujoco.MjModel.from_binary_path(str(here / "scene.mjb"))
     model.opt.timestep = args.timestep or model.opt.timestep
-    if round(period / model.opt.timestep, 6) % 1 or model.opt.timestep > period:
+    substeps = round(period / model.opt.timestep, 6)
+    if substeps < 1 or substeps % 1:
         parser.error(f"--timestep: a whole number of time steps must be the control period of {period} s")
     robot = Robot(model, policy.spec)
     if args.voltage and not (robot.servos and robot.servos.is_servo.any()):

@@ -147,7 +147,7 @@ def add_play(spec: Any, name: str, size: float) -> Any:
     """
     joint = spec.joint(name)
     body = joint.parent.add_body(name=f"{name}{_MOTOR}", mass=1e-6, inertia=[1e-9] * 3, explicitinertial=True)
-    motor = body.add_joint(name=body.name, type=joint.type, axis=joint.axis, userdata=[_MARK, size])
+    motor = body.add_joint(name=body.name, type=joint.type, axis=joint.axis, userdata=[_MARK])
     for key in ("ref", "armature", "damping", "frictionloss", "actfrcrange", "actfrclimited"):
         setattr(motor, key, getattr(joint, key))
     joint.armature, joint.frictionloss, joint.damping = 0.0, 0.0, [0.0, 0.0, 0.0]
@@ -184,7 +184,7 @@ class Servos:
 
     state_names = (
         *("voltage", "sag", "lowest_voltage", "friction", "delay"),
-        *("_commands", "_goal", "_load", "_begins", "_left"),
+        *("_commands", "_goal", "_load", "_begins", "_last_joints"),
     )
 
     def __init__(self, model: Any, num: int, read: Callable[[str], np.ndarray], own: Callable[[str], np.ndarray]):
@@ -221,7 +221,7 @@ class Servos:
         self._goal = np.zeros((num, len(motors)))
         self._load = np.zeros(num)  # Nm, of all servos in the last substep
         self._begins = np.ones(num, dtype=bool)  # with the next step
-        self._left = np.zeros((num, len(motors)))  # rad or m, joints after the last step
+        self._last_joints = np.zeros((num, len(motors)))  # rad or m, after the last step
         self.reset(np.arange(num))
 
     def reset(self, rows: np.ndarray) -> None:
@@ -240,7 +240,7 @@ class Servos:
         new = numbers[self._begins[rows]]
         qpos, encoders, motors = self._data["qpos"], _at(rows, self._joints), _at(rows, self._motors)
         # A joint that a reset or an event has set takes its motor along.
-        is_set = (qpos[encoders] != self._left[rows]) | self._begins[rows][:, None]
+        is_set = (qpos[encoders] != self._last_joints[rows]) | self._begins[rows][:, None]
         qpos[motors] = np.where(is_set, qpos[encoders], qpos[motors])
         if len(new):  # the present poses are all earlier commands
             self._goal[new] = qpos[_at(new, self._joints)]
@@ -259,7 +259,7 @@ class Servos:
             speed = self._data["qvel"][_at(rows, self._dofs)].copy()
             advance()
             self._update_friction(rows, speed)
-        ctrl[at], self._left[rows] = target, qpos[encoders]
+        ctrl[at], self._last_joints[rows] = target, qpos[encoders]
 
     def _supply(self, rows: np.ndarray | slice) -> np.ndarray:
         """Return the present supply as a share of the nominal one, [n, J]; 1 for drives that are no servos."""
