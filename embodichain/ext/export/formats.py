@@ -174,6 +174,8 @@ def write_onnx(
             verbose=False,
         )
     assert program is not None
+    for node in program.model.graph:
+        node.metadata_props.clear()  # stack traces, with the paths of this machine
     program.model.metadata_props.update(common_metadata(spec), **{_KEY: json.dumps(spec)}, **(more or {}))
     program.save(path)
 

@@ -66,6 +66,12 @@ def test_specification_names_inputs_limits_and_commands(exported: Path) -> None:
     assert spec["control_period_s"] == pytest.approx(0.04)
 
 
+def test_file_names_no_path_of_this_machine(exported: Path) -> None:
+    content = exported.read_bytes()
+    assert str(Path(export.__file__).parent).encode() not in content
+    assert str(exported.parent).encode() not in content
+
+
 def test_one_observation_is_enough_and_mistakes_are_named(exported: Path) -> None:
     runner = load_runner().PolicyRunner(exported)
     obs = {"robot/qpos": [0.0, 0.01], "robot/qvel": [0.1, -0.005], "robot/qf": [0.0, 0.0]}
