@@ -247,8 +247,9 @@ class EmbodiedEnv(BaseEnv):
         return reward
 
     def _initialize_episode(self, env_ids: Tensor) -> None:
-        if self.random.enumerates_episodes:
-            self._assign_cells(env_ids)  # an evaluation's episode does not depend on earlier ones
+        if self.random.enumerates_episodes:  # an evaluation's episode depends neither on earlier ones nor on N
+            self._assign_cells(env_ids)
+            self.event_manager.apply("startup", env_ids)
         else:
             self.sim.place_on_terrain(env_ids)
         self.event_manager.apply("reset", env_ids)

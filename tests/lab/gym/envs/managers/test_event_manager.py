@@ -55,6 +55,20 @@ def test_startup_event_happens_once_for_all_envs() -> None:
     assert [ids for ids, _ in note.calls] == [[0, 1]]
 
 
+def test_startup_event_draws_for_each_episode_of_an_evaluation() -> None:
+    draws = []
+    for num_envs, training_seed in ((2, 7), (3, 8)):
+        env, note = noted("startup", num_envs)
+        env.reset(seed=training_seed)
+        note.calls.clear()
+        env.reset(seed=1, options={"enumerate_episodes": True})
+        steps(env, 4)
+        draws.append([draw for _, values in note.calls for draw in values])
+    (two, three) = draws
+    assert len(set(three)) == 6
+    assert two == three[:4]
+
+
 def test_reset_event_happens_for_the_envs_whose_episodes_begin() -> None:
     env, note = noted("reset")
     env.reset(seed=1)
