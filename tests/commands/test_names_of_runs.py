@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from embodichain.agents.rl.checkpoint.saved_run import find_run, find_run_folder, names_run
+from embodichain.agents.rl.checkpoint.saved_run import find_run, find_run_folder, names_run, settled
 from embodichain.cli import COMMANDS, main, make_parser
 from embodichain.utils import write_json
 
@@ -64,6 +64,16 @@ def test_run_in_a_folder_of_that_name_is_meant_first(two_runs: tuple[Path, Path]
     for target, name in (("latest", "tiny_step_16.pt"), ("latest/best", "tiny_step_8.pt")):
         assert find_run(target).checkpoint == Path("latest/checkpoints") / name
         assert names_run(target)
+
+
+def test_settled_name_has_the_date(two_runs: tuple[Path, Path]) -> None:
+    _, last = two_runs
+    undated = str(last)[: -len("_20260101_120000")]
+    for name in ("latest", undated, str(last)):
+        assert settled(name) == str(last)
+        assert settled(f"{name}/best") == f"{last}/best"
+    for name in (f"{last}/checkpoints/tiny_step_8.pt", "hf:user/name", "outputs/missing"):
+        assert settled(name) == name
 
 
 @pytest.mark.e2e

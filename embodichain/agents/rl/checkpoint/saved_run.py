@@ -93,15 +93,14 @@ def find_run_folder(target: str) -> Path:
 
 
 def settled(target: str) -> str:
-    """Return a name of the same run and checkpoint that stays, in place of ``latest`` and ``best``.
+    """Return a name of the same run and checkpoint that stays, where another run may have this name later.
 
     Raises:
         ConfigError: no run in ``outputs`` has a checkpoint.
     """
-    path = Path(target)
-    if path not in _OF_LAST_RUN or Path(path.parts[0]).exists():
-        return target
-    return str(last_run() / "best" if path.name == "best" else last_run())
+    folder, is_best = _meant(Path(target))
+    path = folder / "best" if is_best else folder
+    return target if path == Path(target) else str(path)
 
 
 def names_run(target: str) -> bool:
@@ -135,15 +134,19 @@ def _read_target(target: str, exp_name: str | None = None) -> tuple[Path, Path |
         return fetch(name), None, False
     if path.is_file() and path.suffix == ".pt":
         return (path.parents[1] if path.parent.name == "checkpoints" else path.parent), path, False
-    is_best = path.name == "best" and not path.exists()
-    if path in _OF_LAST_RUN and not Path(path.parts[0]).exists():
-        return last_run(exp_name), None, is_best
-    path = path.parent if is_best else path
-    if not path.exists():
-        path = _last_saved(path.parent, path.name) or path
+    path, is_best = _meant(path, exp_name)
     if not path.is_dir():
         raise _no_such_run(target)
     return path, None, is_best
+
+
+def _meant(path: Path, exp_name: str | None = None) -> tuple[Path, bool]:
+    """Return the folder of the run that a user means by a path, and whether the best checkpoint is meant."""
+    is_best = path.name == "best" and not path.exists()
+    if path in _OF_LAST_RUN and not Path(path.parts[0]).exists():
+        return last_run(exp_name), is_best
+    path = path.parent if is_best else path
+    return path if path.exists() else _last_saved(path.parent, path.name) or path, is_best
 
 
 def _no_such_run(target: str) -> ConfigError:
