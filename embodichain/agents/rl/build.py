@@ -173,7 +173,7 @@ def build_learner(
     with torch_threads(1):  # so that the first parameters do not depend on the number of processors
         policy = build_env_policy(run, env, device)
     if not is_resumed:
-        init_policy(policy, run.policy)  # before the algorithm is made, which may keep a copy of it
+        init_policy(policy, run.policy, run.resolved["gym_config"])  # before the algorithm is made, which may keep a copy of it
     check_built_policy(run, env, policy, device)
     is_shared = get_process_group().world_size > 1
     algorithm = build_algo(run.algorithm_name, run.algorithm, policy, device, distributed=is_shared)
@@ -320,10 +320,11 @@ def check_rollouts(run: RunConfig, env: TaskEnv, algorithm: BaseAlgorithm) -> No
         check_sequences(policy, num_decisions, algorithm.batch_size)
 
 
-def init_policy(policy: Policy, cfg: PolicyBlock) -> None:
+def init_policy(policy: Policy, cfg: PolicyBlock, env_config: Mapping[str, Any]) -> None:
     """Load the parameters and input statistics of the run that ``init_from`` of the block names, if any.
 
-    A policy without a critic skips the critic's. Rank 0 reads. The block of a user's policy is not read.
+    A policy without a critic skips the critic's. Rank 0 reads. The block of a user's policy is not read. Observations
+    or actions that differ by the environments' configs are a warning.
 
     Raises:
         ConfigError: parameters do not fit, or the run's policy used them in another way.
@@ -347,6 +348,9 @@ def init_policy(policy: Policy, cfg: PolicyBlock) -> None:
     lines = [f"{key} {before[key]!r} there, {now[key]!r} here" for key in now if before.get(key, now[key]) != now[key]]
     if lines:
         raise ConfigError(f"{_PLACE}{path}: its policy uses the same parameters in another way: {'; '.join(lines)}")
+    there, here = (_interface(each) for each in (config.get("gym_config", {}), env_config))
+    for block in [block for block in here if there[block] != here[block]]:
+        logger.log_warning(f"{_PLACE}{path}: was trained with env.{block} {there[block]}, and here they are {here[block]}")
 
 
 def load_teacher(run: RunConfig, env: TaskEnv) -> Teacher:
@@ -389,6 +393,14 @@ def _read_policy(target: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
         return str(run.checkpoint), run.content["policy"], run.content["config"]
 
     return get_process_group().run_on_main(read)
+
+
+def _interface(env_config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what decides the meaning of a policy's inputs and outputs in an environment's config, by block."""
+    env = env_config.get("env", {})
+    terms = [(key, term) for key, term in env.get("observations", {}).items() if term.get("mode") != "modify"]
+    entries = {term.get("name") or key: term["func"] for key, term in terms}
+    return {"observations": entries, "actions": env.get("actions")}
 
 
 def _as_cfg(block: Mapping[str, Any], place: str) -> PolicyBlock | None:

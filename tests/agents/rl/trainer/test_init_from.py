@@ -130,6 +130,15 @@ def test_parameters_that_were_used_in_another_way_are_refused(
     )
 
 
+def test_other_observations_and_actions_are_a_warning(teacher: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = write_config(Path(), tiny_config(policy__init_from=str(teacher), trainer__iterations=1))
+    assert main(["--config", config]) == 0
+    assert "was trained with" not in capsys.readouterr().err
+    assert main(["--config", config, "env.actions.delta_qpos.params.scale=0.5"]) == 0
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "was trained with" in line]
+    assert "env.actions" in line
+
+
 def test_another_activation_of_an_encoder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     network = {"channels": [2], "kernel_sizes": [2], "strides": [2]}
     block: dict[str, Any] = {
@@ -143,12 +152,12 @@ def test_another_activation_of_an_encoder_is_refused(monkeypatch: pytest.MonkeyP
     saved = SimpleNamespace(checkpoint="there.pt", content={"policy": policy.state_dict(), "config": {"policy": block}})
     monkeypatch.setattr("embodichain.agents.rl.build.find_run", lambda target: saved)
     cfg = parse_policy_block({**block, "init_from": "there"})
-    init_policy(policy, cfg)
+    init_policy(policy, cfg, {})
     assert isinstance(cfg, SoftActorCriticCfg)
     assert cfg.encoder is not None
     cfg.encoder.network_cfg.activation = "tanh"
     with pytest.raises(ConfigError, match=r"another way: encoder\.network_cfg\.activation 'relu' there, 'tanh' here$"):
-        init_policy(policy, cfg)
+        init_policy(policy, cfg, {})
 
 
 def test_another_range_of_the_critics_bins_is_refused(
@@ -159,10 +168,10 @@ def test_another_range_of_the_critics_bins_is_refused(
     policy = build_policy(block, 3, spaces.Box(-1, 1, (1,)), "cpu")
     saved = SimpleNamespace(checkpoint="there.pt", content={"policy": policy.state_dict(), "config": {"policy": block}})
     monkeypatch.setattr("embodichain.agents.rl.build.find_run", lambda target: saved)
-    init_policy(policy, parse_policy_block({**block, "init_from": "there"}))
+    init_policy(policy, parse_policy_block({**block, "init_from": "there"}), {})
     assert "has no critic" not in capsys.readouterr().err
     with pytest.raises(ConfigError, match=r"another way: value_range \(0.0, 4.0\) there, \(0.0, 9.0\) here$"):
-        init_policy(policy, parse_policy_block({**block, "value_range": [0, 9], "init_from": "there"}))
+        init_policy(policy, parse_policy_block({**block, "value_range": [0, 9], "init_from": "there"}), {})
     # SAC's first std is no parameter: another one would change the loaded policy.
     with pytest.raises(ConfigError, match=r"another way: init_log_std 0.0 there, -1.5 here$"):
-        init_policy(policy, parse_policy_block({**block, "init_log_std": -1.5, "init_from": "there"}))
+        init_policy(policy, parse_policy_block({**block, "init_log_std": -1.5, "init_from": "there"}), {})
