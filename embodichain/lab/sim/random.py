@@ -106,7 +106,7 @@ class CounterRandom:
                 environments share an episode then, in groups or not.
             share: (r, W), only with ``enumerate_episodes``: take the numbers r, r + W, r + 2W, ... alone.
         """
-        self.seed = seed
+        self.seed, self._draw = seed, 0
         self._enumerate = enumerate_episodes
         self._lanes = _Lanes(seed, self._key.device)
         self.episode.fill_(-1)

@@ -214,7 +214,8 @@ class BaseEnv(TaskHooks):
     @profiling.section("observations")
     def get_obs(self) -> TensorDict:
         """Return the observation of the current state, batch [N], nested by the slashes in the names."""
-        return observations.nested_observation(self._extend_obs(self._base_obs()), self.device)
+        with self.random.stream("hooks.observation", tick=self.elapsed_steps):
+            return observations.nested_observation(self._extend_obs(self._base_obs()), self.device)
 
     def _rewind_observation(self) -> None:
         """Let the next observation replace the last one, where observing changes state."""
@@ -302,6 +303,10 @@ class BaseEnv(TaskHooks):
 
     def advance(self, action: Tensor) -> StepResult:
         """Make one control step with actions [N, A] in the environments of ``stepping_ids``, without resets."""
+        with self.random.stream("hooks.step", tick=self.elapsed_steps):  # what hooks draw depends on nothing else
+            return self._advance(action)
+
+    def _advance(self, action: Tensor) -> StepResult:
         self.last_action = action
         self._step_action(action)
         ids = self.stepping_ids if self._paused else None
@@ -423,7 +428,8 @@ class BaseEnv(TaskHooks):
         self.sim.reset(env_ids)
         self.random.next_episode(env_ids)
         self.elapsed_steps = self.elapsed_steps.index_fill(0, env_ids, 0)
-        self._initialize_episode(env_ids)
+        with self.random.stream("hooks.episode"):
+            self._initialize_episode(env_ids)
 
     def _ended(self, obs: TensorDict, info: dict[str, Any]) -> tuple[Tensor, Tensor]:
         """Return which episodes are terminated and which are truncated, [N] bool each."""

@@ -353,6 +353,48 @@ def test_enumerated_episodes_do_not_depend_on_num_envs(num_envs: int) -> None:
     assert torch.equal(torch.cat(starts), state(single))
 
 
+class Drawing(EmbodiedEnv):
+    """Draws in its hooks, without a stream of its own; the numbers are in the observation."""
+
+    def _init_sim_state(self) -> None:
+        super()._init_sim_state()
+        self.drawn = torch.zeros(self.num_envs, 2)
+
+    def _initialize_episode(self, env_ids: Tensor) -> None:
+        super()._initialize_episode(env_ids)
+        self.drawn[env_ids, 0] = self.random.uniform(env_ids, 0.0, 1.0, 1)[:, 0]
+        self.drawn[env_ids, 1] = 0.0
+
+    def _update_sim_state(self) -> None:
+        super()._update_sim_state()
+        self.drawn[:, 1] = self.random.uniform(self.all_env_ids, 0.0, 1.0, 1)[:, 0]
+
+    def _extend_obs(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
+        noise = self.random.uniform(self.all_env_ids, 0.0, 1.0, 1)
+        return super()._extend_obs(obs) | {"drawn": self.drawn.clone(), "noise": noise}
+
+
+def test_draws_of_hooks_follow_from_seed_episode_and_step() -> None:
+    def drawn(num_envs: int) -> Tensor:
+        env = Drawing(cart_cfg(num_envs, max_episode_steps=2))
+        rounds = []
+        for _ in range(2):
+            obs, _ = env.reset(seed=5, options={"enumerate_episodes": True})
+            seen = [obs]
+            for _ in range(8 // num_envs):
+                obs, _, _, _, info = env.step(torch.zeros(num_envs, 1))
+                seen += [info["final_obs"], obs]
+            rounds.append(torch.stack([torch.cat((obs["drawn"], obs["noise"]), dim=1) for obs in seen]))
+        assert torch.equal(*rounds)
+        return rounds[0]
+
+    # Episodes last 2 steps: with two environments the episodes 2 and 3 begin after 2 steps, which are 4 observations.
+    two, four = drawn(2), drawn(4)
+    assert torch.equal(torch.cat((two[:4], two[4:8]), dim=1), four[:4])
+    for column, distinct in ((0, 4), (1, 1 + 4 * 2), (2, 4 * 3)):
+        assert len(four[:4, :, column].unique()) == distinct
+
+
 def test_step_before_the_first_reset_is_an_error() -> None:
     env = scripted()
     fresh = Scripted(env.cfg)
