@@ -22,7 +22,17 @@ from embodichain.lab.sim.cfg import ArticulationCfg, LightCfg, RigidObjectCfg, R
 from embodichain.lab.sim.model.drives import match_names
 from embodichain.lab.sim.model.scene import EntityCfg
 from embodichain.lab.sim.sensors import CameraCfg, ContactSensorCfg
-from embodichain.utils import ConfigError, collected, configclass, from_dict, nearest, placed, raise_problems, replace
+from embodichain.utils import (
+    ConfigError,
+    collected,
+    configclass,
+    from_dict,
+    nearest,
+    placed,
+    raise_problems,
+    replace,
+    unknown_name,
+)
 
 # Terms with the arguments of their class's `configure` as parameters.
 _CONFIGURED: dict[type[FunctorCfg], type[ActionTerm | CommandTerm]] = {
@@ -393,6 +403,10 @@ def _model_problems(params: Mapping[str, Any], place: str, names: SceneNames) ->
             if isinstance(value, types.SceneEntityCfg):
                 if value.joint_names is not None and value.uid in names.joints:
                     match_names(_patterns(value.joint_names), names.joints[value.uid], f"{path}.joint_names")
+                parts = value.control_parts or []
+                for part in [parts] if isinstance(parts, str) else parts:
+                    if part not in names.parts.get(value.uid, [part]):
+                        raise ConfigError(f"{path}: {unknown_name('control part', part, names.parts[value.uid])}")
                 if value.link_names is not None and value.uid in names.links:
                     match_names(value.link_names, names.links[value.uid], f"{path}.link_names", "link")
             elif isinstance(value, dict) and (joints := names.joints.get(names.robot or "")):
@@ -408,7 +422,7 @@ def _joint_number_problems(params: Mapping[str, Any], place: str, names: SceneNa
     """Return the problems of indices of joints and of ranges with numbers for each joint."""
     entity = next((value for value in params.values() if isinstance(value, types.SceneEntityCfg)), None)
     joints = names.joints.get((params.get("robot_uid") or names.robot or "") if entity is None else entity.uid)
-    if joints is None:
+    if joints is None or (entity is not None and entity.control_parts is not None):
         return []
     ids = {key: value for key, value in params.items() if isinstance(value, types.JointNumbers)}
     for key, value in ids.items():

@@ -111,7 +111,7 @@ def randomize_joint_drive(
         damping_range: ``[lowest, highest]`` factor of the damping; up to 2 a drive stays stable in any pose.
     """
     articulation: Articulation = env.sim.get_articulation_or_robot(entity_cfg.uid)
-    ids = named_joints(articulation.joint_names, entity_cfg, "randomize_joint_drive")
+    ids = named_joints(articulation, entity_cfg, "randomize_joint_drive")
     each = len(ids)
     ends = zip(stiffness_range, damping_range, strict=True)
     bounds = [[stiffness] * each + [damping] * each for stiffness, damping in ends]
@@ -163,13 +163,22 @@ def randomize_rigid_objects_scale(
         env.sim.get_rigid_object(entity.uid).physics.set_body_scale(scale, env_ids)
 
 
-def named_joints(names: list[str], entity_cfg: types.SceneEntityCfg | None, place: str) -> list[int]:
-    """Return the indices of the joints that an entity's ``joint_names`` name, or of all."""
-    if entity_cfg is None or entity_cfg.joint_names is None:
-        return list(range(len(names)))
-    given = entity_cfg.joint_names
+def named_joints(articulation: Articulation, entity_cfg: types.SceneEntityCfg | None, place: str) -> list[int]:
+    """Return the indices of an entity's ``joint_names``, of its ``control_parts``, or of all joints.
+
+    Names of a joint each keep their order, as the numbers of a range for each joint have it; patterns have the robot's.
+    """
+    if entity_cfg is None:
+        return articulation.get_joint_ids()
+    if entity_cfg.joint_names is None:
+        parts = entity_cfg.control_parts
+        each = [parts] if isinstance(parts, str) or parts is None else parts
+        return [joint for part in each for joint in articulation.get_joint_ids(part)]
+    given, names = entity_cfg.joint_names, articulation.joint_names
     patterns = [given] if isinstance(given, str) else given
-    return [names.index(name) for name in match_names(patterns, names, f"{place}: entity_cfg.joint_names")]
+    found = [match_names([pattern], names, f"{place}: entity_cfg.joint_names") for pattern in patterns]
+    ids = list(dict.fromkeys(names.index(name) for matches in found for name in matches))
+    return ids if len(ids) == len(patterns) else sorted(ids)
 
 
 def entity_uid(entity: types.SceneEntityCfg | Mapping[str, Any]) -> str:
@@ -246,7 +255,7 @@ def randomize_joint_velocity(
         entity_cfg: the robot, of which ``joint_names`` names some joints; None: the environment's first.
     """
     robot = env.robot if entity_cfg is None else env.sim.get_robot(entity_cfg.uid)
-    ids = named_joints(robot.joint_names, entity_cfg, "randomize_joint_velocity")
+    ids = named_joints(robot, entity_cfg, "randomize_joint_velocity")
     robot.set_qvel(draw(env, env_ids, qvel_range, len(ids)), ids, env_ids)
 
 
@@ -314,7 +323,7 @@ def randomize_motor_strength(
         strength_range: ``[lowest, highest]`` factor, above 0.
     """
     articulation = env.sim.get_articulation_or_robot(entity_cfg.uid)
-    ids = named_joints(articulation.joint_names, entity_cfg, "randomize_motor_strength")
+    ids = named_joints(articulation, entity_cfg, "randomize_motor_strength")
     articulation.drives.set_strength(env.random.uniform(env_ids, *strength_range, len(ids)), ids, env_ids)
 
 

@@ -127,10 +127,10 @@ def randomize_robot_qpos(
         qpos_range: ``[lowest, highest]`` of each joint, or of all, rad or m.
         joint_ids: joints; None: all, or ``entity_cfg``'s.
         relative_qpos: the range is around the configured initial position.
-        entity_cfg: the robot, of which ``joint_names`` names some joints; None: the environment's first.
+        entity_cfg: the robot, of which ``joint_names`` or ``control_parts`` name some joints; None: the first.
     """
     robot = env.robot if entity_cfg is None else env.sim.get_robot(entity_cfg.uid)
-    named = named_joints(robot.joint_names, entity_cfg, "randomize_robot_qpos")
+    named = named_joints(robot, entity_cfg, "randomize_robot_qpos")
     ids = named if joint_ids is None else list(joint_ids)
     columns = constant(tuple(ids), env.device)
     qpos = draw(env, env_ids, qpos_range, len(ids))

@@ -131,13 +131,33 @@ def test_joints_are_drawn_around_their_initial_positions() -> None:
     assert (env.robot.get_qvel() == 0).all()
 
 
-@pytest.mark.parametrize("chosen", [{"joint_ids": [0]}, {"entity_cfg": {"uid": "Cart", "joint_names": "slider.*"}}])
+SLIDER = (
+    {"joint_ids": [0]},
+    {"entity_cfg": {"uid": "Cart", "joint_names": "slider.*"}},
+    {"entity_cfg": {"uid": "Cart", "control_parts": ["arm"]}},
+)
+
+
+@pytest.mark.parametrize("chosen", SLIDER)
 def test_named_joints_may_be_drawn_within_their_limits(chosen: dict[str, Any]) -> None:
     env = env_with("randomize_robot_qpos", qpos_range=[[3.0], [9.0]], relative_qpos=False, **chosen)
     cart, pole = env.robot.get_qpos().unbind(dim=1)
     assert cart.max().item() == 4.0  # the slider's limit
     assert cart.min().item() >= 3.0
     torch.testing.assert_close(pole, torch.full((N,), 0.07))
+
+
+def test_ranges_are_in_the_order_of_the_names() -> None:
+    cart, pole = (name for name in env_with("randomize_robot_qpos", 1, qpos_range=[[0.0], [0.0]]).robot.joint_names)
+    ranges = {"qpos_range": [[0.1, 0.2], [0.1, 0.2]], "relative_qpos": False}
+    for names, expected in (([pole, cart], [0.2, 0.1]), ([".*"], [0.1, 0.2])):
+        env = env_with("randomize_robot_qpos", 1, entity_cfg={"uid": "Cart", "joint_names": names}, **ranges)
+        assert env.robot.get_qpos()[0].tolist() == pytest.approx(expected)
+
+
+def test_unknown_control_part_of_an_entity_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"entity_cfg: unknown control part 'leg'"):
+        env_with("randomize_robot_qpos", qpos_range=[[0.0], [0.0]], entity_cfg={"uid": "Cart", "control_parts": "leg"})
 
 
 def test_base_of_an_articulation_is_drawn() -> None:
