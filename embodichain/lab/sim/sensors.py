@@ -143,7 +143,7 @@ class Camera:
     def _draw_what_changed(self) -> None:
         backend = self._backend
         parts = [backend.qpos, backend.read("mocap_pos").flatten(1), backend.read("mocap_quat").flatten(1)]
-        state, looks = torch.cat(parts, dim=1).cpu(), self._changes + self._appearance.version
+        state, looks = torch.cat(parts, dim=1).cpu(), self._changes + self._appearance.version + backend.looks
         if self._drawn is None:
             stale = np.ones(backend.num_envs, dtype=bool)
         else:

@@ -151,7 +151,10 @@ def test_only_what_has_changed_is_drawn_again(monkeypatch: pytest.MonkeyPatch) -
     camera.get_data()
     sim.appearance.set_color("ball", torch.tensor([[0.0, 1, 0, 1]]), torch.tensor([0]))
     camera.get_data()
-    assert drawn == [[0, 1, 2], [1], [2], [0]]
+    sim.get_rigid_object("ball").physics.set_body_scale(torch.tensor([[2.0, 2.0, 2.0]]), one)
+    third = camera.get_data()["color"]
+    assert drawn == [[0, 1, 2], [1], [2], [0], [1]]
+    assert red(third[1]).sum() > 2 * red(second[1]).sum()
     assert [torch.equal(a, b) for a, b in zip(first, second, strict=True)] == [True, False, True]
     sim.close()
 

@@ -21,6 +21,8 @@ Columns = slice | Tensor
 """Columns of a state tensor: a slice where they are neighbours, else int64 indices."""
 Index = int | slice | list[int] | tuple[int | slice | list[int], ...]
 """A part of a model field, as NumPy indexes; at most one list."""
+SEEN_FIELDS = frozenset({"body_pos", "body_quat", "geom_size", "geom_group"})
+"""Fields of the model that cameras see."""
 
 
 class ModelPart(NamedTuple):
@@ -37,6 +39,7 @@ class Backend(ABC):
     Attributes:
         visual_model: model with visual geoms, for rendering; ``model`` has none.
         version: counter of changes of the state.
+        looks: [N] int64 array, counters of changes of the model that cameras see.
         servos: servos and joints with play; None without.
     """
 
@@ -53,6 +56,7 @@ class Backend(ABC):
         self.num_envs = num_envs
         self.device = device
         self.version = 0
+        self.looks = np.zeros(num_envs, dtype=np.int64)
         self._casts: dict[str, tuple[int, Tensor]] = {}
         self._named_geoms, self._seen_geoms = named_geoms(model, visual_model)
 

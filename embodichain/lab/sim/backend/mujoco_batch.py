@@ -11,7 +11,7 @@ from mujoco.batch import MODEL_FIELDS, Batch
 from torch import Tensor
 from typing_extensions import override
 
-from embodichain.lab.sim.backend.base import Backend, Columns, Index, ModelPart
+from embodichain.lab.sim.backend.base import SEEN_FIELDS, Backend, Columns, Index, ModelPart
 from embodichain.lab.sim.servos import Servos, has_servos
 from embodichain.utils import ConfigError
 from embodichain.utils.device import check_memory
@@ -191,6 +191,8 @@ class MujocoBatchBackend(Backend):
         self.version += 1
 
     def _put_model(self, name: str, index: Index, values: np.ndarray, rows: Any, derive: bool) -> None:
+        if name in SEEN_FIELDS:
+            self.looks[rows] += 1
         at = index if isinstance(index, tuple) else (index,)
         # NumPy combines a list of rows with a list of columns only where they are told to span a table.
         if not isinstance(rows, slice) and list in map(type, at):

@@ -17,7 +17,7 @@ import warp
 from torch import Tensor
 from typing_extensions import override
 
-from embodichain.lab.sim.backend.base import Backend, Columns, Index
+from embodichain.lab.sim.backend.base import SEEN_FIELDS, Backend, Columns, Index
 from embodichain.lab.sim.rows import ChosenRows
 from embodichain.utils import ConfigError
 
@@ -138,6 +138,8 @@ class MujocoWarpBackend(Backend):
             self._put(self._has_stale_constants, (), yes, env_ids)
         if name in ("body_pos", "body_quat"):
             self._statics_are_stale = True
+        if name in SEEN_FIELDS:
+            self.looks[slice(None) if env_ids is None else env_ids.cpu().numpy()] += 1
         self.version += 1
 
     @override
