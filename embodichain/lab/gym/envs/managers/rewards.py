@@ -102,8 +102,9 @@ def orientation_alignment(
 class incremental_distance_to_target(Functor):  # noqa: N801 (named like a function, as configs name it)
     """Return how much nearer to the target a rigid body came in this step, squashed by tanh.
 
-    tanh(tanh_scale (d_before - d_now)), times ``positive_weight`` where it came nearer and ``negative_weight`` where it
-    went away. The first step of an episode gives 0, having nothing to compare with.
+    tanh(tanh_scale (d_before - d_now)) with distances to the present target, times ``positive_weight`` where the body
+    came nearer and ``negative_weight`` where it went away. The first step of an episode gives 0, having nothing to
+    compare with.
 
     Args:
         source_entity_cfg: the body.
@@ -116,7 +117,8 @@ class incremental_distance_to_target(Functor):  # noqa: N801 (named like a funct
 
     def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:
         super().__init__(cfg, env)
-        self._before = torch.full((env.num_envs,), float("nan"), device=env.device)
+        self._before = torch.full((env.num_envs, 3), float("nan"), device=env.device)  # offset from the target, m
+        self._target = torch.zeros_like(self._before)
 
     @override
     def reset(self, env_ids: Tensor) -> None:
@@ -136,9 +138,16 @@ class incremental_distance_to_target(Functor):  # noqa: N801 (named like a funct
         negative_weight: float = 1.0,
         use_xy_only: bool = False,
     ) -> Tensor:
-        distance = state_values.range_to_target(env, source_entity_cfg.uid, target_pose_key, use_xy_only)
-        progress = torch.tanh(tanh_scale * (self._before - distance)).nan_to_num(nan=0.0)
-        self._before = distance.clone()  # the task may hand it out as a metric
+        uid, target = source_entity_cfg.uid, state_values.target_pose(env, target_pose_key)[:, :3, 3]
+        moved = target - self._target  # by an event after the last step
+        before = self._before - moved
+        if use_xy_only:
+            before = before * constant((1.0, 1.0, 0.0), env.device, torch.float32)
+        distance = state_values.range_to_target(env, uid, target_pose_key, use_xy_only)
+        gain = torch.linalg.vector_norm(before, dim=1) - distance
+        progress = torch.tanh(tanh_scale * gain).nan_to_num(nan=0.0)
+        self._before = state_values.offset_to_target(env, uid, target_pose_key, use_xy_only)
+        self._target = target.clone()
         if positive_weight == negative_weight:
             return progress * positive_weight
         return positive_weight * progress.clamp(min=0.0) + negative_weight * progress.clamp(max=0.0)

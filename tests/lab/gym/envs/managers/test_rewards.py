@@ -95,6 +95,10 @@ def test_incremental_distance_rewards_a_steps_gain(env: EmbodiedEnv) -> None:
     # its height does not count for env 0 when told so; 0.6 -> 0.6
     place(env, "cube", [[0.6, 0.0, 5.0], [0.0, 9.0, 5.0]])
     assert value(env, term, **params, use_xy_only=True) == [0.0, 0.0]
+    # A goal that an event moved is no progress: the cube of env 0 comes 0.5 nearer to the new one.
+    aim(env, [[3.0, 0.0, 7.0], [0.0, 0.0, 0.0]])
+    place(env, "cube", [[1.1, 0.0, 5.0], [0.0, 9.0, 5.0]])
+    assert value(env, term, **params, use_xy_only=True) == [3 * math.tanh(1.0), 0.0]
 
 
 def test_reaching_is_full_behind_the_object(env: EmbodiedEnv) -> None:
