@@ -240,7 +240,8 @@ def joint_torque_limits(
     Args:
         soft_share: the part of each limit that is free.
     """
-    beyond = env.robot.get_qf().abs() - soft_share * env.robot.body_data.qf_limits
+    limits = env.robot.drives.strength * env.robot.body_data.qf_limits
+    beyond = env.robot.get_qf().abs() - soft_share * limits
     return beyond.clamp(min=0.0).sum(dim=1)
 
 

@@ -207,8 +207,8 @@ def get_articulation_joint_drive(env: TermEnv, entity_cfg: types.JointedEntity) 
         entity_cfg: the articulation or robot.
     """
     articulation = env.sim.get_articulation_or_robot(entity_cfg.uid)
-    data = articulation.body_data
-    limits = {"max_effort": _finite(data.qf_limits), "max_velocity": _finite(data.qvel_limits)}
+    data, strength = articulation.body_data, articulation.drives.strength
+    limits = {"max_effort": _finite(strength * data.qf_limits), "max_velocity": _finite(data.qvel_limits)}
     return articulation.drives.read() | limits
 
 

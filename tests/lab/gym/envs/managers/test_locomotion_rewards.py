@@ -325,3 +325,6 @@ def test_torque_counts_beyond_its_share_of_the_limit(env: LocomotionEnv) -> None
     env.robot.set_qpos(targets)
     expected = 0.1 * float(limits[0]) + 0.2 * float(limits[1])
     assert value(env, rewards.joint_torque_limits, soft_share=0.8) == [expected, 0.0]
+    # Motors of half the strength have half the effort and half the limit.
+    env.robot.drives.set_strength(torch.full((1, 12), 0.5), list(range(12)), torch.tensor([0]))
+    assert value(env, rewards.joint_torque_limits, soft_share=0.8) == [expected / 2, 0.0]

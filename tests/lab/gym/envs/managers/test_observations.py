@@ -189,6 +189,9 @@ def test_drives_are_observed_as_they_are() -> None:
     torch.testing.assert_close(drive["max_effort"], torch.tensor([[100.0, 0.1]] * 2))
     assert drive["max_velocity"].tolist() == [[0.0, 0.0]] * 2  # the config has none
     assert {name: value.shape for name, value in drive.items()} == dict.fromkeys(drive, (2, 2))
+    env.robot.drives.set_strength(torch.tensor([[0.5]]), [0], torch.tensor([1]))
+    drive = observations.get_articulation_joint_drive(env, SceneEntityCfg("Cart"))
+    torch.testing.assert_close(drive["max_effort"], torch.tensor([[100.0, 0.1], [50.0, 0.1]]))
 
 
 @pytest.mark.parametrize(("mode", "name"), [("add", "mine"), ("modify", "robot/qpos")])
