@@ -24,7 +24,9 @@ class BrokenPolicyError(CommandFailedError):
 
 
 def describe(values: np.ndarray) -> dict[str, Any]:
-    """Return the statistics of a metric over episodes [E]; the interval is mean +- 1.96 std / sqrt(E)."""
+    """Return the statistics of a metric [E] over the episodes that have it; the interval is mean +- 1.96 std / sqrt(E)."""
+    is_given = ~np.isnan(values)
+    values = values[is_given] if is_given.any() else values[:1]
     mean = float(values.mean())
     std = float(values.std(ddof=1)) if len(values) > 1 else 0.0
     half = 1.96 * std / len(values) ** 0.5

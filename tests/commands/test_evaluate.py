@@ -83,6 +83,7 @@ def test_statistics_of_a_figure() -> None:
     assert (stats["mean"], stats["std"], stats["lowest"], stats["highest"]) == (2.0, 1.0, 1.0, 3.0)
     assert stats["interval_95"] == pytest.approx((2 - 1.96 / 3**0.5, 2 + 1.96 / 3**0.5))
     assert describe(np.array([5.0]))["interval_95"] == (5.0, 5.0)
+    assert describe(np.array([1.0, np.nan, 2.0, 3.0])) == stats
 
 
 def test_overrides_change_what_is_evaluated_and_are_named(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -163,7 +163,7 @@ class ForeignEnv(ABC):
             self.random.align_groups()
             self.random.next_episode(torch.arange(self.num_envs))
             self._obs = self._observe(self._reset_all())
-            self._infos.begin()
+            self._infos.begin(is_evaluation=self.random.enumerates_episodes)
             if not self.random.enumerates_episodes:
                 self._check_groups(self._obs)
         elif rows.any():

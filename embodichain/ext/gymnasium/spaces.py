@@ -257,7 +257,8 @@ def columns_of(rows: Sequence[Numbers]) -> dict[str, np.ndarray]:
 class InfoReader:
     """Makes the ``info`` of N environments.
 
-    The names of rewards and metrics stay the same from one ``begin`` to the next; later ones join then.
+    The names of rewards and metrics stay the same from one ``begin`` to the next, and later ones join then; in an
+    evaluation they join at once.
 
     Attributes:
         knows_success: an info has said by now whether an episode is a success.
@@ -268,10 +269,11 @@ class InfoReader:
         self._num_envs = num_envs
         self._found: dict[str, None] = {}
         self._names: tuple[str, ...] | None = None  # None: the next info decides
+        self._joins = False
 
-    def begin(self) -> None:
+    def begin(self, is_evaluation: bool = False) -> None:
         """Begin a rollout or an evaluation."""
-        self._names = tuple(self._found) or None
+        self._names, self._joins = tuple(self._found) or None, is_evaluation
 
     def read(self, columns: dict[str, np.ndarray] | None) -> dict[str, Any]:
         """Return ``success`` [N] bool, and ``rewards`` and ``metrics`` [N] by name.
@@ -286,7 +288,7 @@ class InfoReader:
             self.knows_success = True
             success |= values > 0.0
         self._found |= dict.fromkeys(columns)
-        if self._names is None and is_step:
+        if is_step and (self._names is None or self._joins):
             self._names = tuple(self._found)
         rewards: dict[str, Tensor] = {}
         metrics: dict[str, Tensor] = {}

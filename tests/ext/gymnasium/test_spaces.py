@@ -210,7 +210,10 @@ def test_numbers_of_an_episodes_end_join_with_the_next_rollout() -> None:
     ends = [reader.read(columns_of([info]))["metrics"] for info in ({}, {"score": 7.0})]
     reader.begin()
     later = [reader.read(columns_of([info]))["metrics"] for info in ({}, {"score": 7.0})]
+    reader.begin(is_evaluation=True)
+    third = [reader.read(columns_of([info]))["metrics"] for info in ({}, {"last": 1.0})]
     assert ends == [{}, {}]
+    assert [sorted(each) for each in third] == [["score"], ["last", "score"]]
     assert [each["score"].item() for each in later] == pytest.approx([math.nan, 7.0], nan_ok=True)
 
 

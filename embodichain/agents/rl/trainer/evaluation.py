@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -106,12 +107,10 @@ class EpisodeTable:
         columns |= {f"metrics/{name}": value.masked_fill(value.isnan(), 0.0) for name, value in metrics.items()}
         columns |= {f"given/{name}": made * ~value.isnan() for name, value in metrics.items()}
         values = torch.stack([_summed(value) for value in columns.values()])
-        if self._sums is None:
-            self._names, self._metrics = list(columns), list(metrics)
-            self._sums = torch.zeros_like(values)
-            self._rows = values.new_zeros(len(columns) + 1, self._num_episodes)
-            self._ends = values.new_zeros(len(metrics), self._num_episodes)
-            self._flags = frozenset(name for name, value in metrics.items() if value.dtype == torch.bool)
+        if self._sums is None or list(columns) != self._names:
+            self._join(list(columns), list(metrics), values)
+            self._flags |= {name for name, value in metrics.items() if value.dtype == torch.bool}
+        assert self._sums is not None
         assert self._rows is not None
         assert self._ends is not None
         self._sums += values
@@ -126,6 +125,16 @@ class EpisodeTable:
             self._ends[:, rows] = torch.stack([value[ended].double() for value in last.values()])
         self._sums[:, done] = 0.0
 
+    def _join(self, names: list[str], metrics: list[str], values: Tensor) -> None:
+        """Make room for new names; episodes that have ended do not have them."""
+        sums, rows = torch.zeros_like(values), values.new_zeros(len(names) + 1, self._num_episodes)
+        ends = values.new_full((len(metrics), self._num_episodes), math.nan)
+        if self._sums is not None and self._rows is not None and self._ends is not None:
+            at = [names.index(name) for name in self._names]
+            sums[at], rows[[*at, -1]] = self._sums, self._rows
+            ends[[metrics.index(name) for name in self._metrics]] = self._ends
+        self._names, self._metrics, self._sums, self._rows, self._ends = names, metrics, sums, rows, ends
+
     def results(self) -> Tensor:
         """Return each episode's success, return, length and success at any step, [4, E] float64 on the CPU.
 
@@ -136,7 +145,7 @@ class EpisodeTable:
         return self._rows[[-1, 0, 1, _ONCE]].cpu()
 
     def metrics(self) -> dict[str, Tensor]:
-        """Return each metric of the episodes, [E] float64 on the CPU; 0 of those not played here.
+        """Return each metric of the episodes, [E] float64 on the CPU; NaN of those not played here.
 
         A flag's value is the one at the last step; a number ``<name>`` is the mean over an episode's steps that have
         it, NaN without any, and ``<name>_at_end`` its value at the last step.
@@ -159,11 +168,10 @@ class EpisodeTable:
             return {}
         rows, ends = self._rows.cpu().numpy(), self._ends.cpu().numpy()
         table = dict(zip(self._names, rows[:-1], strict=True))
-        is_played = table["length"] > 0.0
         for name, end in zip(self._metrics, ends, strict=True):
-            with np.errstate(invalid="ignore"):  # never given: NaN
+            with np.errstate(invalid="ignore"):  # never given, or not played here: NaN
                 mean = table[f"metrics/{name}"] / table.pop(f"given/{name}")
-            table |= {f"metrics/{name}": np.where(is_played, mean, 0.0), f"metrics/{name} at the end": end}
+            table |= {f"metrics/{name}": mean, f"metrics/{name} at the end": end}
         once = table.pop("success_once")
         return {"success": rows[-1], "success_once": once, **table} if self.knows_success else table
 
@@ -293,9 +301,8 @@ class Evaluator:
 
 def means_of(shares: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
     """Return the means of metrics [E] over the episodes that have them; each process has its own episodes."""
-    # A process that has played none has no names.
     names = {name: None for share in shares for name in share}
-    return {name: float(torch.stack([share[name] for share in shares if share]).sum(0).nanmean()) for name in names}
+    return {name: float(torch.cat([share[name] for share in shares if name in share]).nanmean()) for name in names}
 
 
 def wilson_interval(rate: float, count: int) -> tuple[float, float]:

@@ -232,7 +232,8 @@ def test_metric_is_a_numbers_mean_or_a_flags_last_value() -> None:
 
 def test_metrics_of_several_processes_are_over_all_episodes() -> None:
     # Of four episodes the first process has played two, the second two, the third none.
-    shares = [{"error": torch.tensor([1.0, 0.0, 3.0, 0.0])}, {"error": torch.tensor([0.0, 2.0, 0.0, 6.0])}, {}]
+    nan = math.nan
+    shares = [{"error": torch.tensor([1.0, nan, 3.0, nan])}, {"error": torch.tensor([nan, 2.0, nan, 6.0])}, {}]
     assert means_of(shares) == {"error": 3.0}
     assert means_of([{}, {}]) == {}
 
@@ -256,3 +257,15 @@ def test_steps_that_lack_a_metric_do_not_count_in_its_mean() -> None:
     # (1 + 4) / 2 of the first episode; the second has no value, and the mean over the episodes leaves it out.
     assert table.columns()["metrics/m"].tolist() == pytest.approx([2.5, nan], nan_ok=True)
     assert means_of([table.metrics()]) == {"m": 2.5, "m_at_end": 4.0}
+
+
+def test_metric_may_come_later() -> None:
+    nan, table = math.nan, EpisodeTable(3)
+    # Environment 0 ends before the score is there, environment 1 with it; the third episode is another process's.
+    for metrics, done in (({}, [True, False]), ({"score": torch.tensor([nan, 7.0])}, [False, True])):
+        info = {"rewards": {}, "metrics": metrics, "success": torch.zeros(2)}
+        table.on_step(torch.ones(2), info, torch.tensor(done), torch.tensor([0, 1]))
+    columns = table.columns()
+    assert columns["return"].tolist() == [1.0, 2.0, 0.0]
+    assert columns["metrics/score"].tolist() == pytest.approx([nan, 7.0, nan], nan_ok=True)
+    assert means_of([table.metrics()]) == {"score": 7.0, "score_at_end": 7.0}
