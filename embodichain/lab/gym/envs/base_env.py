@@ -135,6 +135,9 @@ class TaskHooks(gym.Env[Any, Any]):
     def _restart(self) -> None:
         """Reset counters, since the random streams start again."""
 
+    def _draw_scene(self, env_ids: Tensor) -> None:
+        """Draw what stays over the episodes of a training, for each episode of an evaluation; the state is reset."""
+
     def _end_episodes(self, env_ids: Tensor) -> None:
         """Use the last state of environments [n] with ended episodes, before they reset themselves."""
 
@@ -425,8 +428,9 @@ class BaseEnv(TaskHooks):
 
     @profiling.section("resets")
     def _reset_episodes(self, env_ids: Tensor) -> None:
-        self.sim.reset(env_ids)
         self.random.next_episode(env_ids)
+        self._draw_scene(env_ids)
+        self.sim.reset(env_ids)
         self.elapsed_steps = self.elapsed_steps.index_fill(0, env_ids, 0)
         with self.random.stream("hooks.episode"):
             self._initialize_episode(env_ids)

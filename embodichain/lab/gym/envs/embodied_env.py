@@ -246,10 +246,13 @@ class EmbodiedEnv(BaseEnv):
         reward, info["rewards"] = self.reward_manager.compute(obs, action, info)
         return reward
 
-    def _initialize_episode(self, env_ids: Tensor) -> None:
-        if self.random.enumerates_episodes:  # an evaluation's episode depends neither on earlier ones nor on N
-            self._assign_cells(env_ids)
+    def _draw_scene(self, env_ids: Tensor) -> None:
+        if self.random.enumerates_episodes:  # an evaluation's episodes do not depend on the number of environments
             self.event_manager.apply("startup", env_ids)
+
+    def _initialize_episode(self, env_ids: Tensor) -> None:
+        if self.random.enumerates_episodes:
+            self._assign_cells(env_ids)  # an evaluation's episode does not depend on earlier ones
         else:
             self.sim.place_on_terrain(env_ids)
         self.event_manager.apply("reset", env_ids)

@@ -64,9 +64,17 @@ def test_startup_event_draws_for_each_episode_of_an_evaluation() -> None:
         env.reset(seed=1, options={"enumerate_episodes": True})
         steps(env, 4)
         draws.append([draw for _, values in note.calls for draw in values])
-    (two, three) = draws
+    two, three = draws
     assert len(set(three)) == 6
     assert two == three[:4]
+
+
+@pytest.mark.parametrize("options", [{}, {"enumerate_episodes": True}])
+def test_reset_undoes_what_a_startup_event_did_to_the_pose(options: dict[str, Any]) -> None:
+    events = {"turn": {"func": "randomize_robot_qpos", "mode": "startup", "params": {"qpos_range": [[0.1], [0.2]]}}}
+    env = EmbodiedEnv(cart_cfg(2, {"events": events}))
+    env.reset(seed=1, options=options)
+    assert torch.equal(env.robot.get_qpos(), env.robot.body_data.default_qpos)
 
 
 def test_reset_event_happens_for_the_envs_whose_episodes_begin() -> None:
