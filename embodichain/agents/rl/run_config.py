@@ -386,6 +386,8 @@ def _pair_problems(
         algo_class.check_policy_class(get_policy_class(policy.name))
     if "teacher" in algo_class.needs and getattr(policy, "teacher", None) is None:
         found.append(f"policy.teacher: is needed by algorithm.name '{algorithm_name}': the run of the teacher")
+    if "teacher" not in algo_class.needs and getattr(policy, "teacher", None) is not None:
+        found.append(f"policy.teacher: has no effect with algorithm.name '{algorithm_name}'")
     if algo_class.learns_from != "demonstrations":
         found += chunk_problems(trainer.buffer_size, chunk_length_of(policy))
         if isinstance(algorithm, BaseAlgorithmCfg) and "trainer.num_envs" not in wrong:

@@ -98,6 +98,7 @@ def test_errors_of_every_part_are_reported_together(monkeypatch: pytest.MonkeyPa
                 "trainer.loggers[0].func: required, but missing",
             ],
         ),
+        ({"policy__teacher": "outputs/one"}, ["policy.teacher: has no effect with algorithm.name 'ppo'"]),
     ],
 )
 def test_malformed_block_is_named_once(changes: dict[str, Any], expected: list[str]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 import torch
-from pydantic import Field, PositiveFloat, PositiveInt, field_validator
+from pydantic import Field, PositiveFloat, PositiveInt, ValidationInfo, field_validator
 from tensordict import TensorDict
 from torch import nn
 
@@ -59,6 +59,13 @@ class DeterministicActorCriticCfg(SoftActorCriticCfg):
 
     exploration_std: PositiveFloat = 0.1
     """Std of the normal noise on the actions of a training, scaled to [-1, 1]."""
+
+    @field_validator("init_log_std", "log_std_range", "slope_floor")
+    @classmethod
+    def _is_not_changed(cls, value: object, info: ValidationInfo) -> object:
+        if value != getattr(SoftActorCriticCfg, str(info.field_name)):
+            raise ValueError("has no effect on actions without a density: exploration_std is the std of their noise")
+        return value
 
 
 def build_soft_actor_critic(

@@ -150,3 +150,10 @@ def test_deterministic_actor_critic_is_built_from_its_block() -> None:
     assert math.exp(policy.init_log_std) == pytest.approx(0.25)
     with pytest.raises(ConfigError, match=r"policy\.name: deterministic_actor_critic: needs .*finite bounds"):
         build_policy(block, 3, spaces.Box(-math.inf, math.inf, (2,)), "cpu")
+
+
+@pytest.mark.parametrize("setting", [{"init_log_std": -1.0}, {"log_std_range": [-1, 1]}, {"slope_floor": 1e-6}])
+def test_settings_of_a_density_are_refused(setting: dict[str, Any]) -> None:
+    block = {"name": "deterministic_actor_critic", "actor": NETWORK, "critic": NETWORK}
+    with pytest.raises(ConfigError, match=rf"^policy\.{next(iter(setting))}: has no effect on actions without a density"):
+        build_policy(block | setting, 3, spaces.Box(-1, 1, (2,)), "cpu")
