@@ -272,7 +272,8 @@ def _summary_rows(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "peak memory", format_megabytes(summary["peak_memory_mb"])
     # A failed recorder has warned.
     no_video = (
-        "nothing was recorded (by the event record_camera_data in trainer.events.eval)"
+        "nothing was recorded (by the event record_camera_data in trainer.events.eval; of another library's task with "
+        '"render_mode": "rgb_array" in its kwargs)'
         if summary["episodes"]
         else "nothing was evaluated"
     )

@@ -34,7 +34,8 @@ class BCCfg(BaseAlgorithmCfg):
     batch_size: PositiveInt = 64
     """Frames of each gradient step, in each of several processes."""
     learning_rate: PositiveFloat = 5e-4
-    """Highest step size of AdamW: it rises over the first fifth of the training, then falls to 0, both linearly."""
+    """Step size of AdamW, times a linear fall to 0 over the training and a linear rise over its first fifth: at most
+    0.8 of it."""
     weight_decay: Annotated[float, Field(ge=0)] = 1e-4
     """Weight decay of AdamW."""
     max_grad_norm: PositiveFloat = 1.0

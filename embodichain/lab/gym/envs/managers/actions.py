@@ -163,7 +163,7 @@ class QposTerm(_AffineTerm):
 class QposDenormalizedTerm(_AffineTerm):
     """Targets are where ``scale`` times the action, in ``range``, lies between the joint limits.
 
-    With the defaults -1 is the lower limit and 1 the upper one. A smaller ``scale`` keeps away from the limits.
+    With the defaults -1 is the lower limit and 1 the upper one. A smaller ``scale`` makes the action space wider.
 
     Args:
         scale: factor of the action.
