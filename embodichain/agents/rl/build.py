@@ -173,7 +173,9 @@ def build_learner(
     with torch_threads(1):  # so that the first parameters do not depend on the number of processors
         policy = build_env_policy(run, env, device)
     if not is_resumed:
-        init_policy(policy, run.policy, run.resolved["gym_config"])  # before the algorithm is made, which may keep a copy of it
+        init_policy(
+            policy, run.policy, run.resolved["gym_config"]
+        )  # before the algorithm is made, which may keep a copy of it
     check_built_policy(run, env, policy, device)
     is_shared = get_process_group().world_size > 1
     algorithm = build_algo(run.algorithm_name, run.algorithm, policy, device, distributed=is_shared)
@@ -350,7 +352,9 @@ def init_policy(policy: Policy, cfg: PolicyBlock, env_config: Mapping[str, Any])
         raise ConfigError(f"{_PLACE}{path}: its policy uses the same parameters in another way: {'; '.join(lines)}")
     there, here = (_interface(each) for each in (config.get("gym_config", {}), env_config))
     for block in [block for block in here if there[block] != here[block]]:
-        logger.log_warning(f"{_PLACE}{path}: was trained with env.{block} {there[block]}, and here they are {here[block]}")
+        logger.log_warning(
+            f"{_PLACE}{path}: was trained with env.{block} {there[block]}, and here they are {here[block]}"
+        )
 
 
 def load_teacher(run: RunConfig, env: TaskEnv) -> Teacher:

@@ -155,5 +155,7 @@ def test_deterministic_actor_critic_is_built_from_its_block() -> None:
 @pytest.mark.parametrize("setting", [{"init_log_std": -1.0}, {"log_std_range": [-1, 1]}, {"slope_floor": 1e-6}])
 def test_settings_of_a_density_are_refused(setting: dict[str, Any]) -> None:
     block = {"name": "deterministic_actor_critic", "actor": NETWORK, "critic": NETWORK}
-    with pytest.raises(ConfigError, match=rf"^policy\.{next(iter(setting))}: has no effect on actions without a density"):
+    with pytest.raises(
+        ConfigError, match=rf"^policy\.{next(iter(setting))}: has no effect on actions without a density"
+    ):
         build_policy(block | setting, 3, spaces.Box(-1, 1, (2,)), "cpu")
