@@ -173,9 +173,8 @@ def build_learner(
     with torch_threads(1):  # so that the first parameters do not depend on the number of processors
         policy = build_env_policy(run, env, device)
     if not is_resumed:
-        init_policy(
-            policy, run.policy, run.resolved["gym_config"]
-        )  # before the algorithm is made, which may keep a copy of it
+        # Before the algorithm is made, which may keep a copy of it.
+        init_policy(policy, run.policy, run.resolved["gym_config"])
     check_built_policy(run, env, policy, device)
     is_shared = get_process_group().world_size > 1
     algorithm = build_algo(run.algorithm_name, run.algorithm, policy, device, distributed=is_shared)

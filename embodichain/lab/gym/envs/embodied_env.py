@@ -248,6 +248,7 @@ class EmbodiedEnv(BaseEnv):
 
     def _draw_scene(self, env_ids: Tensor) -> None:
         if self.random.enumerates_episodes:  # an evaluation's episodes do not depend on the number of environments
+            self.sim.reset(env_ids)  # as after building
             self.event_manager.apply("startup", env_ids)
 
     def _initialize_episode(self, env_ids: Tensor) -> None:

@@ -69,6 +69,19 @@ def test_startup_event_draws_for_each_episode_of_an_evaluation() -> None:
     assert two == three[:4]
 
 
+def test_startup_event_of_an_evaluation_sees_the_initial_state() -> None:
+    seen = []
+    env = EmbodiedEnv(
+        cart_cfg(
+            2, {"events": {"see": {"func": lambda env, env_ids: seen.append(env.robot.get_qpos()), "mode": "startup"}}}
+        )
+    )
+    env.reset(seed=1, options={"enumerate_episodes": True})
+    env.robot.set_qpos(torch.ones(2, 2), target=False)
+    env.reset(seed=1, options={"enumerate_episodes": True})
+    assert torch.equal(seen[0], seen[-1])
+
+
 @pytest.mark.parametrize("options", [{}, {"enumerate_episodes": True}])
 def test_reset_undoes_what_a_startup_event_did_to_the_pose(options: dict[str, Any]) -> None:
     events = {"turn": {"func": "randomize_robot_qpos", "mode": "startup", "params": {"qpos_range": [[0.1], [0.2]]}}}
