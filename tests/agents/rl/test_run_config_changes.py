@@ -87,7 +87,7 @@ def test_model_file_beside_the_environments_file_is_found_again(tmp_path: Path) 
 
 @pytest.mark.usefixtures("own_folder")
 def test_last_run_is_recorded_by_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("embodichain.agents.rl.checkpoint.saved_run.last_run", lambda: Path("outputs/x"))
+    monkeypatch.setattr("embodichain.agents.rl.checkpoint.saved_run.last_run", lambda exp_name: Path("outputs/x"))
     found = {
         target: load(Path(), policy__init_from=target).resolved["policy"]["init_from"]
         for target in ("latest", "latest/best", "outputs/y", "hf:user/name")
