@@ -247,7 +247,8 @@ class EmbodiedEnv(BaseEnv):
         return reward
 
     def _draw_scene(self, env_ids: Tensor) -> None:
-        if self.random.enumerates_episodes:  # an evaluation's episodes do not depend on the number of environments
+        # An evaluation's episodes do not depend on the number of environments.
+        if self.random.enumerates_episodes and self.event_manager.has_startup_events:
             self.sim.reset(env_ids)  # as after building
             self.event_manager.apply("startup", env_ids)
 

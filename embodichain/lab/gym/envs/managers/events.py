@@ -330,6 +330,11 @@ class EventManager(Manager):
         self._take(terms)
         self._happen([term for term in terms if term.cfg.mode == "startup"], self._env.all_env_ids)
 
+    @property
+    def has_startup_events(self) -> bool:
+        """Whether there is an event of mode ``startup``."""
+        return bool(self._by_mode["startup"])
+
     def apply(self, mode: str, env_ids: Tensor) -> None:
         """Call the events of mode ``startup`` or ``reset`` for environments [n]."""
         self._happen(self._by_mode[mode], env_ids)

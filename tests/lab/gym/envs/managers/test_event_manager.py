@@ -71,11 +71,8 @@ def test_startup_event_draws_for_each_episode_of_an_evaluation() -> None:
 
 def test_startup_event_of_an_evaluation_sees_the_initial_state() -> None:
     seen = []
-    env = EmbodiedEnv(
-        cart_cfg(
-            2, {"events": {"see": {"func": lambda env, env_ids: seen.append(env.robot.get_qpos()), "mode": "startup"}}}
-        )
-    )
+    event = {"func": lambda env, env_ids: seen.append(env.robot.get_qpos()), "mode": "startup"}
+    env = EmbodiedEnv(cart_cfg(2, {"events": {"see": event}}))
     env.reset(seed=1, options={"enumerate_episodes": True})
     env.robot.set_qpos(torch.ones(2, 2), target=False)
     env.reset(seed=1, options={"enumerate_episodes": True})
