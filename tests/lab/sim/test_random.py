@@ -109,6 +109,15 @@ def test_align_groups_takes_the_largest_episode_number() -> None:
     assert torch.equal(values[[0, 0, 2, 2]], values)
 
 
+def test_draws_outside_all_streams_start_again_with_the_seed() -> None:
+    random, rows = begun(2), torch.arange(2)
+    first = [random.uniform(rows, 0.0, 1.0, 3) for _ in range(2)]
+    random.reseed(1)
+    random.next_episode(rows)
+    assert torch.equal(torch.stack(first), torch.stack([random.uniform(rows, 0.0, 1.0, 3) for _ in range(2)]))
+    assert not torch.equal(*first)
+
+
 def test_enumerating_episodes_ignores_groups_until_reseeded() -> None:
     random = grouped(4, group_size=2)
     first = draw(random)
