@@ -24,7 +24,10 @@ class BrokenPolicyError(CommandFailedError):
 
 
 def describe(values: np.ndarray) -> dict[str, Any]:
-    """Return the statistics of a metric [E] over the episodes that have it, of which the interval is of 95 %."""
+    """Return the statistics of a metric over the E episodes that have it.
+
+    The others' values are NaN. The interval is mean +- 1.96 std / sqrt(E).
+    """
     is_given = ~np.isnan(values)
     values = values[is_given] if is_given.any() else values[:1]
     mean = float(values.mean())

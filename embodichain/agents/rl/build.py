@@ -373,7 +373,7 @@ def load_teacher(run: RunConfig, env: TaskEnv) -> Teacher:
         allowed = [*run.trainer.import_modules, *imports_allowed_by_environment()]
         with open_run(alone, 1, run.trainer.device, allowed, ["trainer.sim_device=cpu"]) as opened:
             policy, entries = opened.policy, entry_columns(opened.env.single_observation_space)
-        there, here = (x.get("env", {}).get("actions") for x in (config["gym_config"], run.resolved["gym_config"]))
+        there, here = (_interface(x)["actions"] for x in (config["gym_config"], run.resolved["gym_config"]))
         if there != here:
             raise ConfigError(f"{path}: its actions are env.actions {there}, and here {here}")
     group = group_entries(run.policy, "teacher", env.single_observation_space)

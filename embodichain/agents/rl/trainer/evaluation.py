@@ -107,7 +107,7 @@ class EpisodeTable:
         columns |= {f"metrics/{name}": value.masked_fill(value.isnan(), 0.0) for name, value in metrics.items()}
         columns |= {f"given/{name}": made * ~value.isnan() for name, value in metrics.items()}
         values = torch.stack([_summed(value) for value in columns.values()])
-        if self._sums is None or list(columns) != self._names:
+        if list(columns) != self._names:
             self._join(list(columns), list(metrics), values)
             self._flags |= {name for name, value in metrics.items() if value.dtype == torch.bool}
         assert self._sums is not None

@@ -403,8 +403,7 @@ def _model_problems(params: Mapping[str, Any], place: str, names: SceneNames) ->
             if isinstance(value, types.SceneEntityCfg):
                 if value.joint_names is not None and value.uid in names.joints:
                     match_names(_patterns(value.joint_names), names.joints[value.uid], f"{path}.joint_names")
-                parts = value.control_parts or []
-                for part in [parts] if isinstance(parts, str) else parts:
+                for part in _patterns(value.control_parts or []):
                     if part not in names.parts.get(value.uid, [part]):
                         raise ConfigError(f"{path}: {unknown_name('control part', part, names.parts[value.uid])}")
                 if value.link_names is not None and value.uid in names.links:

@@ -166,7 +166,7 @@ def randomize_rigid_objects_scale(
 def named_joints(articulation: Articulation, entity_cfg: types.SceneEntityCfg | None, place: str) -> list[int]:
     """Return the indices of an entity's ``joint_names``, of its ``control_parts``, or of all joints.
 
-    Names of a joint each keep their order, as the numbers of a range for each joint have it; patterns have the robot's.
+    Names keep their order, so that a range's numbers are in it; joints that patterns match are in the robot's.
     """
     if entity_cfg is None:
         return articulation.get_joint_ids()
