@@ -42,8 +42,7 @@ class SerialChain:
 
         Args:
             model: scene's model.
-            joint_ids: the chain's joints in the model, from the base outwards; joints of the model that lie between but
-                are not named stay at their initial position.
+            joint_ids: all joints in the model between root and body, from the root outwards.
             body_id: last body of the chain.
             tcp: [4, 4] pose of the tool centre point in the frame of that body.
             root_id: body that is the frame of all poses; 0: the world.
@@ -52,7 +51,7 @@ class SerialChain:
         def tensor(array: np.ndarray) -> Tensor:
             return torch.as_tensor(array, dtype=torch.float32, device=device)
 
-        basis, tail = _chain_basis(model, joint_ids, body_id, root_id)
+        basis, tail = _chain_basis(model, body_id, root_id)
         if joint_ids and all(model.jnt_type[joint_ids] == int(mujoco.mjtJoint.mjJNT_HINGE)):
             self._polynomial = [tensor(table) for table in _group_polynomials(basis, tail @ tcp)]
         else:
@@ -190,11 +189,8 @@ def pos_quat(pose: np.ndarray) -> dict[str, np.ndarray]:
     return {"pos": pose[:3, 3], "quat": quat}
 
 
-def _chain_basis(
-    model: mujoco.MjModel, joint_ids: list[int], body_id: int, root_id: int
-) -> tuple[np.ndarray, np.ndarray]:
+def _chain_basis(model: mujoco.MjModel, body_id: int, root_id: int) -> tuple[np.ndarray, np.ndarray]:
     """Return [J, 4, 4, 4] (joint, feature, row, column) and the constant [4, 4] from the last joint to the body."""
-    wanted = set(joint_ids)
     bodies = bodies_between(model, root_id, body_id)
     assert bodies is not None
     basis = []
@@ -203,13 +199,8 @@ def _chain_basis(
         constant = constant @ frame_pose(model.body_pos[body], model.body_quat[body])
         first, count = int(model.body_jntadr[body]), int(model.body_jntnum[body])
         for joint in range(first, first + count):
-            features = _joint_features(model, joint)
-            if joint in wanted:
-                basis.append(np.einsum("ij,fjk->fik", constant, features))
-                constant = np.eye(4)
-            else:
-                q = float(model.key_qpos[0][model.jnt_qposadr[joint]])
-                constant = constant @ np.einsum("f,fij->ij", [1.0, np.cos(q), np.sin(q), q], features)
+            basis.append(np.einsum("ij,fjk->fik", constant, _joint_features(model, joint)))
+            constant = np.eye(4)
     return np.array(basis).reshape(-1, 4, 4, 4), constant
 
 

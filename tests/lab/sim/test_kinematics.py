@@ -101,16 +101,6 @@ def test_jacobian_is_the_finite_difference_of_the_engines_pose(model: mujoco.MjM
             np.testing.assert_allclose(jacobian[3:, j], [spin[2, 1], spin[0, 2], spin[1, 0]], atol=1e-5)
 
 
-def test_joint_outside_the_chain_stays_at_its_initial_position() -> None:
-    model = mujoco.MjModel.from_xml_string(MIXED)
-    chain = chain_to_site(model, [0, 1, 3, 4], np.eye(4))
-    qpos = random_qpos(model, 10)
-    qpos[:, 2] = 0.3  # its position in the keyframe
-    poses = chain.forward(torch.tensor(qpos[:, [0, 1, 3, 4]], dtype=torch.float32)).numpy()
-    for q, pose in zip(qpos, poses, strict=True):
-        np.testing.assert_allclose(pose, engine_pose(model, q, np.eye(4)), atol=3e-6)
-
-
 def test_inverse_kinematics_reaches_targets_near_the_seed(arm: SerialChain) -> None:
     generator = torch.Generator().manual_seed(0)
     seed = torch.tensor(HOME).expand(30, 6)

@@ -1,4 +1,7 @@
-"""An articulation that acts. Shapes: N environments, B any batch, J joints of a control part."""
+"""An articulation that acts.
+
+Shapes: N environments, n in ``env_ids`` (None: all), B any batch, J joints of a control part.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -46,42 +49,51 @@ class Robot(Articulation):
             raise KeyError(f"robot '{self.uid}': {unknown_name('control part', name, self._part_ids)}")
         return self._part_ids[name]
 
-    def compute_fk(self, qpos: Tensor, name: str = "arm", to_matrix: bool = True) -> Tensor:
+    def compute_fk(
+        self, qpos: Tensor, name: str = "arm", to_matrix: bool = True, env_ids: Tensor | None = None
+    ) -> Tensor:
         """Return the pose of a control part's tool centre point at given joint positions.
 
         Args:
-            qpos: [B, J] rad or m; B is N where the chain's root moves; its present pose is used.
+            qpos: [B, J] rad or m; B is n where the chain's root moves, of which the present poses are used.
 
         Returns:
             [B, 4, 4], or [B, 7] (x, y, z, qw, qx, qy, qz), in the environment's frame.
         """
         chain = self._chain(name)
         pose = chain.serial.forward(qpos)
-        root = self._root_pose(chain)
+        root = self._root_pose(chain, env_ids)
         if root is not None:
             pose = root @ pose
         return pose if to_matrix else row_from_pose(pose)
 
     def compute_ik(
-        self, pose: Tensor, joint_seed: Tensor | None = None, name: str = "arm", iterations: int = 30
+        self,
+        pose: Tensor,
+        joint_seed: Tensor | None = None,
+        name: str = "arm",
+        iterations: int = 30,
+        env_ids: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Find joint positions that put a control part's tool centre point at a pose.
 
         Args:
-            pose: [N, 4, 4] or [N, 7] (x, y, z, qw, qx, qy, qz) in the environment's frame.
-            joint_seed: [N, J] start of the search, or None for the present positions.
+            pose: [n, 4, 4] or [n, 7] (x, y, z, qw, qx, qy, qz) in the environment's frame.
+            joint_seed: [n, J] start of the search, or None for the present positions.
             iterations: steps of the search; each takes 0.25 ms for 64 poses.
 
         Returns:
-            ``(success [N] bool, qpos [N, J])``: within 1 mm and 0.01 rad, and inside the joint limits.
+            ``(success [n] bool, qpos [n, J])``: within 1 mm and 0.01 rad, and inside the joint limits.
         """
         if pose.shape[-2:] != (4, 4):
             pose = pose_from_pos_quat(pose[:, :3], pose[:, 3:])
         chain = self._chain(name)
-        root = self._root_pose(chain)
+        root = self._root_pose(chain, env_ids)
         if root is not None:
             pose = torch.linalg.solve_ex(root, pose)[0]  # without a check that would wait
-        return chain.serial.inverse(pose, self.get_qpos(name) if joint_seed is None else joint_seed, iterations)
+        if joint_seed is None:
+            joint_seed = self.get_qpos(name) if env_ids is None else self.get_qpos(name)[env_ids]
+        return chain.serial.inverse(pose, joint_seed, iterations)
 
     @cached_per_state
     def get_eef_pose(self, name: str = "arm") -> Tensor:
@@ -92,9 +104,10 @@ class Robot(Articulation):
         """Name a group of joints, in addition to the configured control parts."""
         self._part_ids[name] = list(joint_ids)
 
-    def _root_pose(self, chain: "_Chain") -> Tensor | None:
-        """Return the transform of a chain's poses, [N, 4, 4]: the pose of a moving root, or the base's shift."""
-        return body_pose(self._backend, chain.moving_root) if chain.moving_root else self.base.shift
+    def _root_pose(self, chain: "_Chain", env_ids: Tensor | None) -> Tensor | None:
+        """Return the transform of a chain's poses, [n, 4, 4]: the pose of a moving root, or the base's shift."""
+        pose = body_pose(self._backend, chain.moving_root) if chain.moving_root else self.base.shift
+        return pose if pose is None or env_ids is None else pose[env_ids]
 
     def _chain(self, name: str) -> "_Chain":
         """Return the chain of a control part; ConfigError where its joints or links do not make one."""
@@ -124,6 +137,13 @@ class Robot(Articulation):
                 )
             is_still = model.body_weldid[root] == 0
             ids = [self._joint_ids[j] for j in joints]
+            passed = [j for j in range(model.njnt) if int(model.jnt_bodyid[j]) in between and j not in ids]
+            if passed:
+                names = ", ".join(_last(model.joint(j).name) for j in passed)
+                raise ConfigError(
+                    f"{place} has no tool pose: the way from '{self._name(root)}' to '{self._name(body)}' passes "
+                    f"{names}, which move without it; solver_cfg.{name} names another root_link_name or end_link_name"
+                )
             tcp = frame @ np.array(solver.tcp)
             serial = SerialChain(model, ids, body, tcp, self._backend.device, 0 if is_still else root)
             self._chains[name] = _Chain(serial, 0 if is_still else root)

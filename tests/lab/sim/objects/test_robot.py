@@ -1,6 +1,7 @@
 """Poses of a robot's tool. Shapes: B batch, N environments."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import mujoco
 import pytest
@@ -163,6 +164,34 @@ def test_inverse_kinematics_of_a_part_on_a_moving_link(sim: SimulationManager, r
     target = robot.compute_fk(wanted, "wrist")
     _, qpos = robot.compute_ik(target, name="wrist")
     torch.testing.assert_close(robot.compute_fk(qpos, "wrist")[:, :3, 3], target[:, :3, 3], atol=1e-3, rtol=0)
+
+
+LIFT = """<robot name="lift"><link name="base"/><link name="one">{0}</link><link name="two">{0}</link>
+<joint name="j1" type="prismatic"><parent link="base"/><child link="one"/><axis xyz="0 0 1"/>
+<limit lower="0" upper="1" effort="9" velocity="9"/></joint>
+<joint name="j2" type="prismatic"><parent link="one"/><child link="two"/><axis xyz="0 0 1"/>
+<limit lower="0" upper="1" effort="9" velocity="9"/>{1}</joint></robot>"""
+MASS = '<inertial><mass value="1"/><inertia ixx=".1" ixy="0" ixz="0" iyy=".1" iyz="0" izz=".1"/></inertial>'
+
+
+@pytest.mark.parametrize(("mimic", "joints"), [('<mimic joint="j1"/>', ["j1"]), ("", ["j2"])])
+def test_tool_pose_is_refused_where_other_joints_move_the_tool(tmp_path: Path, mimic: str, joints: list[str]) -> None:
+    (tmp_path / "lift.urdf").write_text(LIFT.format(MASS, mimic))
+    solver = {"arm": SolverCfg(root_link_name="base", end_link_name="two")}
+    cfg = RobotCfg(uid="r", fpath=str(tmp_path / "lift.urdf"), control_parts={"arm": joints}, solver_cfg=solver)
+    other = {"j1", "j2"} - set(joints)
+    with pytest.raises(ConfigError, match=f"from 'base' to 'two' passes {other.pop()}, which move without it"):
+        simulate(cfg)
+
+
+def test_kinematics_of_some_environments_are_their_own(sim: SimulationManager, robot: Robot) -> None:
+    robot.set_qpos(torch.tensor([[0.4], [0.1], [-0.3]]), joint_ids=[0], target=False)
+    some, present = torch.tensor([2, 0]), robot.get_eef_pose("wrist")
+    pose = robot.compute_fk(robot.get_qpos("wrist")[some], "wrist", env_ids=some)
+    torch.testing.assert_close(pose, present[some])
+    success, qpos = robot.compute_ik(pose, name="wrist", env_ids=some)
+    assert success.tolist() == [True, True]
+    torch.testing.assert_close(qpos, robot.get_qpos("wrist")[some], atol=1e-3, rtol=0)
 
 
 def _positions(pose: torch.Tensor) -> torch.Tensor:

@@ -161,9 +161,9 @@ def randomize_robot_eef_pose(
     parts = entity_cfg.control_parts or ["arm"]
     for part in [parts] if isinstance(parts, str) else parts:
         present = robot.get_qpos(part)[env_ids]
-        pose = robot.compute_fk(present, part, to_matrix=False)
+        pose = robot.compute_fk(present, part, to_matrix=False, env_ids=env_ids)
         wanted = draw_pose(env, env_ids, pose, position_range, rotation_range, True, True)
-        success, qpos = robot.compute_ik(pose_from_row(wanted), present, part)
+        success, qpos = robot.compute_ik(pose_from_row(wanted), present, part, env_ids=env_ids)
         qpos = torch.where(success[:, None], qpos, present)
         robot.set_qpos(qpos, env_ids=env_ids, target=False, name=part)
         robot.set_qvel(torch.zeros_like(qpos), env_ids=env_ids, name=part)
