@@ -172,11 +172,12 @@ class Articulation:
         Args:
             qpos: [n, J] rad or m.
             joint_ids: the joints, or None for ``name``'s.
-            target: set the drives' targets; otherwise move the joints there at once, targets included.
+            target: set the drives' targets; otherwise move the joints there at once, targets of positions included.
             name: a control part, or None for all joints.
         """
         ids = self.get_joint_ids(name) if joint_ids is None else joint_ids
-        driven = [i for i, j in enumerate(ids) if j in self._ctrl_adr]
+        moved = self._ctrl_adr if target else self.drives.to_positions()
+        driven = [i for i, j in enumerate(ids) if j in moved]
         if driven:
             values = qpos if len(driven) == len(ids) else qpos[:, driven]
             self._backend.write("ctrl", self._columns(self._ctrl_adr, [ids[i] for i in driven]), values, env_ids)
@@ -468,6 +469,10 @@ class JointDrives:
     def actuator_ids(self) -> set[int]:
         """The drives' actuators in the model."""
         return set(self._actuators.values())
+
+    def to_positions(self) -> set[int]:
+        """Return the joints with a drive towards a position."""
+        return {joint for joint in self._actuators if self._modes[joint] == "position"}
 
     def by_effort(self) -> set[str]:
         """Return the names of the drives that push with given efforts, whatever their stiffness."""

@@ -313,6 +313,14 @@ def test_velocity_and_effort_targets_are_zero_after_reset() -> None:
     torch.testing.assert_close(cart.get_qpos_target(), torch.tensor([[1.0, 0.1], [1.0, 0.1]]))
 
 
+def test_joints_that_are_moved_leave_velocity_and_effort_targets_alone() -> None:
+    cart = simulate(CART_CFG, num_envs=2).get_robot("cart")
+    for mode in ("velocity", "effort"):
+        cart.drives.set_mode(mode, [0])
+        cart.set_qpos(torch.tensor([[0.3, 0.2]] * 2), target=False)
+        torch.testing.assert_close(cart.get_qpos_target(), torch.tensor([[0.0, 0.2]] * 2))
+
+
 def test_gains_are_scaled_in_the_named_envs_and_joints_only() -> None:
     sim = simulate(CART_CFG, num_envs=2)
     cart = sim.get_robot("cart")
