@@ -132,7 +132,7 @@ class RigidBodyAttributesCfg:
     restitution: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Accepted: MuJoCo's contacts are soft and have no restitution coefficient."""
     linear_damping: Annotated[float, Field(ge=0)] = 0.7
-    """Rate at which linear velocity decays, 1/s."""
+    """Rate at which linear velocity decays, 1/s; 0 where the centre of mass is not the body's origin."""
     angular_damping: Annotated[float, Field(ge=0)] = 0.7
     """Rate at which angular velocity decays, 1/s."""
     contact_offset: Annotated[float, Field(ge=0)] = 0.002
@@ -209,11 +209,11 @@ class JointDrivePropertiesCfg:
     damping: PerJoint = 1e3
     """N s/m or Nm s/rad."""
     max_effort: PerJoint | None = None
-    """N or Nm; None: the model's own limit."""
+    """N or Nm, at most the limit of the joint in the file; None: that limit."""
     max_velocity: PerJoint | None = None
     """Accepted; MuJoCo has no velocity limit for a joint."""
-    friction: PerJoint = 0.0
-    """Dry friction, N or Nm."""
+    friction: PerJoint | None = None
+    """Dry friction, N or Nm; None: the file's."""
     armature: PerJoint | None = None
     """Inertia of the rotor, seen at the joint (rotor's inertia times the gear ratio squared), kg or kg m^2; None: the
     file's, which in a URDF is 0."""

@@ -68,17 +68,21 @@ def set_drives(
     undriven: Container[str],
     drive: JointDrivePropertiesCfg,
     place: str,
-) -> None:
+) -> list[str]:
     """Add a position actuator, named like the joint, to every driven joint.
 
     Args:
         joints: short name -> name in the spec.
         undriven: short names of the joints without a drive.
+
+    Returns:
+        What of the config the file overrules, one per line.
     """
     stiffness, damping, effort, friction, armature, backlash = (
         per_joint(drive, key, list(joints), undriven, place)
         for key in ("stiffness", "damping", "max_effort", "friction", "armature", "backlash")
     )
+    lower: list[str] = []
     engine = mujoco.MjSpec().default  # the file's own defaults for actuators are not meant for drives
     for name in (name for name in joints if name not in undriven):
         kp, kd, limit, joint = stiffness[name], damping[name], effort[name], joints[name]
@@ -89,7 +93,9 @@ def set_drives(
         if limit is not None:
             # The maker's own limit of the joint (actfrcrange) holds, too.
             actuator.forcerange = [-limit, limit]
-        if friction[name]:
+            if 0.0 < (own := float(np.abs(moved.actfrcrange).max())) < limit:
+                lower.append(f"{name} ({own:g})")
+        if friction[name] is not None:
             moved.frictionloss = friction[name]
         if armature[name] is not None:
             moved.armature = armature[name]
@@ -97,6 +103,7 @@ def set_drives(
             if moved.type != mujoco.mjtJoint.mjJNT_HINGE:
                 raise ConfigError(f"servo: joint '{name}' is not a hinge")
             servos.SERVOS[drive.servo].put(actuator, moved, drive.servo_gain)
+    return [f"limits of the file below max_effort hold: {', '.join(lower)}"] if lower else []
 
 
 def per_joint(
@@ -159,14 +166,22 @@ def _smallest_inertia(model: mujoco.MjModel) -> np.ndarray:
     return smallest
 
 
-def limit_collisions(spec: mujoco.MjSpec, links: Mapping[str, str], patterns: Sequence[str], place: str) -> None:
+def limit_collisions(
+    spec: mujoco.MjSpec,
+    links: Mapping[str, str],
+    ground_pairs: list[tuple[str, dict[str, Any]]],
+    patterns: Sequence[str],
+    place: str,
+) -> None:
     """Disable the collisions of all shapes except the named ones and the named links'; no patterns: of all.
 
     Args:
         links: short name -> name in the spec.
+        ground_pairs: contacts with the floor, each with the name of its shape; the disabled ones are removed.
         patterns: names or regular expressions of links that have collision shapes, or of such shapes.
     """
-    touching = [geom for geom in spec.geoms if geom.contype or geom.conaffinity]
+    paired = {name for pair in spec.pairs for name in (pair.geomname1, pair.geomname2)} | {g for g, _ in ground_pairs}
+    touching = [geom for geom in spec.geoms if geom.contype or geom.conaffinity or geom.name in paired]
     short = {full: name for name, full in links.items()}
     # A shape of the world, such as a floor in the file, has no link.
     owners = [short.get(geom.parent.name, "") for geom in touching]
@@ -175,6 +190,9 @@ def limit_collisions(spec: mujoco.MjSpec, links: Mapping[str, str], patterns: Se
     for geom, owner in zip(touching, owners, strict=True):
         if not kept & {owner, geom.name}:
             geom.contype = geom.conaffinity = 0
+            ground_pairs[:] = [pair for pair in ground_pairs if pair[0] != geom.name]
+            for pair in [pair for pair in spec.pairs if geom.name in (pair.geomname1, pair.geomname2)]:
+                spec.delete(pair)
 
 
 def sense_links(

@@ -83,11 +83,13 @@ class ModelFile(ModelContents):
     Attributes:
         joints: names of its hinges and slides, in order.
         links: names of its bodies.
+        sites: poses [4, 4] of its sites in their bodies.
         unseen: visual meshes left out, since their format cannot be rendered.
     """
 
     joints: list[str] = field(default_factory=list)
     links: list[str] = field(default_factory=list)
+    sites: dict[str, np.ndarray] = field(default_factory=dict)
     unseen: list[str] = field(default_factory=list)
 
 
@@ -116,15 +118,19 @@ def load_model(name: str, place: str) -> ModelFile:
             plain = spec.compile()
         except ValueError as error:
             raise ConfigError(_reason(spec, name, error)) from error
+        if plain.nbody == 1:
+            raise ConfigError(f"'{name}' has no body")
         _check_finite(plain, name)
     model.joints = [joint.name for joint in spec.joints if joint.type in _SCALAR_JOINTS]
     model.links = [body.name for body in spec.bodies]
+    sites = map(plain.site, range(plain.nsite))  # compiled: in a file they may have angles, ends or a frame
+    model.sites = {site.name: frame_pose(site.pos, site.quat) for site in sites}
     start = mujoco.MjData(plain)
     if plain.nkey:
         mujoco.mj_resetDataKeyframe(plain, start, 0)
     _read_state(model, plain, start)
     _take_actuators(model, plain, start)
-    _fix_inertia(spec, plain)
+    _fix_derived(spec, plain)
     _take_surroundings(model, plain)
     _hide_collision_shapes(model)
     # Room that a file reserves, for keyframes, contacts and users' numbers: a scene has its own.
@@ -345,14 +351,19 @@ def _force_range(plain: mujoco.MjModel, actuator: int) -> np.ndarray:
     return np.array(force)
 
 
-def _fix_inertia(spec: mujoco.MjSpec, plain: mujoco.MjModel) -> None:
-    """Give each body the inertia that it has in the file alone, whatever the file derives it from."""
+def _fix_derived(spec: mujoco.MjSpec, plain: mujoco.MjModel) -> None:
+    """Keep what MuJoCo derives in the file alone: inertias, lengths of springs, poses of welds of two bodies."""
     for body in spec.bodies[1:]:
         found = plain.body(body.name)
         body.mass, body.inertia = float(found.mass[0]), found.inertia
         body.ipos, body.iquat = found.ipos, found.iquat
         body.ialt.type = mujoco.mjtOrientation.mjORIENTATION_QUAT
         body.fullinertia, body.explicitinertial = np.full(6, np.nan), True
+    for tendon in spec.tendons:
+        tendon.springlength = plain.tendon_lengthspring[tendon.id]
+    for weld in (each for each in spec.equalities if each.type == mujoco.mjtEq.mjEQ_WELD):
+        if plain.eq_objtype[weld.id] == int(mujoco.mjtObj.mjOBJ_BODY) and plain.eq_obj2id[weld.id]:
+            weld.data = plain.eq_data[weld.id]
     spec.compiler.inertiafromgeom = mujoco.mjtInertiaFromGeom.mjINERTIAFROMGEOM_FALSE
     spec.compiler.settotalmass, spec.compiler.boundmass, spec.compiler.boundinertia = -1.0, 0.0, 0.0
 
@@ -409,7 +420,7 @@ class Assembly(ModelContents):
         joints: short name -> name in the spec, of the hinges and slides in joint order.
         links: short name -> name in the spec, of the bodies.
         parts: the driven joints of each part, by short name.
-        ends: the site or body of each part where the next part is mounted.
+        ends: where the next part is mounted on each part: a body, and the pose [4, 4] in it.
         trees: all parts' ``roots``, names in the spec.
         base_transform: pose of the first part in the articulation's frame, 4x4.
     """
@@ -417,7 +428,7 @@ class Assembly(ModelContents):
     joints: dict[str, str] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
     parts: dict[str, list[str]] = field(default_factory=dict)
-    ends: dict[str, str] = field(default_factory=dict)
+    ends: dict[str, tuple[str, np.ndarray]] = field(default_factory=dict)
     trees: list[str] = field(default_factory=list)
     base_transform: np.ndarray = field(default_factory=lambda: np.eye(4))
 
@@ -431,22 +442,20 @@ def assemble(cfg: ArticulationCfg, place: str) -> Assembly:
         side, pose = kind[: kind.find("_") + 1], np.array(component.transform)
         prefix = f"{kind}/{side}" if result.parts else side
         carriers = (kind.replace("hand", "arm"),) if "hand" in kind else ("torso", "chassis")
-        place_of = next((result.ends[part] for part in carriers if part in result.parts), "world")
+        ends = (result.ends[part] for part in carriers if part in result.parts)
+        carrier, mount = next(ends, ("world", np.eye(4)))
         if result.parts:
             model.spec.option = result.spec.option  # a scene has one; the parts' own are no reason for a warning
             _fix_roots(model.spec, model.roots)
-            if place_of == "world":
+            if carrier == "world":
                 pose = np.linalg.inv(result.base_transform) @ pose
         else:
             result.base_transform, pose, result.start, result.floor = pose, np.eye(4), model.start, model.floor
             result.roots = [prefix + root for root in model.roots]
             result.spec.option = model.spec.option
         if prefix:
-            body = result.spec.body(place_of)
-            if body is None:
-                site = result.spec.site(place_of)
-                body, pose = site.parent, frame_pose(site.pos, site.quat) @ pose
-            result.spec.attach(model.spec, prefix=prefix, frame=body.add_frame(**pos_quat(pose)))
+            frame = result.spec.body(carrier).add_frame(**pos_quat(mount @ pose))
+            result.spec.attach(model.spec, prefix=prefix, frame=frame)
         else:
             result.spec = model.spec
         _add_names(result, model, kind, side, prefix)
@@ -488,16 +497,23 @@ def _components(cfg: ArticulationCfg, place: str) -> dict[str, tuple[URDFCompone
     return {kind: found[kind] for kind in COMPONENT_TYPES if kind in found}
 
 
-def _end_of(link: mujoco.MjsBody) -> str:
-    """Return the flange on a link or on a body fixed to it: a site or a body; else the link."""
-    bodies = [link]
-    while bodies:
-        body = bodies.pop(0)
+def _end_of(model: ModelFile, kind: str, spec: mujoco.MjSpec, prefix: str) -> tuple[str, np.ndarray]:
+    """Return where the next part is mounted: a body, and the pose in it.
+
+    It is the flange on the last driven link or on a body fixed to it, else any flange of the part, else that link; of a
+    chassis, whose driven links are wheels, its base.
+    """
+    bodies = [spec.body(prefix + name) for name in model.links if name != "world"]
+    driven = [name for name in model.joints if name not in model.undriven]
+    last = spec.joint(prefix + driven[-1]).parent if driven else bodies[-1]
+    near = [last]
+    for body in near:
+        near += [child for child in body.bodies if not list(child.joints)]
+    for body in (*near, *bodies):
         for element in (*body.sites, body):
             if element.name.rpartition("/")[2].removeprefix("left_").removeprefix("right_") in FLANGE_NAMES:
-                return str(element.name)
-        bodies += [child for child in body.bodies if not list(child.joints)]
-    return str(link.name)
+                return body.name, model.sites.get(element.name.removeprefix(prefix), np.eye(4))
+    return (bodies[0] if kind == "chassis" else last).name, np.eye(4)
 
 
 def _add_names(result: Assembly, model: ModelFile, kind: str, side: str, prefix: str) -> None:
@@ -508,10 +524,8 @@ def _add_names(result: Assembly, model: ModelFile, kind: str, side: str, prefix:
     result.undriven |= {short[name] for name in model.undriven}
     result.home |= {short[name]: q for name, q in model.home.items()}
     result.ranges |= {short[name]: ends for name, ends in model.ranges.items()}
-    driven = [name for name in model.joints if name not in model.undriven]
-    result.parts[kind] = [short[name] for name in driven]
-    last = result.spec.joint(prefix + driven[-1]).parent if driven else result.spec.body(prefix + links[-1])
-    result.ends[kind] = _end_of(last)
+    result.parts[kind] = [short[name] for name in model.joints if name not in model.undriven]
+    result.ends[kind] = _end_of(model, kind, result.spec, prefix)
 
 
 def place_base(scene: mujoco.MjSpec, built: Assembly, cfg: ArticulationCfg, place: str) -> None:

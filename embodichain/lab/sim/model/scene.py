@@ -37,6 +37,8 @@ _LARGEST_IMAGE = (1920, 1080)
 # Deeper than resting contacts are (soft contacts give way by some tenths of a millimetre).
 _PENETRATION = 1e-3
 _PAIRS_SHOWN = 4
+CENTRED = 1e-6
+"""Largest distance, along each axis, of a centre of mass from the origin of a body that counts as centred, m."""
 
 # Collision bits: objects touch everything; robots and articulations touch each other, but nothing of their own kind.
 # contype, conaffinity:
@@ -189,8 +191,9 @@ class SceneBuilder:
         self._ignored += [f"{cfg.uid}.attrs.{name}" for name in ignored]
 
     def vary_inertia(self, uid: str) -> None:
-        """Let a rigid body's centre of mass and principal axes differ between environments."""
-        self._spec.body(uid).simple = 0
+        """Let centre of mass and principal axes of a rigid body, or of links, differ between environments."""
+        for body in self.contents.links.get(uid, {uid: uid}).values():
+            self._spec.body(body).simple = 0
 
     def add_mesh_variants(self, cfg: RigidObjectCfg, paths: Sequence[Path]) -> None:
         """Give a rigid body further meshes to choose from in each environment."""
@@ -208,9 +211,10 @@ class SceneBuilder:
         """Add an articulation, or a robot, with a position drive on every joint that can have one."""
         built = model_files.assemble(cfg, place)
         spec, contents = built.spec, self.contents
-        drives.set_drives(spec, built.joints, built.undriven, cfg.drive_pros, place)
+        built.changes += drives.set_drives(spec, built.joints, built.undriven, cfg.drive_pros, place)
         if cfg.collision_links is not None:
-            drives.limit_collisions(spec, built.links, cfg.collision_links, f"{place}.collision_links")
+            kept, where = cfg.collision_links, f"{place}.collision_links"
+            drives.limit_collisions(spec, built.links, built.ground_pairs, kept, where)
         own = _ROBOT_BITS if isinstance(cfg, RobotCfg) else _ARTICULATION_BITS
         for geom in spec.geoms:  # of loose things, tables and doors: objects that touch as they do in the file
             geom.contype, geom.conaffinity = np.where((geom.contype, geom.conaffinity), _OBJECT_BITS, _NO_BITS)
@@ -311,10 +315,7 @@ class SceneBuilder:
             raise ConfigError(f"the scene cannot be compiled: {error}") from error
         for cfg in self.entities.values():
             if isinstance(cfg, RigidObjectCfg) and cfg.body_type == "dynamic":
-                # force = rate * mass * velocity, likewise for the torque
-                body, dof = int(model.joint(cfg.uid).bodyid[0]), int(model.joint(cfg.uid).dofadr[0])
-                model.dof_damping[dof : dof + 3] = cfg.attrs.linear_damping * model.body_mass[body]
-                model.dof_damping[dof + 3 : dof + 6] = cfg.attrs.angular_damping * model.body_inertia[body]
+                self._set_damping(model, cfg)
             elif isinstance(cfg, ArticulationCfg) and cfg.drive_pros.drive_type == "acceleration":
                 drives.scale_by_inertia(model, self.contents.joints[cfg.uid].values())
         write_keyframe(model, self._init_qpos, self._home, self._controls)
@@ -330,6 +331,23 @@ class SceneBuilder:
             logger.log_warning(f"without counterpart in MuJoCo, not used: {', '.join(sorted(self._ignored))}")
         warn_of_collisions(model)
         return CompiledScene(model=model, visual_model=visual_model, softened=softened, **vars(self.contents))
+
+    def _set_damping(self, model: mujoco.MjModel, cfg: RigidObjectCfg) -> None:
+        """Damp a free body: force = rate * mass * velocity, and likewise about the axes of its free joint.
+
+        The joint is at the body's origin: a body with its centre of mass elsewhere is not damped along the axes, since
+        that would turn it.
+        """
+        joint = model.joint(cfg.uid)
+        body, dof = model.body(joint.bodyid[0]), joint.dofadr[0]
+        axes = np.zeros(9)
+        mujoco.mju_quat2Mat(axes, body.iquat)
+        linear = cfg.attrs.linear_damping
+        if linear and np.abs(body.ipos).max() > CENTRED:
+            self._ignored.append(f"{cfg.uid}.attrs.linear_damping (its centre of mass is not its origin)")
+            linear = 0.0
+        model.dof_damping[dof : dof + 3] = linear * body.mass
+        model.dof_damping[dof + 3 : dof + 6] = cfg.attrs.angular_damping * axes.reshape(3, 3) ** 2 @ body.inertia
 
     def _add_shape(self, cfg: RigidObjectCfg | MarkerCfg, place: str, mocap: bool) -> mujoco.MjsGeom:
         """Add a body of one shape; return the shape."""

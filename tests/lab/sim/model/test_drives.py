@@ -90,7 +90,7 @@ def touching(*patterns: str) -> set[str]:
         '<geom name="seen" size="1" contype="0" conaffinity="0"/><body name="x/calf"><geom name="shin" size="1"/>'
         '<geom name="foot" size="1"/></body><body name="x/bare"/></body></worldbody></mujoco>'
     )
-    limit_collisions(spec, LINKS, patterns, "here")
+    limit_collisions(spec, LINKS, [], patterns, "here")
     return {geom.name for geom in spec.geoms if geom.contype or geom.conaffinity}
 
 

@@ -16,7 +16,14 @@ import numpy as np
 import pytest
 
 from embodichain.lab.sim.assets import asset_spec
-from embodichain.lab.sim.cfg import ArticulationCfg, RobotCfg, SimulationManagerCfg, URDFCfg, URDFComponentCfg
+from embodichain.lab.sim.cfg import (
+    ArticulationCfg,
+    JointDrivePropertiesCfg,
+    RobotCfg,
+    SimulationManagerCfg,
+    URDFCfg,
+    URDFComponentCfg,
+)
 from embodichain.lab.sim.model.model_files import Assembly, ModelFile, assemble, load_model
 from embodichain.lab.sim.model.scene import CompiledScene, SceneBuilder, scene_path
 from embodichain.utils import ConfigError
@@ -282,6 +289,30 @@ def test_link_named_like_a_flange_takes_a_hand(tmp_path: Any) -> None:
     assert position(robot(("hand", HAND), fpath=str(path)), "gripper_base_link") == [0.0, 2.0, 1.0]
 
 
+@pytest.mark.parametrize("site", ['euler="90 0 0" pos="0 2 0"', 'quat="1 1 0 0" pos="0 2 0"'])
+def test_hand_is_turned_and_moved_as_the_flange_is(tmp_path: Any, site: str) -> None:
+    (tmp_path / "arm.xml").write_text(
+        '<mujoco><worldbody><body name="a"><joint name="j"/><geom size="0.1"/><frame pos="0 0 1">'
+        f'<site name="flange" {site}/></frame></body></worldbody></mujoco>'
+    )
+    built = robot(("hand", HAND), fpath=str(tmp_path / "arm.xml"))
+    assert position(built, "gripper_base_link") == [0.0, 2.0, 1.0]
+    hand = built.spec.copy().compile()
+    np.testing.assert_allclose(hand.body(built.links["gripper_base_link"]).quat, [0.5**0.5, 0.5**0.5, 0, 0])
+
+
+@pytest.mark.parametrize(("flange", "height"), [('<site name="flange" pos="0 0 .3"/>', 0.3), ("", 0.0)])
+def test_arm_stands_on_the_chassis_and_not_on_a_wheel(tmp_path: Any, flange: str, height: float) -> None:
+    wheel = '<body name="{0}" pos="0 {1} 0"><joint name="{0}" axis="0 1 0"/><geom size=".1"/></body>'
+    (tmp_path / "cart.xml").write_text(
+        f'<mujoco><worldbody><body name="cart"><geom size=".2"/>{flange}{wheel.format("left", 0.5)}'
+        f"{wheel.format('right', -0.5)}</body></worldbody></mujoco>"
+    )
+    built = robot(("chassis", str(tmp_path / "cart.xml")), ("arm", "ur3"))
+    assert built.spec.body(built.links["base_link"]).parent.name == "cart"
+    assert position(built, "base_link") == [0.0, 0.0, height]
+
+
 def test_arm_without_a_flange_takes_a_hand_on_its_last_link() -> None:
     built = robot(("hand", HAND), fpath="cart_pole")
     assert built.spec.body(built.links["gripper_base_link"]).parent.name == "pole"
@@ -518,6 +549,48 @@ def test_foot_that_a_pair_lets_touch_the_floor_touches_ours(tmp_path: Path) -> N
     model = scene_of(tmp_path, inside + pair, fix_base=False).model
     assert model.pair_friction[0].tolist() == [0.3, 0.3, 0.01, 0.001, 0.001]
     assert after(model, 1.0).qpos[2] == pytest.approx(0.32, abs=0.005)  # 5 cm to the leg, 25 to the foot, 2 below
+
+
+def test_links_without_collisions_have_no_pairs(tmp_path: Path) -> None:
+    inside = LEGGED.format('<geom name="floor" type="plane" size="0 0 .1"/><geom name="wall" size=".1"/>', 0.35, "")
+    pairs = '<contact><pair geom1="floor" geom2="foot"/><pair geom1="wall" geom2="foot"/></contact>'
+    assert scene_of(tmp_path, inside + pairs, fix_base=False).model.npair == 2
+    model = scene_of(tmp_path, inside + pairs, fix_base=False, collision_links=["wall"]).model
+    assert model.npair == 0
+
+
+def test_dry_friction_is_the_files_unless_the_config_has_one(tmp_path: Path) -> None:
+    arm = ARM.replace("range", 'frictionloss=".4" range')
+    for friction, expected in ((None, 0.4), (0.0, 0.0), ({"j": 0.1}, 0.1)):
+        drive = JointDrivePropertiesCfg(stiffness=1.0, damping=0.1, friction=friction)
+        model = scene_of(tmp_path, f"<worldbody>{arm}</worldbody>", drive_pros=drive).model
+        assert model.dof_frictionloss.tolist() == [expected]
+
+
+def test_limit_below_the_configs_is_listed(tmp_path: Path) -> None:
+    arm = ARM.replace("range", 'actuatorfrcrange="-2 5" range')
+    drive = JointDrivePropertiesCfg(stiffness=1.0, damping=0.1, max_effort=50.0)
+    scene = scene_of(tmp_path, f"<worldbody>{arm}</worldbody>", drive_pros=drive)
+    assert "limits of the file below max_effort hold: j (5)" in scene.changes["r"]
+
+
+def test_springs_and_welds_are_those_of_the_reference_pose_of_the_file(tmp_path: Path) -> None:
+    inside = (
+        '<worldbody><site name="s0" pos="0 0 2"/><body name="base" pos="0 0 1"><freejoint/><geom size=".1"/>'
+        f'<site name="s1"/>{ARM}</body><body name="peg" pos="0 0 1.2"><freejoint/><geom size=".02"/></body></worldbody>'
+        '<tendon><spatial name="t" stiffness="5"><site site="s0"/><site site="s1"/></spatial></tendon>'
+        '<equality><weld body1="base" body2="peg"/></equality><actuator><motor joint="j"/></actuator>'
+        '<keyframe><key qpos="0 0 .5 1 0 0 0 0 0 0 .8 1 0 0 0"/></keyframe>'
+    )
+    model = scene_of(tmp_path, inside, fix_base=False).model
+    assert model.key_qpos[0, [2, 10]].tolist() == [0.5, 0.8]
+    assert model.tendon_lengthspring[0].tolist() == [1.0, 1.0]  # not 1.5, as where it begins
+    np.testing.assert_allclose(model.eq_data[0, 3:10], [0, 0, 0.2, 1, 0, 0, 0], atol=1e-12)
+
+
+def test_file_without_a_body_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"robot\.xml' has no body$"):
+        scene_of(tmp_path, '<worldbody><geom size=".1"/></worldbody>')
 
 
 def test_robot_stands_on_what_its_files_world_has(tmp_path: Path) -> None:
