@@ -12,7 +12,9 @@ from torch import Tensor
 
 from embodichain.lab.sim.backend import Backend, ModelPart
 from embodichain.lab.sim.cfg import RigidObjectCfg
+from embodichain.lab.sim.math import matrix_from_quat
 from embodichain.lab.sim.model.drives import match_names
+from embodichain.lab.sim.model.scene import CENTRED
 from embodichain.utils.device import constant
 
 _HIDDEN = mujoco.mjNGROUP - 1  # the group of geoms that is not drawn
@@ -28,7 +30,7 @@ class BodyPhysics:
     A reset does not change them.
     """
 
-    state_names = ("_mass", "_center", "_squares", "_scale", "_units", "_offset")
+    state_names = ("_mass", "_center", "_squares", "_axes", "_scale", "_units", "_offset")
 
     def __init__(self, cfg: RigidObjectCfg, backend: Backend, variants: Sequence[mujoco.MjModel] = ()) -> None:
         self._cfg = cfg
@@ -51,8 +53,7 @@ class BodyPhysics:
         self._mass = self.initial_mass.repeat(n)
         self._center = tensor(model.body_ipos[self._body]).repeat(n, 1)
         self._squares = _squares(tensor(model.body_inertia[self._body]), self.initial_mass).repeat(n, 1)
-        attrs = cfg.attrs
-        self._decay = tensor([attrs.linear_damping] * 3 + [attrs.angular_damping] * 3)
+        self._axes = _squared_axes(tensor(model.body_iquat[self._body])).repeat(n, 1, 1)
         self._is_centred = not variants and bool(model.body_simple[self._body])
         body, dofs = self._body, slice(self._dof, self._dof + 6)
         self._weights = [
@@ -70,8 +71,8 @@ class BodyPhysics:
         # [N, 18], of 1 kg, in the free joint's six directions: mass or moment of inertia, damping, and (the mean of)
         # the first's inverse
         self._units = torch.ones(n, 18, device=device)
-        self._update_shape(torch.arange(n, device=device))
         self._offset = torch.zeros(n, 3, device=device)
+        self._update_shape(torch.arange(n, device=device))
         self._no_frame = torch.zeros((), dtype=torch.int32, device=device)
         self.num_variants: int = len(variants)
         """Number of mesh variants, the configured one included; 0: no variants."""
@@ -80,7 +81,7 @@ class BodyPhysics:
             self._variant_masses = masses
             self._variant_squares = _squares(tensor(np.stack([v.body_inertia[1] for v in variants])), masses[:, None])
             self._variant_centers = tensor(np.stack([v.body_ipos[1] for v in variants]))
-            self._variant_axes = tensor(np.stack([v.body_iquat[1] for v in variants]))
+            self._variant_quats = tensor(np.stack([v.body_iquat[1] for v in variants]))
             first = int(model.body_geomadr[self._body])
             self._geoms = list(range(first, first + int(model.body_geomnum[self._body])))
             self._bits = tensor([model.geom_contype[self._geom], model.geom_conaffinity[self._geom]])
@@ -101,7 +102,7 @@ class BodyPhysics:
 
     def get_damping(self) -> Tensor:
         """Return the rate at which linear velocity decays, [N, 1], 1/s."""
-        return torch.full_like(self.get_mass(), self._cfg.attrs.linear_damping)
+        return self._units[:, 6:7]
 
     def get_body_scale(self) -> Tensor:
         """Return the size as a factor of the configured one, along the body's axes, [N, 3]."""
@@ -123,7 +124,7 @@ class BodyPhysics:
         self._backend.write_model("geom_friction", (self._geom, 0), friction, env_ids)
 
     def set_center_of_mass_offset(self, offset: Tensor, env_ids: Tensor) -> None:
-        """Move the centre of mass by [n, 3] (m, body's frame) from where it is by the config.
+        """Move the centre of mass by [n, 3] (m, body's frame) from where it is by the config; damping follows.
 
         Call ``SimulationManager.vary_inertia`` before the scene is compiled.
         """
@@ -132,6 +133,8 @@ class BodyPhysics:
         # The frames of the inertia and of the body are no longer the same: an optimisation of the compiled model.
         self._backend.write_model("body_sameframe", self._body, self._no_frame)
         self._backend.write_model("body_ipos", self._body, self.get_center_of_mass()[env_ids], env_ids)
+        self._update_shape(env_ids)
+        self._write_inertia(self._mass[env_ids, None], env_ids)
 
     def set_body_scale(self, scale: Tensor, env_ids: Tensor) -> None:
         """Set the size to factors [n, 3] of the configured one, along the body's axes; the mass stays.
@@ -162,7 +165,8 @@ class BodyPhysics:
         self._backend.write_model("geom_conaffinity", self._geoms, is_chosen * self._bits[1], env_ids)
         self._backend.write_model("geom_group", self._geoms, torch.where(is_chosen, 0, _HIDDEN), env_ids)
         self._backend.write_model("body_sameframe", self._body, self._no_frame)
-        self._backend.write_model("body_iquat", self._body, self._variant_axes[choice], env_ids)
+        self._backend.write_model("body_iquat", self._body, self._variant_quats[choice], env_ids)
+        self._axes = self._axes.index_copy(0, env_ids, _squared_axes(self._variant_quats[choice]))
         self._center = self._center.index_copy(0, env_ids, self._variant_centers[choice])
         self._squares = self._squares.index_copy(0, env_ids, self._variant_squares[choice])
         self._update_shape(env_ids)
@@ -171,13 +175,17 @@ class BodyPhysics:
             self.set_mass(self._variant_masses[choice], env_ids)
 
     def _update_shape(self, env_ids: Tensor) -> None:
-        """Update the constants that depend on shape and size, for 1 kg."""
+        """Update the constants that depend on shape, size and centre of mass, for 1 kg."""
         squares = self._squares[env_ids] * self._scale[env_ids].square()
         inertia = squares.sum(dim=1, keepdim=True) - squares
-        ones = torch.ones_like(inertia)
-        weight = torch.cat((ones, inertia), dim=1)
+        ones, attrs = torch.ones_like(inertia), self._cfg.attrs
+        # The free joint is at the body's origin, where damping would turn a body with its centre of mass elsewhere.
+        is_centred = (self.get_center_of_mass()[env_ids].abs() < CENTRED).all(dim=1, keepdim=True)
+        linear = attrs.linear_damping * is_centred * ones
+        angular = attrs.angular_damping * torch.bmm(self._axes[env_ids], inertia[:, :, None]).squeeze(2)
         means = (1.0 / inertia).mean(dim=1, keepdim=True).expand(-1, 3)
-        self._units = self._units.index_copy(0, env_ids, torch.cat((weight, weight * self._decay, ones, means), dim=1))
+        units = torch.cat((ones, inertia, linear, angular, ones, means), dim=1)
+        self._units = self._units.index_copy(0, env_ids, units)
 
     def _write_inertia(self, mass: Tensor, env_ids: Tensor) -> None:
         """Write mass [n, 1], moments of inertia, damping and inverse weights."""
@@ -194,6 +202,11 @@ class BodyPhysics:
     def _check_dynamic(self, what: str) -> None:
         if self._cfg.body_type != "dynamic":
             raise ValueError(f"rigid object '{self._cfg.uid}' is {self._cfg.body_type}: its {what} means nothing")
+
+
+def _squared_axes(quat: Tensor) -> Tensor:
+    """Return the matrices [..., 3, 3] that turn principal moments of inertia into those about the body's axes."""
+    return matrix_from_quat(quat).square()
 
 
 def _squares(inertia: Tensor, mass: Tensor) -> Tensor:
@@ -229,9 +242,10 @@ class LinkPhysics:
         return self._of_model("body_mass", bodies)
 
     def set_mass(self, mass: Tensor, bodies: Sequence[int], env_ids: Tensor) -> None:
-        """Set the masses of links, [n, L], kg; their moments of inertia follow in proportion."""
-        ratio = mass / self.initial_mass(bodies)
-        write, index = self._backend.write_model, list(bodies)
+        """Set the masses [n, L] (kg) of links that have one in the model; their moments of inertia follow."""
+        initial, write, index = self.initial_mass(bodies), self._backend.write_model, list(bodies)
+        mass = torch.where(initial > 0.0, mass, 0.0)
+        ratio = mass / initial.clamp(min=1e-12)
         write("body_mass", index, mass, env_ids)
         write("body_inertia", index, ratio[..., None] * self._of_model("body_inertia", bodies), env_ids)
 
@@ -243,18 +257,27 @@ class LinkPhysics:
         self._backend.write_model("body_ipos", index, self._of_model("body_ipos", bodies) + offset, env_ids)
 
     def shapes(self, bodies: Sequence[int]) -> list[int]:
-        """Return the collision shapes of links."""
+        """Return the collision shapes of links, and those that the file pairs with others."""
         model = self._backend.model
         collides = (model.geom_contype != 0) | (model.geom_conaffinity != 0)
+        collides[model.pair_geom1] = collides[model.pair_geom2] = True
         return [int(geom) for geom in np.flatnonzero(collides & np.isin(model.geom_bodyid, list(bodies)))]
 
     def initial_friction(self, shapes: Sequence[int]) -> Tensor:
-        """Return the sliding friction coefficients of shapes by the model, [G]."""
-        return self._of_model("geom_friction", shapes)[:, 0]
+        """Return the sliding friction coefficients of shapes by the model, [G]; of a pair of the file, the pair's."""
+        model = self._backend.model
+        friction = model.geom_friction[:, 0].copy()
+        friction[model.pair_geom1] = friction[model.pair_geom2] = model.pair_friction[:, 0]
+        return constant(tuple(friction[list(shapes)].tolist()), self._backend.device, torch.float32)
 
     def set_friction(self, friction: Tensor, shapes: Sequence[int], env_ids: Tensor) -> None:
-        """Set the sliding friction coefficients of shapes, [n, G]."""
+        """Set the sliding friction coefficients of shapes, [n, G], and of the file's pairs with them."""
         self._backend.write_model("geom_friction", (list(shapes), 0), friction, env_ids)
+        ends = np.stack((self._backend.model.pair_geom1, self._backend.model.pair_geom2), axis=1)
+        for pair, both in enumerate(ends.tolist()):
+            if own := [i for i, shape in enumerate(shapes) if shape in both]:
+                largest = friction[:, own].amax(dim=1, keepdim=True).expand(-1, 2)
+                self._backend.write_model("pair_friction", (pair, slice(0, 2)), largest, env_ids)
 
     def _of_model(self, name: str, numbers: Sequence[int]) -> Tensor:
         """Return rows of a field of the compiled model."""

@@ -1,5 +1,6 @@
 """What bodies are made of, by environment. Shapes: N = 2 environments."""
 
+import itertools
 from pathlib import Path
 
 import mujoco
@@ -9,6 +10,7 @@ import torch
 from embodichain.lab.sim import SimulationManager, SimulationManagerCfg
 from embodichain.lab.sim.cfg import RigidBodyAttributesCfg, RigidObjectCfg
 from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg, PlaneCfg, ShapeCfg, SphereCfg
+from embodichain.utils import replace
 from tests.lab.scenes import simulate
 
 ONE = torch.tensor([1])
@@ -118,9 +120,10 @@ def test_push_beside_the_centre_of_mass_turns_the_body() -> None:
     assert cube.get_velocity()[:, 5].tolist() == pytest.approx([0.0, spin], rel=0.02)
 
 
-def write_box(path: Path, edge: float) -> Path:
-    """Write a cube with one corner at the origin."""
-    corners = "".join(f"v {x} {y} {z}\n" for x in (0, edge) for y in (0, edge) for z in (0, edge))
+def write_box(path: Path, *edges: float) -> Path:
+    """Write a block, of one edge a cube, with one corner at the origin."""
+    sides = [(0.0, edge) for edge in (edges * 3)[:3]]
+    corners = "".join(f"v {x} {y} {z}\n" for x, y, z in itertools.product(*sides))
     faces = ("1 2 4 3", "5 7 8 6", "1 5 6 2", "3 4 8 7", "1 3 7 5", "2 6 8 4")
     path.write_text(corners + "".join(f"f {face}\n" for face in faces))
     return path
@@ -142,6 +145,45 @@ def test_each_env_may_have_another_mesh(tmp_path: Path) -> None:
     sim.update(300)
     # The origin is at a corner on the ground. They fall flat: nothing else touches.
     torch.testing.assert_close(mesh.pos[:, 2], torch.zeros(3), atol=5e-3, rtol=0)
+
+
+def test_damping_turns_no_body_whose_centre_is_not_its_origin(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mesh = body(MeshCfg(fpath=str(write_box(tmp_path / "a.obj", 0.1))))
+    sim = SimulationManager(SimulationManagerCfg(num_envs=2, num_threads=1))
+    sim.add_rigid_object(mesh)
+    sim.add_rigid_object(replace(body(CubeCfg()), uid="cube", init_pos=(2.0, 0.0, 1.0)))
+    sim.vary_inertia("cube")
+    sim.build()
+    assert "body.attrs.linear_damping (its centre of mass is not its origin)" in capsys.readouterr().err
+    falling, cube = sim.get_rigid_object("body"), sim.get_rigid_object("cube")
+    cube.physics.set_center_of_mass_offset(torch.tensor([[0.02, 0.0, 0.0]]), ONE)
+    assert falling.physics.get_damping().tolist() == [[0.0], [0.0]]
+    assert cube.physics.get_damping().tolist() == [[0.5], [0.0]]
+    sim.update(30)
+    for thing in (falling, cube):
+        torch.testing.assert_close(thing.get_velocity()[:, 3:], torch.zeros(2, 3), atol=1e-5, rtol=0)
+    # 30 steps of 0.01 s: v = 9.81 t, or with the rate 0.5 (implicit) the sum of g dt / 1.005^k
+    damped = 9.81 * 0.01 * sum(1.005**-k for k in range(1, 31))
+    assert cube.get_velocity()[:, 2].tolist() == pytest.approx([-damped, -2.943], rel=1e-4)
+
+
+def test_spin_decays_at_one_rate_whatever_the_axis(tmp_path: Path) -> None:
+    # The principal axes of a rod along x are not in the order of the body's.
+    rod = body(MeshCfg(fpath=str(write_box(tmp_path / "a.obj", 0.4, 0.02, 0.04))))
+    other = write_box(tmp_path / "b.obj", 0.02, 0.4, 0.04)
+    sim = SimulationManager(SimulationManagerCfg(num_envs=2, num_threads=1))
+    sim.add_rigid_object(rod)
+    sim.add_mesh_variants("body", [other])
+    sim.build()
+    initial = torch.from_numpy(sim.model.dof_damping).float()
+    torch.testing.assert_close(sim.backend.read_model("dof_damping")[0].float(), initial)
+    sim.get_rigid_object("body").physics.choose_variant(torch.tensor([1]), ONE)
+    x, y, z = 0.4**2, 0.02**2, 0.04**2
+    about = torch.tensor([[y + z, x + z, x + y], [x + z, y + z, x + y]])  # times m / 12
+    damping = sim.backend.read_model("dof_damping")[:, 3:].float()
+    torch.testing.assert_close(damping, 0.25 * 2 / 12 * about, rtol=1e-3, atol=0)
 
 
 def test_pictures_have_each_envs_sizes_and_meshes(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What random masses, frictions, drives and sizes are, and whose. Shapes: N environments."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,12 +8,14 @@ import torch
 
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl.locomotion import LocomotionEnv
+from embodichain.lab.sim.cfg import RobotCfg
 from embodichain.lab.sim.objects.body_physics import BodyPhysics
 from embodichain.utils import ConfigError
+from embodichain.utils.utility import load_config_file
 from tests.lab.gym.envs.managers.randomization.test_spatial import assert_fills
 from tests.lab.gym.envs.test_state import assert_goes_on
 from tests.lab.legs import GO2, legs_env
-from tests.lab.scenes import BOX, actions_for, cart_cfg, state
+from tests.lab.scenes import BOX, actions_for, cart_cfg, env_of, simulate, state
 
 N = 64
 BOX_CFG = {"uid": "box"}
@@ -249,6 +252,44 @@ def test_centre_of_mass_is_moved_from_the_models() -> None:
     offset = found - torch.tensor(env.sim.model.body_ipos[body], dtype=torch.float32)
     assert_fills(offset[:, ::2], [-0.05, 0.0], [0.05, 0.02])
     torch.testing.assert_close(offset[:, 1], torch.zeros(N), atol=1e-6, rtol=0)
+
+
+def test_centre_of_mass_of_a_body_alone_is_moved() -> None:
+    # A body alone is compiled for a centre of mass that does not move, unless the event says so.
+    offset = {"entity_cfg": {"uid": "drone"}, "com_pos_offset_range": [[0.01] * 3, [0.01] * 3]}
+    events = {"com": {"func": "randomize_link_center_of_mass", "mode": "startup", "params": offset}}
+    config = load_config_file("configs/agents/rl/hover/gym_config.json")
+    env = env_of(config | {"env": config["env"] | {"events": config["env"]["events"] | events}}, 2)
+    env.reset(seed=1)
+    (body,) = env.robot.link_physics.find(None, "")
+    moved = env.sim.backend.read_model("body_ipos")[:, body] - torch.from_numpy(env.sim.model.body_ipos[body])
+    torch.testing.assert_close(moved.float(), torch.full((2, 3), 0.01))
+    env.step(torch.zeros(2, *env.single_action_space.shape))
+
+
+FRAMES = """<mujoco><worldbody><geom name="floor" type="plane" size="1 1 1"/>
+<body name="base" pos="0 0 1"><body name="camera_frame" pos="0 0 .1"/>
+<geom name="foot" size=".1" contype="0" conaffinity="0"/></body></worldbody>
+<contact><pair geom1="floor" geom2="foot" friction=".8 .8 .01 .001 .001"/></contact></mujoco>"""
+
+
+def test_frames_without_mass_keep_none_and_pairs_have_the_friction(tmp_path: Path) -> None:
+    (tmp_path / "frames.xml").write_text(FRAMES)
+    cfg = RobotCfg(uid="r", fpath=str(tmp_path / "frames.xml"), fix_base=False)
+    sim = simulate(cfg, num_envs=2)
+    physics, backend, one = sim.get_robot("r").link_physics, sim.backend, torch.tensor([1])
+    bodies = physics.find(None, "")
+    initial = physics.initial_mass(bodies)
+    physics.set_mass(initial[None] + 0.5, bodies, one)
+    assert backend.read_model("body_inertia").isfinite().all()
+    assert physics.get_mass(bodies)[1].tolist() == pytest.approx([float(initial[0]) + 0.5, 0.0])
+    shapes = physics.shapes(bodies)
+    assert physics.initial_friction(shapes).tolist() == pytest.approx([0.8])
+    physics.set_friction(torch.tensor([[0.1]]), shapes, one)
+    assert backend.read_model("pair_friction")[:, 0, :3].tolist() == [
+        [0.8, 0.8, 0.01],
+        [pytest.approx(0.1)] * 2 + [0.01],
+    ]
 
 
 def test_friction_of_links_is_one_for_all_their_shapes() -> None:
