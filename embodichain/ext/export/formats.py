@@ -22,6 +22,7 @@ from torch.jit._trace import TracerWarning
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.models.networks import group_entries
 from embodichain.agents.rl.models.policy import PolicyBlock, PolicyCfg
+from embodichain.lab.gym.envs.managers.actions import POSITION
 from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap
 from embodichain.tools.policy import TOLERANCE, ParityError, Step
 from embodichain.utils import CommandFailedError, ConfigError, install_extra, observations
@@ -183,12 +184,17 @@ def write_onnx(
 def common_metadata(spec: Spec) -> dict[str, str]:
     """Return the fields of an ONNX file that the runtimes of other libraries (mjlab, Isaac Lab) read."""
     drives, commands = spec.get("drives", []), spec.get("command", [])
+    targets = [(part["name"], part["meaning"], part["offset"]) for part in commands]
     fields = {
         "joint_names": [drive["name"] for drive in drives],
         "default_joint_pos": [drive["initial_position"] for drive in drives],
         "joint_stiffness": [drive["stiffness"] for drive in drives],
         "joint_damping": [drive["damping"] for drive in drives],
-        "action_scale": [part["factor"] for part in commands],
+    }
+    # They set the position default_joint_pos + action_scale * action.
+    if targets == [(drive["name"], POSITION, drive["initial_position"]) for drive in drives]:
+        fields["action_scale"] = [part["factor"] for part in commands]
+    fields |= {
         "observation_names": list(spec.get("inputs", [])),
         "command_names": list(spec.get("mujoco", {}).get("commands", {})),
         "control_period": [spec.get("control_period_s", "")],

@@ -17,7 +17,7 @@ from embodichain.commands.arguments import add_run, checked_path, output_file, w
 from embodichain.ext.export import formats
 from embodichain.lab.gym.env_sources import TaskCfg
 from embodichain.lab.gym.envs import EmbodiedEnv
-from embodichain.lab.gym.envs.managers.actions import JointPositionTerm
+from embodichain.lab.gym.envs.managers.actions import CONTROL, POSITION, JointPositionTerm
 from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap
 from embodichain.lab.gym.envs.managers.measurements import Measurement, Recipe
 from embodichain.lab.gym.envs.managers.sensor_models import observation_delay, observation_noise
@@ -79,6 +79,8 @@ def export_run(
         )
         if (start := plain_start(opened, spec, steps[0])) is not None:
             spec["mujoco"] = start
+            if others := [file.name for file in path.parent.glob("*.onnx") if file != path]:
+                raise ConfigError(f"--out {path}: {others[0]} is there, for which the folder's scene.mjb is")
         formats.check_inputs(spec, steps)
         if before is not None:
             before(opened, module, spec, steps)
@@ -107,12 +109,14 @@ def export_run(
 def plain_start(opened: OpenRun, spec: dict[str, Any], first: Step) -> dict[str, Any] | None:
     """Return the recorded episode's initial state and commands, for the script that runs the policy in plain MuJoCo.
 
-    None where the script cannot measure an input: it knows joints, the base and constant commands.
+    None where the script cannot measure an input: it knows joints, the base and constant commands. Nor can it control
+    drives towards velocities or efforts, of which ``scene.mjb`` has none, or add changes to present values.
     """
     env = scene_env(opened.env)
     own = {"joint_pos", "joint_vel", "base_lin_vel", "base_ang_vel", "projected_gravity"}
     commands = {name: first.measured[name][0].tolist() for name in spec["measurements"] if name not in own}
     is_described = all("from" in entry for name, entry in spec["inputs"].items() if name != spec["memory"])
+    is_described &= all(part["meaning"] in (POSITION, CONTROL) for part in spec["command"])
     if env is None or not is_described or not spec["command"] or not {*commands} <= {*env.command_manager.terms}:
         return None
     env.reset(seed=_SEED_OFFSET)  # as recorded

@@ -26,6 +26,7 @@ from embodichain.lab.gym.envs.managers.locomotion_observations import last_actio
 from embodichain.lab.gym.envs.managers.measurements import Recipe, deployed_as, recipe_of
 from embodichain.lab.gym.registry import register_env
 from embodichain.tools.policy import ParityError
+from embodichain.utils import ConfigError
 from tests.agents.rl.fakes import tiny_config, write_config
 from tests.lab.legs import GO2_OBSERVED
 from tests.pages import REPOSITORY
@@ -180,6 +181,31 @@ def test_script_runs_the_policy_in_plain_mujoco(exported: Path) -> None:
     done = subprocess.run(words, cwd=exported / "export", env=ALONE, capture_output=True, text=True, check=True)
     assert "base_velocity: [0.5, 0.0, 0.1]\n" in done.stdout
     assert re.search(r"base_lin_vel: \[.*\] on average", done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("func", "params"), [("DeltaQposTerm", {"scale": 0.1}), ("QfTerm", {"scale": 5.0}), ("QposTerm", {"scale": 1.0})]
+)
+def test_script_and_fields_are_written_where_they_do_what_the_environment_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, func: str, params: dict[str, float]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    env = GO2_OBSERVED["env"] | {"actions": {"joints": {"func": func, "params": params}}}
+    Path("env.json").write_text(json.dumps(GO2_OBSERVED | {"env": env}))
+    config = tiny_config(trainer__gym_config="env.json", trainer__iterations=1, trainer__enable_eval=False)
+    assert main(["--config", write_config(tmp_path, config)]) == 0
+    (run,) = Path("outputs").iterdir()
+    written = [file.name for file in export_run(str(run), None, 16, 2, ())["files"]]
+    assert ("scene.mjb" in written) == ("mujoco_robot.py" in written) == (func == "QposTerm")
+    # Other runtimes add the action to the initial position.
+    fields = runner_of(run).session.get_modelmeta().custom_metadata_map
+    assert "action_scale" not in fields
+
+
+def test_second_policy_does_not_take_the_scene_of_the_first(exported: Path, tmp_path: Path) -> None:
+    export_run(str(exported), tmp_path / "one.onnx", 16, 2, ())
+    with pytest.raises(ConfigError, match=r"two\.onnx: one\.onnx is there, for which the folder's scene\.mjb is"):
+        export_run(str(exported), tmp_path / "two.onnx", 16, 2, ())
 
 
 def test_file_has_the_fields_that_other_runtimes_read(exported: Path) -> None:

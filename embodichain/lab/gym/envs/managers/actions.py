@@ -42,6 +42,8 @@ _IK_ITERATIONS = 5
 # The same where the target moves by centimetres, and each search starts from the last one's end.
 _SHIFT_IK_ITERATIONS = 3
 
+POSITION, CONTROL = "joint position, rad or m", "control of the actuator"
+"""Meanings of commands that are the targets of position drives, or the controls of a file's actuators."""
 _EULER, _QUATERNION = ("roll", "pitch", "yaw"), ("qw", "qx", "qy", "qz")
 
 
@@ -115,7 +117,7 @@ class ChoiceTerm(DeltaQposTerm):
 class _AffineTerm(ActionTerm):
     """Targets are clip(offset + factor * action, low, high), [J] each."""
 
-    meaning: ClassVar[str] = "joint position, rad or m"
+    meaning: ClassVar[str] = POSITION
 
     def _set_map(
         self,
@@ -542,7 +544,7 @@ class ActuatorTerm(ActionTerm):
     @override
     def command_map(self) -> CommandMap:
         low, high = self.action_limits
-        return self.joint_command("control of the actuator", 1.0, 0.0, low, high, list(self.actuators))
+        return self.joint_command(CONTROL, 1.0, 0.0, low, high, list(self.actuators))
 
     @override
     def process_action(self, action: Tensor) -> dict[str, Tensor]:
@@ -586,7 +588,7 @@ class JointPositionTerm(ActionTerm):
 
     @override
     def command_map(self) -> CommandMap:
-        return self.joint_command("joint position, rad or m", self._scale, self._default)
+        return self.joint_command(POSITION, self._scale, self._default)
 
     @override
     def reset(self, env_ids: Tensor) -> None:
