@@ -55,17 +55,20 @@ class TrainedPolicy:
     Args:
         policy: policy in evaluation mode, on ``device``.
         observed: the environment's observation space, which observations are checked against.
+        acted: its action space, to which actions are clipped, as the environment does.
 
     Attributes:
         policy: the network with its normaliser, a ``torch.nn.Module``.
     """
 
-    def __init__(self, policy: Policy, device: torch.device, observed: spaces.Dict) -> None:
+    def __init__(self, policy: Policy, device: torch.device, observed: spaces.Dict, acted: spaces.Box) -> None:
         self.policy = policy
         self._device = device
         entries = entry_spaces(observed)
         keys = [*(entry_columns(observed) if policy.reads_flat_obs else ()), *policy.obs_keys]
         self._shapes = {name: list(entries[name].shape) for name in dict.fromkeys(keys)}
+        self._images = {name for name in self._shapes if entries[name].dtype == np.uint8}
+        self._low, self._high = (torch.from_numpy(bound).to(device) for bound in (acted.low, acted.high))
         self._state: torch.Tensor | None = None  # [N, S] of a recurrent policy
 
     def act(
@@ -85,7 +88,7 @@ class TrainedPolicy:
             [N, A] float32; [N, H, A] of a policy that chooses several actions at once. Without N for one environment.
 
         Raises:
-            ConfigError: the entries of ``obs`` are not the policy's, or of other shapes.
+            ConfigError: the entries of ``obs`` are not the policy's, of other shapes, or images not of uint8.
         """
         observation, is_single = self._as_tensordict(obs)
         self._check_entries(observation)
@@ -94,7 +97,7 @@ class TrainedPolicy:
         step = self.policy.get_action(policy_input(self.policy, observation, self._state, self._device), deterministic)
         if self.policy.state_size:
             self._state = step["next_state"]
-        action: torch.Tensor = step["action"]
+        action = step["action"].clamp(self._low, self._high)
         return action[0] if is_single else action
 
     def _as_tensordict(self, obs: Any) -> tuple[TensorDict, bool]:
@@ -129,6 +132,8 @@ class TrainedPolicy:
             if given[name] != shape:
                 wanted, got = (", ".join(map(str, ["N", *dims])) for dims in (shape, given[name]))
                 raise ConfigError(f"obs: '{name}' must be of shape [{wanted}], got [{got}]")
+            if name in self._images and (dtype := obs[tuple(name.split("/"))].dtype) != torch.uint8:
+                raise ConfigError(f"obs: '{name}' is an image of uint8, got {str(dtype).removeprefix('torch.')}")
         others = (name for name, shape in given.items() if name not in self._shapes and len(shape) < IMAGE_DIMS)
         if self.policy.reads_flat_obs and (unknown := next(others, None)):
             raise ConfigError(f"obs: {unknown_name('entry', unknown, self._shapes)}")
@@ -152,7 +157,8 @@ def load_policy(target: str, device: str = "cpu", allowed_imports: Sequence[str]
         allowed_imports: prefixes of modules that the run's config may name.
     """
     with open_run(find_run(target), 1, device, allowed_imports) as opened:
-        return TrainedPolicy(opened.policy, opened.device, opened.env.single_observation_space)
+        env = opened.env
+        return TrainedPolicy(opened.policy, opened.device, env.single_observation_space, env.single_action_space)
 
 
 TOLERANCE = 1e-5

@@ -11,7 +11,7 @@ import torch
 
 from embodichain.agents.rl.build import open_run
 from embodichain.agents.rl.checkpoint.saved_run import find_run
-from embodichain.agents.rl.models import policy_input
+from embodichain.agents.rl.models import build_policy, policy_input
 from embodichain.agents.rl.train import train_from_config
 from embodichain.lab.gym.utils.gym_utils import config_to_cfg
 from embodichain.tools.policy import TrainedPolicy, load_policy
@@ -69,6 +69,21 @@ def test_array_is_the_only_entry_of_an_observation(tmp_path: Path) -> None:
     torch.testing.assert_close(policy.act(obs[1]), policy.act(obs)[1])  # [O] -> [A], as in Stable-Baselines3
     with pytest.raises(ConfigError, match=r"^obs: 'observation' must be of shape \[N, 3\], got \[N, 2\]"):
         policy.act(obs[:, :2])
+
+
+def test_actions_are_clipped_and_images_are_uint8_as_in_training() -> None:
+    space = gym.spaces.Dict({"image": gym.spaces.Box(0, 255, (8, 8, 3), np.uint8)})
+    bounds = gym.spaces.Box(-0.1, 0.1, (2,))
+    cnn = {"channels": [4], "kernel_sizes": [3], "strides": [2], "hidden_sizes": [4]}
+    seeing = {"type": "cnn", "keys": ["image"], "network_cfg": cnn}
+    block = {"name": "actor_critic", "actor": seeing, "critic": seeing, "init_log_std": 0.0}
+    flat = gym.spaces.Box(-1, 1, (0,))
+    inner = build_policy(block, flat, bounds, "cpu", observation_space=space)
+    policy = TrainedPolicy(inner, torch.device("cpu"), space, bounds)
+    image = np.full((3, 8, 8, 3), 255, np.uint8)
+    assert (policy.act({"image": image}, deterministic=False).abs() <= 0.1).all()
+    with pytest.raises(ConfigError, match=r"^obs: 'image' is an image of uint8, got float32$"):
+        policy.act({"image": image.astype(np.float32)})
 
 
 @pytest.mark.parametrize("width", [4, 6])

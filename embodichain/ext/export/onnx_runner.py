@@ -175,7 +175,10 @@ def _rows(
     for name, entry in needed.items():
         if name not in given:
             raise ValueError(f"'{name}' is missing in the {what}; needed: {list(needed)}")
-        value = np.asarray(given[name], dtype=entry["dtype"])
+        value = np.asarray(given[name])
+        if entry["dtype"] == "uint8" != value.dtype:
+            raise ValueError(f"'{name}' is an image of uint8, got {value.dtype}")
+        value = value.astype(entry["dtype"], copy=False)
         shape = entry["shape"]
         if list(value.shape[value.ndim - len(shape) :]) != shape or not len(shape) <= value.ndim <= len(shape) + 1:
             raise ValueError(f"'{name}' must have the shape {shape}, got {list(value.shape)}")

@@ -88,6 +88,14 @@ def test_one_observation_is_enough_and_mistakes_are_named(exported: Path) -> Non
         runner({**obs, "robot/qpos": [0.0, 0.0, 0.0]})
 
 
+def test_runner_refuses_images_of_other_numbers() -> None:
+    rows, needed = load_runner()._rows, {"image": {"shape": [2, 2, 3], "dtype": "uint8"}}
+    given, is_single = rows({"image": np.full((2, 2, 3), 255, np.uint8)}, needed, "observation")
+    assert (given["image"].max(), is_single) == (255, True)
+    with pytest.raises(ValueError, match="'image' is an image of uint8, got float64"):
+        rows({"image": np.ones((2, 2, 3))}, needed, "observation")
+
+
 def test_runner_needs_numpy_and_onnx_runtime_alone(exported: Path) -> None:
     code = f"""
 import sys
