@@ -155,13 +155,13 @@ class _Member(gym.Wrapper[Any, Any, Any, Any]):
                     f"it; {_NORMALIZERS[name]}, with statistics that are saved and shared"
                 )
             env = env.env
-        self._has_mask = False
-        if action_sizes(self.env.action_space) is not None:
+        self._has_mask, self._chooses = False, action_sizes(self.env.action_space) is not None
+        if self._chooses:
             # Some libraries say in the info which actions there are; a policy reads observations.
             _, info = self.env.reset()
             self._has_mask = ACTION_MASK in info
         if self._has_mask:
-            mask = gym.spaces.Box(0, 1, (np.size(info[ACTION_MASK]),), np.int8)
+            mask = gym.spaces.Box(0, 1, _flat_mask(info).shape, np.int8)
             self.observation_space = gym.spaces.Dict(observation=self.env.observation_space, action_mask=mask)
         self._is_worker = os.getpid() != owner
         if self._is_worker:
@@ -202,7 +202,15 @@ class _Member(gym.Wrapper[Any, Any, Any, Any]):
         return obs, reward, terminated, truncated, {_NUMBERS: (numbers,)} if (numbers := numbers_of(info)) else {}
 
     def _observed(self, obs: Any, info: Mapping[str, Any]) -> Any:
-        return {"observation": obs, ACTION_MASK: np.ravel(info[ACTION_MASK])} if self._has_mask else obs
+        if self._chooses and (ACTION_MASK in info) != self._has_mask:
+            raise ConfigError("its info has an action_mask after some resets and steps alone: it must have one always")
+        return {"observation": obs, ACTION_MASK: _flat_mask(info)} if self._has_mask else obs
+
+
+def _flat_mask(info: Mapping[str, Any]) -> np.ndarray:
+    """Return the mask of an info, one array or, as ``MultiDiscrete.sample`` takes it, one for each component."""
+    mask = info[ACTION_MASK]
+    return np.concatenate([np.ravel(part) for part in mask]) if isinstance(mask, tuple) else np.ravel(mask)
 
 
 def _make(cfg: GymnasiumEnvCfg) -> VectorEnv:

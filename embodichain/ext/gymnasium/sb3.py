@@ -9,7 +9,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 
 from embodichain.lab.gym.envs.base_env import BaseEnv
-from embodichain.lab.gym.utils.arrays import to_action, to_array
+from embodichain.lab.gym.utils.arrays import outside_space, to_action, to_array
 from embodichain.utils.observations import flatten_dict_observation
 
 
@@ -27,7 +27,7 @@ class SB3VecEnv(VecEnv):
     def __init__(self, env: BaseEnv) -> None:
         self.env = env
         self.render_mode = None
-        super().__init__(env.num_envs, env.flattened_observation_space, env.single_action_space)
+        super().__init__(env.num_envs, env.flattened_observation_space, outside_space(env.single_action_space))
         self._returns = np.zeros(env.num_envs)
         self._action: Tensor
 

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from tensordict import TensorDict
 from torch import Tensor
 
-from embodichain.utils import ConfigError, observations
+from embodichain.utils import CommandFailedError, ConfigError, observations
 from embodichain.utils.choices import Choices
 
 _FEW_CHANNELS, _MANY_CHANNELS = 4, 16
@@ -115,6 +115,9 @@ def _values(leaf: _Leaf, values: np.ndarray) -> np.ndarray:
     """Return a part's values [N, ...] in the entry's shape and type."""
     if (sizes := _choices(leaf.space)) is not None:
         indices = values.reshape(len(values), -1) - _first(leaf.space)
+        if ((indices < 0) | (indices >= sizes)).any():
+            place = "/".join(map(str, leaf.keys)) or "observation"
+            raise CommandFailedError(f"its observation '{place}' is {values.tolist()}, outside {leaf.space}")
         return np.concatenate([_one_hot(n)[i] for n, i in zip(sizes, indices.T, strict=True)], axis=1)
     axes, dtype, shape = leaf.layout
     if axes is not None:

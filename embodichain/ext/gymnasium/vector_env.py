@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from embodichain.lab.gym.envs.base_env import BaseEnv
 from embodichain.lab.gym.registry import make
-from embodichain.lab.gym.utils.arrays import to_action, to_array, to_arrays
+from embodichain.lab.gym.utils.arrays import outside_space, to_action, to_array, to_arrays
 from embodichain.utils.observations import flatten_dict_observation
 
 
@@ -48,8 +48,8 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
         self.env = env
         self.num_envs = env.num_envs
         self._flat = flat
-        self.single_action_space = env.single_action_space
-        self.action_space = env.action_space
+        self.single_action_space = outside_space(env.single_action_space)
+        self.action_space = gym.vector.utils.batch_space(self.single_action_space, self.num_envs)
         self.single_observation_space = env.flattened_observation_space if flat else env.single_observation_space
         self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, self.num_envs)
 
@@ -67,7 +67,9 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
         """
         super().reset(seed=seed)
         options = dict(options or {})
-        which = np.asarray(options.pop("reset_mask", np.ones(self.num_envs)), dtype=np.bool_)
+        which = np.asarray(options.pop("reset_mask", np.ones(self.num_envs, dtype=np.bool_)))
+        if which.dtype != np.bool_ or which.shape != (self.num_envs,):
+            raise ValueError(f"reset_mask must be {self.num_envs} bools, got {which}")
         if not which.all():
             options["reset_ids"] = np.flatnonzero(which)
         obs, info = self.env.reset(seed=seed, options=options)

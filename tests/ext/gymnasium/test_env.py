@@ -275,7 +275,8 @@ def test_a_process_that_has_ended_is_named(action: float, how: str) -> None:
 class MaskedEnv(gym.Env[Any, Any]):
     """Allows at step t action t mod 3 alone, and pays 1 for it."""
 
-    observation_space, action_space = gym.spaces.Discrete(2), gym.spaces.Discrete(3)
+    observation_space: Any = gym.spaces.Discrete(2)
+    action_space: Any = gym.spaces.Discrete(3)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         self.t = 0
@@ -288,6 +289,33 @@ class MaskedEnv(gym.Env[Any, Any]):
 
     def info(self) -> dict[str, Any]:
         return {"action_mask": np.eye(3, dtype=np.int8)[self.t % 3]}
+
+
+class LateMaskEnv(MaskedEnv):
+    """Says only after a step what it allows."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return super().reset()[0], {}
+
+
+class TupleMaskEnv(MaskedEnv):
+    """Has a mask for each of two components."""
+
+    action_space = gym.spaces.MultiDiscrete([3, 2])
+
+    def info(self) -> dict[str, Any]:
+        return {"action_mask": (super().info()["action_mask"], np.array([1, 0], np.int8))}
+
+
+def test_masks_are_read_by_component_and_must_always_be_there() -> None:
+    with registered("TupleMask-v0", TupleMaskEnv):
+        env = make("TupleMask-v0", 1)
+    assert env.reset(seed=1)[0]["action_mask"].tolist() == [[1, 0, 0, 1, 0]]
+    with registered("LateMask-v0", LateMaskEnv):
+        env = make("LateMask-v0", 1)
+    env.reset(seed=1)
+    with pytest.raises(ConfigError, match="its info has an action_mask after some resets and steps alone"):
+        env.step(torch.zeros(1, 1))
 
 
 def test_policy_takes_what_the_mask_in_the_info_allows() -> None:

@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from embodichain.ext.gymnasium.gymnasium_env import GymnasiumEnv, GymnasiumEnvCfg
 from embodichain.ext.gymnasium.spaces import ActionAdapter, InfoReader, ObservationAdapter, columns_of, numbers_of
-from embodichain.utils import ConfigError
+from embodichain.utils import CommandFailedError, ConfigError
 from embodichain.utils.observations import entry_spaces, flatten_dict_observation
 from tests.ext.gymnasium.scripted import registered
 
@@ -89,6 +89,12 @@ def test_choices_are_read_one_hot_and_tuples_by_number(space: spaces.Space[Any],
     flat = flatten_dict_observation(observe(seen))
     assert flat.tolist() == rows
     assert observe.flat_space.shape == flat.shape[1:]
+
+
+@pytest.mark.parametrize("value", [-1, 4])
+def test_value_outside_a_discrete_observation_is_an_error(value: int) -> None:
+    with pytest.raises(CommandFailedError, match=rf"its observation 'kind' is \[1, {value}\], outside Discrete\(4\)"):
+        ObservationAdapter(spaces.Dict({"kind": spaces.Discrete(4)}))({"kind": np.array([1, value])})
 
 
 @pytest.mark.parametrize(

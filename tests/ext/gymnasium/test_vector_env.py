@@ -103,6 +103,23 @@ def test_reset_mask_begins_new_episodes_only_there() -> None:
     assert infos["_success"].tolist() == [True, False, False]
 
 
+@pytest.mark.parametrize("mask", [[0, 2], [1, 0, 1], [True, False]])
+def test_mask_that_is_none_is_refused(mask: list[Any]) -> None:
+    with pytest.raises(ValueError, match="reset_mask must be 3 bools, got"):
+        vector_env(flat=True, steps=9).reset(options={"reset_mask": np.array(mask)})
+
+
+def test_choices_are_a_discrete_space_for_others() -> None:
+    actions = {"move": {"func": "ChoiceTerm", "params": {"choices": [[-0.1], [0.0], [0.1]]}}}
+    envs = GymnasiumVectorEnv(CartPoleEnv(cart_cfg(3, {"actions": actions})))
+    assert envs.single_action_space == gym.spaces.Discrete(3)
+    envs.reset(seed=1)
+    one, *_ = envs.step(envs.action_space.sample() * 0 + 2)
+    envs.reset(seed=1)
+    other, *_ = envs.step(np.full((3, 1), 2.0))
+    np.testing.assert_array_equal(one["robot"]["qpos"], other["robot"]["qpos"])
+
+
 def test_returned_arrays_do_not_change() -> None:
     envs = vector_env()
     obs, _ = envs.reset(seed=1)
