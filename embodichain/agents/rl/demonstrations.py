@@ -43,6 +43,7 @@ class Task:
         reads_obs: the policy reads the flat observation. Otherwise the dataset may be another environment's, with the
             same entries.
         imitates: actions alone are learned from, and no rewards.
+        step_dt: the control period, s.
     """
 
     observation_space: spaces.Dict
@@ -52,6 +53,7 @@ class Task:
     config: Mapping[str, Any]
     reads_obs: bool = True
     imitates: bool = False
+    step_dt: float | None = None
 
 
 @dataclass(frozen=True)
@@ -100,8 +102,8 @@ def load_demonstrations(
             assert isinstance(space, spaces.Box)
             ends = run.env.extensions.get("success_terminates", task_class.success_terminates)
             joints = None if "state" in env.single_observation_space.spaces else env.robot.joint_names
-            config, reads_obs = run.resolved["gym_config"], policy.reads_flat_obs
-            task = Task(env.single_observation_space, space, bool(ends), joints, config, reads_obs, imitates)
+            config, seen = run.resolved["gym_config"], env.single_observation_space
+            task = Task(seen, space, bool(ends), joints, config, policy.reads_flat_obs, imitates, env.step_dt)
             found: Demonstrations = read(source, cfg.num_demonstrations, task, policy.obs_keys)
             return found.to_data()
         path = folder / FILE

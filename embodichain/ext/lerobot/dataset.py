@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from PIL import Image
 
 from embodichain.utils import ConfigError, install_extra, read_bytes, read_text
 from embodichain.utils.video import VideoReader, VideoWriter
@@ -283,6 +284,13 @@ def read_info(root: Path) -> dict[str, Any]:
     return info
 
 
+def image_size(feature: Mapping[str, Any]) -> tuple[int, int]:
+    """Return height and width of an image or video feature; its ``names`` say whether the channels are first."""
+    is_first = str((feature.get("names") or [""])[0]).startswith("channel")
+    height, width = feature["shape"][1:3] if is_first else feature["shape"][:2]
+    return height, width
+
+
 def _episode(
     root: Path, info: dict[str, Any], row: dict[str, Any], table: dict[str, Any], videos: dict[str, VideoReader]
 ) -> LeRobotEpisode:
@@ -295,7 +303,10 @@ def _episode(
     frames: dict[str, np.ndarray] = {}
     for name, feature in info["features"].items():
         if feature["dtype"] != "video":
-            frames[name] = np.asarray([table[name][i] for i in own])
+            values = [table[name][i] for i in own]
+            if feature["dtype"] == "image":
+                values = [np.asarray(Image.open(io.BytesIO(value["bytes"])).convert("RGB")) for value in values]
+            frames[name] = np.asarray(values)
             continue
         path = root / _place(info["video_path"], row, f"videos/{name}", video_key=name)
         first = round(row[f"videos/{name}/from_timestamp"] * info["fps"])
@@ -303,7 +314,7 @@ def _episode(
         if reader is None or reader.path != path or reader.position > first:
             if reader is not None:
                 reader.close()
-            reader = videos[name] = VideoReader(path, *feature["shape"][:2])
+            reader = videos[name] = VideoReader(path, *image_size(feature))
         reader.skip(first - reader.position)
         frames[name] = reader.read(len(own))  # no more are decoded
         if len(frames[name]) != len(own):

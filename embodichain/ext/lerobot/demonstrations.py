@@ -26,6 +26,8 @@ _JOINTS = "observation.state"
 # Mark the frames in which a person acted: in LeRobot's HIL-SERL, and in its recordings with corrections (DAgger).
 _INTERVENTIONS = ("complementary_info.is_intervention", "intervention")
 _VECTORS = ("state", "instruction")  # entries of VLA policies that are no images
+_ACTED = ("actions", "sim_steps_per_control", "sim_cfg")  # of a record: what actions mean
+_FPS_TOLERANCE = 0.05  # of the frames in a control period; a whole number of fps is written
 _TOLERANCE = 1e-5  # of the action limits
 
 
@@ -47,14 +49,18 @@ def read_demonstrations(
     """
     found: list[tuple[TensorDict, bool]] = []
     with placed(f"{place}: "):
-        features = dataset.read_info(Path(path))["features"]
+        info = dataset.read_info(Path(path))
+        if task.step_dt is not None and abs(info["fps"] * task.step_dt - 1.0) > _FPS_TOLERANCE:
+            logger.log_warning(
+                f"{place}: {path}: has {info['fps']:g} frames a second, this environment {1.0 / task.step_dt:g} steps"
+            )
         episodes = islice(dataset.read_lerobot(path), num_episodes)
         first = next(episodes, None)
         if first is None:
             raise ConfigError(f"{path}: has no episodes")
         # Before the features: where it is of another task, these differ as well.
-        has_record = not task.reads_obs or _check_record(path, first, task.config)
-        reader = _Reader(path, features, task, keys)
+        has_record = _check_record(path, first, task) or not task.reads_obs
+        reader = _Reader(path, info["features"], task, keys)
         if not has_record:
             logger.log_warning(
                 f"{place}: {path}: does not say what its numbers mean: its actions, observations and rewards are taken "
@@ -68,13 +74,18 @@ def read_demonstrations(
     return Demonstrations([rollout for rollout, _ in found], sum(is_success for _, is_success in found))
 
 
-def _check_record(path: str, episode: dataset.LeRobotEpisode, config: Mapping[str, Any]) -> bool:
-    """Check that the dataset's numbers mean what they mean in an environment's config; False: it does not say."""
+def _check_record(path: str, episode: dataset.LeRobotEpisode, task: Task) -> bool:
+    """Check that the dataset's numbers mean what they mean in an environment's config; False: it does not say.
+
+    Where the policy does not read the flat observation, the numbers are the actions.
+    """
     text = episode.description.get("environment")
     if text is None:
         return False
-    record, own = json.loads(text), recorder.task_record(config)
-    if record["id"] != own["id"]:
+    record, own = json.loads(text), recorder.task_record(task.config)
+    if not task.reads_obs:
+        record, own = ({"env": {name: each["env"].get(name) for name in _ACTED}} for each in (record, own))
+    elif record["id"] != own["id"]:
         raise ConfigError(f"{path}: was recorded in the task {record['id']!r}, and this is '{own['id']}'")
     lines = differences(record, own, "", "the dataset")
     if lines:
@@ -128,6 +139,11 @@ class _Reader:
         for name in (*obs, _ACTION, *rewards, *joints, *self._images.values()):
             if name not in features:
                 raise ConfigError(f"{self._path}: has no feature '{name}'; it has {', '.join(features)}")
+        spaces = observations.entry_spaces(task.observation_space)
+        for key, name in self._images.items():
+            size, own = dataset.image_size(features[name]), spaces[key].shape[:2]
+            if size != own:
+                raise ConfigError(f"{self._path}: {name} has images of {size}, this environment's are of {own}")
         joints = features.get(_JOINTS, {}).get("names")
         if None not in (joints, task.joint_names) and joints != task.joint_names:
             raise ConfigError(

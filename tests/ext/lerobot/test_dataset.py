@@ -1,6 +1,7 @@
 """Shapes: T frames of an episode, K numbers of a frame."""
 
 import importlib.util
+import io
 import json
 import math
 from pathlib import Path
@@ -8,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from embodichain.ext.lerobot.dataset import FeatureStatistics, LeRobotWriter, read_lerobot
+from embodichain.ext.lerobot.dataset import FeatureStatistics, LeRobotWriter, image_size, read_lerobot
 from embodichain.utils import ConfigError
 from embodichain.utils.video import VideoWriter
 
@@ -60,6 +62,28 @@ def test_images_are_read_from_the_videos(tmp_path: Path) -> None:
     # the encoder may be off by a few grey levels
     means = np.concatenate(seen).mean(axis=(1, 2, 3))
     np.testing.assert_allclose(means, [10, 60, 110, 160, 210], atol=4)
+
+
+def test_sizes_of_images_are_read_by_their_names() -> None:
+    assert image_size({"shape": [16, 32, 3], "names": ["height", "width", "channels"]}) == (16, 32)
+    assert image_size({"shape": [3, 16, 32], "names": ["channels", "height", "width"]}) == (16, 32)
+    assert image_size({"shape": [16, 32, 3], "names": None}) == (16, 32)
+
+
+def test_images_in_the_table_are_decoded(tmp_path: Path) -> None:
+    write(tmp_path)
+    images = images_of([10, 60, 110, 160, 210])
+    cells = []
+    for image in images:
+        Image.fromarray(image).save(buffer := io.BytesIO(), "png")
+        cells.append({"bytes": buffer.getvalue(), "path": None})
+    for path, own in zip(sorted((tmp_path / "data").rglob("*.parquet")), (cells[:2], cells[2:]), strict=True):
+        parquet.write_table(parquet.read_table(path).append_column("observation.images.cam", [own]), path)
+    info = json.loads((tmp_path / "meta/info.json").read_text())
+    info["features"]["observation.images.cam"] = {"dtype": "image", "shape": [16, 32, 3], "names": None}
+    (tmp_path / "meta/info.json").write_text(json.dumps(info))
+    seen = np.concatenate([episode.frames["observation.images.cam"] for episode in read_lerobot(tmp_path)])
+    np.testing.assert_array_equal(seen, images)
 
 
 def test_several_episodes_in_one_file(tmp_path: Path) -> None:

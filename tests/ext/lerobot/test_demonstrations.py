@@ -66,7 +66,9 @@ def record(root: Path, env: dict[str, Any] | None = None, sensors: Any = (), **p
     return given
 
 
-def read(root: Path, env: CartPoleEnv | None = None, keys: tuple[str, ...] = (), num: int | None = None) -> Any:
+def read(
+    root: Path, env: CartPoleEnv | None = None, keys: tuple[str, ...] = (), num: int | None = None, **task_fields: Any
+) -> Any:
     env = env or make()
     assert isinstance(env.single_observation_space, spaces.Dict)
     task = Task(
@@ -75,6 +77,7 @@ def read(root: Path, env: CartPoleEnv | None = None, keys: tuple[str, ...] = (),
         env.success_terminates,
         env.robot.joint_names,
         env.config_data(),
+        **task_fields,
     )
     return read_demonstrations(str(root), num, task, keys)
 
@@ -154,6 +157,9 @@ def test_images_are_read(tmp_path: Path) -> None:
     assert "has no feature 'observation.images.cam'; it has " in error_of(lambda: read(tmp_path / "blind", env, KEYS))
     text = error_of(lambda: read(tmp_path / "data", env, ("sensor/cam/depth",)))
     assert "the policy reads 'sensor/cam/depth', which datasets do not have" in text
+    larger = make(sensors=[CAMERA | {"width": 64}])
+    text = error_of(lambda: read(tmp_path / "data", larger, KEYS, reads_obs=False))
+    assert "observation.images.cam has images of (16, 32), this environment's are of (16, 64)" in text
 
 
 @pytest.mark.parametrize("mark", ["complementary_info__is_intervention", "intervention"])
@@ -203,6 +209,22 @@ def test_dataset_of_another_environment_is_refused(tmp_path: Path, env: dict[str
     assert error_of(lambda: read(tmp_path / "data", make(env))) == (
         f"algorithm.cfg.demonstrations: {tmp_path}/data: was recorded in another environment: {difference}"
     )
+
+
+def test_policy_of_images_wants_the_actions_of_the_dataset_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(logger, "log_warning", lines.append)
+    record(tmp_path / "data")
+    more = make({"observations": {"ends": {"func": "get_robot_eef_pose", "mode": "add", "name": "robot/ee"}}})
+    assert len(read(tmp_path / "data", more, reads_obs=False, imitates=True).episodes) == 2
+    other = make({"actions": {"move": {"func": "DeltaQposTerm", "params": {"scale": 0.2}}}})
+    text = error_of(lambda: read(tmp_path / "data", other, reads_obs=False, imitates=True))
+    assert text.endswith("env.actions.move.params.scale: 0.1 in the dataset, 0.2 now")
+    assert lines == []
+    read(tmp_path / "data", step_dt=0.1)
+    assert lines[0].endswith("/data: has 25 frames a second, this environment 10 steps")
 
 
 def test_dataset_of_another_robot_is_refused(tmp_path: Path) -> None:
