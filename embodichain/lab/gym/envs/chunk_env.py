@@ -42,7 +42,8 @@ class ChunkEnv:
             ``(obs, reward [N, H] float32, terminated [N] bool, truncated [N] bool, info)``: as of ``BaseEnv.step``,
             with ``info["executed"]`` [N, H] bool, the control steps that were made. At the others, ``reward``,
             ``info["rewards"]`` and ``info["metrics"]`` ([N, H] by name) are 0; ``success``, ``fail`` and
-            ``elapsed_steps`` [N] are of the last executed one. A chunk of one is bit-identical to a step.
+            ``elapsed_steps`` [N] are of the last executed one, and ``success_once`` [N] says whether one of them was a
+            success. A chunk of one is bit-identical to a step.
         """
         env = self.env
         action = env.take_action(action)
@@ -101,6 +102,7 @@ class _Record:
         self.terminated = torch.zeros_like(self.alive)
         self.truncated = torch.zeros_like(self.alive)
         self.has_diverged = False
+        self._succeeded = torch.zeros_like(self.alive)
         self._columns: dict[str, dict[str, Tensor]] = {"rewards": {}, "metrics": {}}  # [N, H] by name
         self._info: dict[str, Any] = {}
 
@@ -117,6 +119,7 @@ class _Record:
                 if name not in columns:
                     columns[name] = torch.zeros_like(self.executed, dtype=value.dtype)
                 columns[name][:, step] = value.masked_fill(~alive, 0)
+        self._succeeded = self._succeeded | (info["success"] & alive)
         before, self._info = self._info, dict(info)
         if before:
             self._info |= {name: torch.where(alive, info[name], before[name]) for name in _AT_THE_END}
@@ -131,4 +134,4 @@ class _Record:
 
     def info(self) -> dict[str, Any]:
         """Return ``info`` of each episode's last step, with ``executed``; ``rewards`` and ``metrics`` are [N, H]."""
-        return self._info | self._columns | {"executed": self.executed}
+        return self._info | self._columns | {"executed": self.executed, "success_once": self._succeeded}

@@ -258,6 +258,8 @@ class EmbodiedEnv(BaseEnv):
         else:
             self.sim.place_on_terrain(env_ids)
         self.event_manager.apply("reset", env_ids)
+        if self.sim.terrain is not None and self.sim.robots:
+            self.sim.terrain.begin(self.robot.base, env_ids)
         self.event_manager.reset(env_ids)
         self.command_manager.reset(env_ids)
         self.action_manager.reset(env_ids)
@@ -454,7 +456,7 @@ class SceneEnv(EmbodiedEnv):
 
     def _initialize_episode(self, env_ids: Tensor) -> None:
         backend = self.sim.backend
-        with self.random.stream("initial_state"):
+        with self.random.stream("hooks.initial_state"):
             qpos, qvel = self.initial_state(env_ids)
         backend.write("qpos", slice(None), qpos, env_ids)
         backend.write("qvel", slice(None), qvel, env_ids)

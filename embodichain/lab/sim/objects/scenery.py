@@ -119,9 +119,10 @@ class Terrain:
         origins: [L, C, 3] where robots start, m: the middles of the cells' platforms.
         levels: [N] int64, the level (row) of each environment.
         columns: [N] int64, its column.
+        starts: [N, 2], where the episode of each environment's robot began, m.
     """
 
-    state_names = ("levels", "columns")
+    state_names = ("levels", "columns", "starts")
 
     def __init__(self, surface: TerrainHeights, num_envs: int, device: torch.device) -> None:
         """Put all environments at level 0 and column 0; :meth:`assign` distributes them."""
@@ -129,6 +130,7 @@ class Terrain:
         self.origins: Tensor = torch.tensor(surface.origins, dtype=torch.float32, device=device)
         self.levels = torch.zeros(num_envs, dtype=torch.int64, device=device)
         self.columns = torch.zeros_like(self.levels)
+        self.starts = torch.zeros(num_envs, 2, device=device)
         rows, self._num_x = surface.heights.shape
         self._heights = torch.tensor(surface.heights, device=device).flatten()
         self._last = (self._num_x - 1.0, rows - 1.0)  # number of the last vertex along x and along y
@@ -167,7 +169,7 @@ class Terrain:
         Both follow from an environment's stream, so that they do not depend on N, and a group shares its cell.
         """
         highest = self.cfg.num_levels - 1 if self.cfg.max_init_level is None else self.cfg.max_init_level
-        with random.stream("terrain"):
+        with random.stream("hooks.terrain"):
             draw = random.uniform(env_ids, 0.0, 1.0, 1).squeeze(1)
         columns = random.stream_ids[env_ids] % self.cfg.num_columns
         self.levels = self.levels.index_copy(0, env_ids, _draw_level(draw, highest + 1))
@@ -188,9 +190,13 @@ class Terrain:
         level = torch.where(is_beyond, _draw_level(draw, self.cfg.num_levels), level.clamp(min=0))
         self.levels = self.levels.index_copy(0, env_ids, level)
 
+    def begin(self, base: BasePose, env_ids: Tensor) -> None:
+        """Note where the episodes of environments [n] begin, after the events that move the robot."""
+        self.starts = self.starts.index_copy(0, env_ids, base.get()[env_ids, :2])
+
     def distance_walked(self, base: BasePose) -> Tensor:
-        """Return how far a free base is from its start, along the ground, [N], m."""
-        return torch.linalg.vector_norm((base.get()[:, :3] - self._starts(base))[:, :2], dim=1)
+        """Return how far a free base is from where its episode began, along the ground, [N], m."""
+        return torch.linalg.vector_norm(base.get()[:, :2] - self.starts, dim=1)
 
     def place(self, bases: Sequence[BasePose], env_ids: Tensor) -> None:
         """Put free bases of robots, at rest, where environments [n] start: their origins and configured poses."""

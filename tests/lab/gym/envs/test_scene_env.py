@@ -13,6 +13,7 @@ from torch import Tensor
 from embodichain.lab.gym import registry as registration
 from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs import EmbodiedEnv, SceneEnv
+from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.registry import make, register_env
 from embodichain.lab.sim.objects import Terrain
 from embodichain.utils import ConfigError
@@ -214,6 +215,29 @@ def test_distance_walked_is_from_the_start_of_the_episode(env: EmbodiedEnv) -> N
     walked = terrain_of(env).distance_walked(env.robot.base)
     assert walked[3] == pytest.approx(5.0, rel=1e-5)
     assert not walked[[0, 1, 2, 4, 5, 6, 7]].any()
+
+
+def test_start_moved_by_an_event_is_no_way_walked(tmp_path: Path) -> None:
+    events = {"place": {"func": "randomize_base_pose", "params": {"position_range": [[1.6, 1.6, 0], [1.6, 1.6, 0]]}}}
+    env = ball_env(tmp_path, {"events": events})
+    env.reset(seed=1)
+    assert (position(env)[:, :2] - terrain_of(env).env_origins[:, :2]).abs().min() > 1.0
+    assert not terrain_of(env).distance_walked(env.robot.base).any()
+
+
+def test_event_draws_nothing_that_the_scene_draws(tmp_path: Path) -> None:
+    drawn: list[Tensor] = []
+
+    def terrain(env: Any, env_ids: Tensor) -> None:
+        drawn.append(env.random.uniform(env_ids, 0.0, 1.0, 1)[:, 0])
+
+    env = ball_env(tmp_path, num_envs=64)
+    env.reset(seed=5)
+    env.event_manager.add({"terrain": EventCfg(terrain, mode="reset")})
+    terrain_of(env).assign(env.random, env.all_env_ids)
+    env.event_manager.apply("reset", env.all_env_ids)
+    levels = terrain_of(env).cfg.num_levels
+    assert not torch.equal((drawn[0] * levels).long(), terrain_of(env).levels)
 
 
 def test_start_cells_depend_on_the_seed_not_on_num_envs(tmp_path: Path) -> None:

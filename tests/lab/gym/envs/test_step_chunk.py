@@ -68,6 +68,14 @@ def test_episode_that_ends_within_a_chunk() -> None:
     assert torch.equal(one.elapsed_steps[1], two.elapsed_steps[1])
 
 
+def test_success_within_a_chunk_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = scripted(success_at=(2, NEVER))
+    monkeypatch.setattr(Scripted, "success_terminates", False)
+    *_, info = env.step_chunk(actions_for(env, 4).transpose(0, 1))
+    assert info["success"].tolist() == [False, False]
+    assert info["success_once"].tolist() == [True, False]
+
+
 def test_chunk_in_which_all_end_early_ends_there() -> None:
     env = scripted(success_at=(2, NEVER), max_episode_steps=3)
     _, reward, terminated, truncated, info = env.step_chunk(torch.ones(2, 8, 1))

@@ -42,6 +42,11 @@ class ActionManager(Manager):
         if not self.terms:
             raise ConfigError("env.actions: at least one action term is needed")
         _check_joints(self.terms)
+        for name, post in self._post.items():
+            given = [joint for term in self.terms.values() if term.kind == post.kind for joint in term.joint_ids]
+            if given != post.joint_ids:
+                names = (", ".join(env.robot.joint_names[joint] for joint in ids) for ids in (given, post.joint_ids))
+                raise ConfigError("env.actions.{}: the targets are of {}, and it is for {}".format(name, *names))
         self._controls: dict[ActionTerm, Columns] = {
             term: columns(list(term.actuators.values()), env.device)
             for term in self.terms.values()

@@ -16,6 +16,7 @@ from embodichain.lab.gym.envs.managers import state_values, types
 from embodichain.lab.gym.envs.managers.base import Functor, TermEnv
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg
 from embodichain.lab.sim.model.drives import match_names
+from embodichain.utils import ConfigError
 from embodichain.utils.device import constant
 
 __all__ = [
@@ -295,7 +296,10 @@ def track_joints_linear(
         scale: error that earns 0, rad or m.
     """
     ids = constant(tuple(env.robot.joint_names.index(name) for name in joint_names), env.device)
-    wanted = env.robot.body_data.default_qpos[:, ids] + env.command_manager.get_tracked(command)
+    change = env.command_manager.get_tracked(command)
+    if change.shape[1] != len(joint_names):
+        raise ConfigError(f"joint_names: {len(joint_names)} for the {change.shape[1]} numbers of command '{command}'")
+    wanted = env.robot.body_data.default_qpos[:, ids] + change
     return (1.0 - (env.robot.get_qpos()[:, ids] - wanted).abs().mean(dim=1) / scale).clamp(min=-1.0)
 
 

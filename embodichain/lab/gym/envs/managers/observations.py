@@ -15,8 +15,8 @@ from typing_extensions import override
 from embodichain.lab.gym.envs.managers import checks, measurements, state_values, types
 from embodichain.lab.gym.envs.managers.base import Functor, Manager, Term, TermEnv
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, ObservationCfg
-from embodichain.lab.sim.math import pose_from_pos_quat, row_from_pose
-from embodichain.lab.sim.objects import Marker, Robot
+from embodichain.lab.sim.math import row_from_pose
+from embodichain.lab.sim.objects import Marker
 from embodichain.lab.sim.rows import Snapshot, changing_rows
 from embodichain.lab.sim.sensors import Camera, StereoCamera
 from embodichain.utils import ConfigError, configclass, unknown_name
@@ -156,6 +156,8 @@ class normalize_robot_joint_data(Functor):  # noqa: N801 (named like a function,
         limit: Literal["qpos_limits", "qvel_limits"] = "qpos_limits",
         range: types.Interval = (-1.0, 1.0),
     ) -> Tensor:
+        if data.shape[-1] != len(self._scale):
+            raise ConfigError(f"needs an entry of all {len(self._scale)} joints, got one of {data.shape[-1]} numbers")
         return torch.addcmul(self._offset, data, self._scale)
 
 
@@ -249,7 +251,7 @@ def get_sensor_pose_in_robot_frame(
         is_right: use a stereo camera's right one.
     """
     robot = env.robot if robot_uid is None else env.sim.get_robot(robot_uid)
-    base = torch.linalg.inv(_base_pose(env, robot))
+    base = torch.linalg.inv(robot.get_local_pose(to_matrix=True))
     return base @ _camera(env, entity_cfg.uid, is_right).get_arena_pose(to_matrix=True)
 
 
@@ -314,14 +316,6 @@ def compute_exteroception(
 def _camera(env: TermEnv, uid: str, is_right: bool) -> Camera:
     sensor = env.sim.get_sensor(uid)
     return sensor.right if is_right and isinstance(sensor, StereoCamera) else sensor
-
-
-def _base_pose(env: TermEnv, robot: Robot) -> Tensor:
-    """Return the pose of the body that a robot's joints hang on, [N, 4, 4]."""
-    model, backend = env.sim.model, env.sim.backend
-    joint = model.joint(f"{robot.uid}/{robot.joint_names[0]}")
-    body = int(model.body_rootid[int(joint.bodyid[0])])
-    return pose_from_pos_quat(backend.read("xpos")[:, body], backend.read("xquat")[:, body])
 
 
 def _around(env: TermEnv, source: ExteroceptionSource, x: float, y: float, count: int) -> Tensor:

@@ -183,6 +183,14 @@ def test_effort_action_pushes_with_that_force_alone() -> None:
     torch.testing.assert_close(env.robot.get_qf("arm"), torch.tensor([[5.0], [0.0]]))
 
 
+def test_term_of_mode_post_for_joints_in_another_order_is_refused() -> None:
+    hand = {"func": "QposTerm", "params": {"part_name": "hand"}}
+    post = {"func": "QposNormalizedTerm", "mode": "post", "params": {"part_name": None}}
+    message = r"env\.actions\.norm: the targets are of cart_to_pole, slider_to_cart, and it is for slider_to_cart$"
+    with pytest.raises(ConfigError, match=message):
+        env_with({"pole": hand, "cart": ABSOLUTE, "norm": post})
+
+
 def test_terms_may_move_parts_of_their_own() -> None:
     actions = {"cart": ABSOLUTE, "pole": {"func": "QvelTerm", "params": {"part_name": "hand"}}}
     env = env_with(actions)

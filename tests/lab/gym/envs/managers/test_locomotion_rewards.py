@@ -227,6 +227,8 @@ def test_commanded_joints_earn_by_their_mean_error(env: LocomotionEnv) -> None:
     term.tracked = torch.tensor([[0.2, 0.1], [0.0, 0.0]])
     # errors 0 and -0.2 rad, and 0 and 0
     followed = value(env, rewards.track_joints_linear, joint_names=names, command="base_velocity", scale=0.4)
+    with pytest.raises(ConfigError, match="joint_names: 1 for the 2 numbers of command 'base_velocity'"):
+        value(env, rewards.track_joints_linear, joint_names=names[:1], command="base_velocity")
     term.tracked = before
     assert followed == [0.75, 1.0]  # 1 - (0 + 0.2) / 2 / 0.4
 

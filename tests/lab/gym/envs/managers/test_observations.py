@@ -1,6 +1,7 @@
 """Every observation term by hand. Shapes: N = 2 environments."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -148,6 +149,8 @@ def test_normalised_range_may_be_another_one_and_of_velocities() -> None:
     params = {"range": [0.0, 10.0], "limit": "qvel_limits"}
     term = observations.normalize_robot_joint_data(FunctorCfg("", params), env)
     assert term(env, data / 2).tolist() == [[0.0, 0.5], [7.5, 0.5]]
+    with pytest.raises(ConfigError, match="needs an entry of all 2 joints, got one of 1 numbers"):
+        term(env, data[:, :1])
 
 
 def test_numbers_of_things_are_those_of_the_scene(env: EmbodiedEnv) -> None:
@@ -263,6 +266,20 @@ def test_camera_pose_in_the_robots_frame(cart: CartPoleEnv) -> None:
     assert (-pose[0, :3, 2]).tolist() == pytest.approx([0, 1, 0], abs=1e-6)
     right = get_sensor_pose_in_robot_frame(cart, TWO, "Cart", is_right=True)
     assert right[0, :3, 3].tolist() == pytest.approx([0.1, -3, 0.5], abs=1e-6)
+
+
+def test_camera_pose_is_in_the_frame_of_a_base_without_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Camera, "get_data", lambda self: {})
+    (tmp_path / "arm.xml").write_text(
+        '<mujoco><worldbody><body name="l1" pos="0 0 .5"><joint name="j" axis="0 0 1"/><geom size=".1"/></body>'
+        "</worldbody></mujoco>"
+    )
+    robot = {"uid": "Cart", "fpath": str(tmp_path / "arm.xml"), "init_pos": [1.0, 0.0, 0.0]}
+    env = EmbodiedEnv(cart_cfg(2, robot=robot, sensor=[CAMERA]))
+    before = get_sensor_pose_in_robot_frame(env, CAM)
+    env.robot.set_qpos(torch.tensor([[1.0]] * 2), target=False)
+    torch.testing.assert_close(get_sensor_pose_in_robot_frame(env, CAM), before)
+    assert before[0, :3, 3].tolist() == pytest.approx([2.0, 0.0, 1.0 - env.robot.get_local_pose()[0, 2].item()])
 
 
 def test_intrinsics_are_those_of_either_lens(cart: CartPoleEnv) -> None:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from embodichain.lab.gym.envs.managers import state_values
 from embodichain.lab.gym.envs.tasks.rl.basic import default_cfg
 from embodichain.lab.gym.envs.tasks.rl.locomotion import LocomotionEnv
 from embodichain.lab.gym.registry import register_env
@@ -64,6 +65,7 @@ class MicroDuckStandUpEnv(LocomotionEnv):
     def compute_task_state(self, **kwargs: Any) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Return success, failure (never), and the metrics ``lean`` (rad) and ``height`` (m) of the base."""
         base = self.robot.base
-        lean, height = torch.acos((-base.projected_gravity()[:, 2]).clamp(-1.0, 1.0)), base.get()[:, 2]
+        lean = torch.acos((-base.projected_gravity()[:, 2]).clamp(-1.0, 1.0))
+        height = state_values.height_above_ground(self, base.get()[:, :3])
         stands = (lean < self.largest_lean) & (height > self.least_height)
         return stands, self._never, {"lean": lean, "height": height}

@@ -9,6 +9,7 @@ from embodichain.agents.rl.models.networks import group_entries
 from embodichain.agents.rl.models.policy import PolicyCfg
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.lab.gym.config.env_config import config_to_cfg
+from embodichain.lab.gym.envs.managers import state_values
 from embodichain.lab.gym.envs.tasks.rl import MicroDuckEnv, MicroDuckStandUpEnv, build_env
 from embodichain.lab.sim.math import quat_from_euler
 from embodichain.utils import replace
@@ -93,7 +94,9 @@ def test_half_of_the_commanded_way_is_progress_enough(walker: MicroDuckEnv) -> N
 
 
 @pytest.mark.parametrize(("pitch", "height", "expected"), [(0.2, 0.12, True), (0.3, 0.12, False), (0.2, 0.09, False)])
-def test_standing_is_upright_and_high(pitch: float, height: float, expected: bool) -> None:
+def test_standing_is_upright_and_high(
+    pitch: float, height: float, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     env = duck("stand_up", events={})
     assert isinstance(env, MicroDuckStandUpEnv)
     env.reset(seed=1)
@@ -102,6 +105,8 @@ def test_standing_is_upright_and_high(pitch: float, height: float, expected: boo
     info = env.get_info()
     assert info["success"].tolist() == [expected] * 2
     torch.testing.assert_close(info["metrics"]["lean"], torch.full((2,), pitch), atol=1e-3, rtol=0.0)
+    monkeypatch.setattr(state_values, "ground_height", lambda env, xy: torch.full_like(xy[:, 0], 0.05))
+    torch.testing.assert_close(env.get_info()["metrics"]["height"], torch.full((2,), height - 0.05))
 
 
 def test_stand_up_starts_in_any_pose() -> None:
