@@ -22,6 +22,7 @@ from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids
 from embodichain.schema import schema_text
 from embodichain.utils import ConfigError, doors
+from embodichain.utils.utility import load_config_file
 
 EXAMPLES = (
     "task lift_cube",
@@ -92,7 +93,7 @@ def write_task(name: str, into: Path, robot: str | None = None, config: str | No
     for template in sorted(_TEMPLATES.glob("*.tmpl")):
         files[template.stem] = template.read_text(encoding="utf-8")
     if config is not None:
-        words |= _use_task(files, config)
+        words |= _use_task(files, config, folder)
         if robot is not None:
             env = json.loads(files["env.json"])
             own = {"uid": env["robot"]["uid"], "fpath": relative_file(robot, folder)}
@@ -132,7 +133,7 @@ def _use_robot(files: dict[str, str], robot: str, folder: Path) -> dict[str, str
     return {"what": f"the link {link}", "tool": f"env.robot.get_link_pose({link!r})[:, :3]", "note": ""}
 
 
-def _use_task(files: dict[str, str], config: str) -> dict[str, str]:
+def _use_task(files: dict[str, str], config: str, folder: Path) -> dict[str, str]:
     """Put a copy of a task's configs and class in place of the templates; return the words for the others."""
     path = find_train_config(config)
     run = load_run_config(path)
@@ -142,8 +143,12 @@ def _use_task(files: dict[str, str], config: str) -> dict[str, str]:
     limit = "" if spec.max_episode_steps is None else f", max_episode_steps={spec.max_episode_steps}"
     values = {"exp_name": '"{{name}}"', "gym_config": '"env.json", "import_modules": ["{{name}}.task"]'}
     files["train.json"] = _with_values(path, {"$schema": '"schema/train.schema.json"', **values})
-    values = {"$schema": '"schema/env.schema.json"', "id": '"{{camel}}RL"'}
-    files["env.json"] = _with_values(Path(str(run.trainer.gym_config)), values)
+    values, own = {"$schema": '"schema/env.schema.json"', "id": '"{{camel}}RL"'}, Path(str(run.trainer.gym_config))
+    files["env.json"] = _with_values(own, values)
+    robot = str(load_config_file(own).get("robot", {}).get("fpath", ""))
+    if (own.parent / robot).is_file():  # beside the config
+        there = json.dumps(relative_file(str(own.parent / robot), folder))
+        files["env.json"] = files["env.json"].replace(json.dumps(robot), there)
     files["task.py"] = _copied_class(spec.cls, f'@register_env("{{{{camel}}}}RL"{limit}, override=True)')
     del files["test_task.py"]
     readme = re.sub(r".*test_task\.py.*\n|.*pytest.*\n", "", files["README.md"])
@@ -153,9 +158,11 @@ def _use_task(files: dict[str, str], config: str) -> dict[str, str]:
 
 def _with_values(path: Path, values: dict[str, str]) -> str:
     """Return a config's text with other texts for the first values of its keys."""
+    if path.suffix != ".json":
+        raise ConfigError(f"--from: {path} is copied as it is written, which must be JSON")
     text = path.read_text(encoding="utf-8")
     for key, value in values.items():
-        text = re.sub(rf'"{re.escape(key)}": "[^"]*"', f'"{key}": {value}', text, count=1)
+        text = re.sub(rf'"{re.escape(key)}"\s*:\s*"[^"]*"', f'"{key}": {value}', text, count=1)
     return text
 
 

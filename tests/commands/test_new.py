@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -116,6 +117,25 @@ def test_copied_task_takes_another_robot(capsys: pytest.CaptureFixture[str]) -> 
     assert (env["robot"]["uid"], env["robot"]["fpath"], env["robot"]["fix_base"]) == ("go2", "g1", False)
     assert "symmetry" not in env["env"]  # of the other robot's joints, and silently wrong for as many of this one
     assert "feet_gait" in json.dumps(env["env"]["rewards"])
+
+
+def test_own_config_is_copied_however_it_is_written(capsys: pytest.CaptureFixture[str]) -> None:
+    shipped = REPOSITORY / "configs/agents/rl/basic/cart_pole"
+    train, env = (json.loads((shipped / f"{name}_config.json").read_text()) for name in ("train", "gym"))
+    Path("own").mkdir()
+    shutil.copy(REPOSITORY / "embodichain/lab/sim/assets/cart_pole.xml", "own/arm.xml")
+    env["robot"]["fpath"] = "arm.xml"
+    train["trainer"]["gym_config"] = "env.json"
+    Path("own/env.json").write_text(json.dumps(env, separators=(",", ":")))
+    Path("own/train.json").write_text(json.dumps(train, separators=(",", ":")))
+    assert main(["new", "task", "tidy_own", "--from", "own/train.json"]) == 0
+    written = {name: json.loads(Path(f"tidy_own/{name}.json").read_text()) for name in ("train", "env")}
+    assert written["train"]["trainer"]["gym_config"] == "env.json"
+    assert written["env"]["id"] == "TidyOwnRL"
+    assert Path("tidy_own", written["env"]["robot"]["fpath"]).is_file()
+    Path("own/train.yaml").write_text(json.dumps(train))
+    assert main(["new", "task", "tidy_yaml", "--from", "own/train.yaml"]) == 2
+    assert "train.yaml is copied as it is written, which must be JSON" in capsys.readouterr().err
 
 
 @pytest.mark.ext

@@ -123,6 +123,7 @@ def begin_writing(
         for place in (folder.path, trainer.checkpoints.path, trainer.checkpoints.path / SEGMENTS):
             remove_unfinished(place)
         trainer.checkpoints.take_up(resume.checkpoint, resume.content)
+        folder.summary.unlink(missing_ok=True)  # of the shorter training
         wall_time, last_step = rewind_metrics(folder.metrics, step)
     folder.write_config(run.resolved)
     logged = sinks.LoggedRun(folder.path.name, folder.path, run.resolved, last_step)

@@ -185,10 +185,12 @@ def task_of(run: RunData) -> str:
 
 
 def final_score(run: RunData, metric: str) -> float:
-    """Return the last value of a metric in a run."""
+    """Return the last value of a metric in a run; ConfigError where there is none, or it is not finite."""
     _, values = run.series(metric)
     if not len(values):
         raise ConfigError(f"{run.folder}: {never_logged(metric, run.rows[-1])}")
+    if next(row[metric] for row in reversed(run.rows) if metric in row) is None:
+        raise ConfigError(f"{run.folder}: the last value of '{metric}' is not finite")
     return float(values[-1])
 
 

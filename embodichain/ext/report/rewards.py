@@ -1,6 +1,7 @@
 """Analyses a run's reward, term by term. Legend: E episodes, I iterations."""
 
 import argparse
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -55,7 +56,9 @@ def _episodes(
     saved: SavedRun, episodes: int, envs: int, device: str, allowed_imports: Sequence[str]
 ) -> dict[str, np.ndarray]:
     """Return the columns of the recorded episodes; record them first if needed."""
-    path = saved.folder / "rewards" / f"{saved.checkpoint.stem}_{episodes}_episodes.npz"
+    with saved.checkpoint.open("rb") as file:  # another may have its name
+        digest = hashlib.file_digest(file, "sha256").hexdigest()[:12]
+    path = saved.folder / "rewards" / f"{saved.checkpoint.stem}_{digest}_{episodes}_episodes.npz"
     if path.exists():
         with np.load(path, allow_pickle=False) as file:
             return dict(file)

@@ -44,7 +44,9 @@ class Parameter:
         self._is_log = rest[1:] == ["log"]
         if not (self.path and low) or rest[1 + self._is_log :]:
             raise ConfigError(f"--param '{text}': must be of the form path=low:high, path=low:high:log or path=a,b,c")
-        self._ends = [json.loads(end) for end in (low, rest[0])] if rest else []
+        self._ends = [_read(end) for end in (low, rest[0])] if rest else []
+        if rest and not (all(isinstance(end, int | float) for end in self._ends) and self._ends[0] < self._ends[1]):
+            raise ConfigError(f"--param '{text}': an interval is of two numbers, the lower one first")
 
     @property
     def first(self) -> str:
@@ -91,6 +93,8 @@ def sweep(
         metric: metric to maximise, by its last value in a training.
     """
     searched = {parameter.path: parameter for parameter in map(Parameter, parameters)}
+    if len(searched) < len(parameters):
+        raise ConfigError("--param: each path once")
     for path in (*searched, *(text.partition("=")[0] for text in overrides)):
         if path in _OWN:
             raise ConfigError(f"{path}: each training of a sweep has its own: use --seeds and --out")
@@ -151,7 +155,10 @@ def score(arguments: Sequence[str], log: Path, run_name: str, metric: str) -> fl
     if code != 0:
         last = log.read_text(encoding="utf-8").strip().splitlines()[-1:]
         raise TrialFailedError(f"exit code {code}: {''.join(last)} (see {log})")
-    return final_score(read_run(next(Path("outputs").glob(f"{run_name}_*"))), metric)
+    try:
+        return final_score(read_run(next(Path("outputs").glob(f"{run_name}_*"))), metric)
+    except ConfigError as error:
+        raise TrialFailedError(str(error)) from error
 
 
 def _open_study(folder: Path, name: str, searched: Sequence[Parameter]) -> Any:

@@ -19,6 +19,7 @@ from embodichain.agents.rl.checkpoint.files import load_checkpoint
 from embodichain.agents.rl.checkpoint.saved_run import RunLock
 from embodichain.agents.rl.train import main, train_from_config
 from embodichain.agents.rl.trainer.evaluation import Evaluator
+from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.cli import main as cli
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
@@ -222,6 +223,14 @@ def test_resume_from_an_older_checkpoint_replaces_later_logs(monkeypatch: pytest
     assert sorted(step for step, _ in read_tensorboard(run / "logs")["charts/SPS"]) == [8, 16, 24]
     wall_times = [row["wall_time"] for row in read_metrics(run)]
     assert wall_times == sorted(wall_times)
+
+
+def test_continued_run_has_no_summary_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main(["--config", write_config(Path(), tiny_config())]) == 0
+    seen: list[bool] = []
+    monkeypatch.setattr(Trainer, "_iterate", lambda self: seen.append((only_run() / "summary.json").exists()))
+    main(["--resume", "latest", "trainer.iterations=4"])
+    assert seen[0] is False
 
 
 def test_settings_that_may_change_are_taken_by_a_resume() -> None:

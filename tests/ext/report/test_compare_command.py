@@ -90,6 +90,12 @@ def test_group_without_a_name_or_a_run_is_an_error(argument: str, capsys: pytest
     assert capsys.readouterr().err == message
 
 
+def test_run_that_ended_in_nan_has_no_last_value(capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(Path("broken"), [0.9, 0.9], seed=9, rows=[{"train/loss": 0.9}, {"train/loss": None}])
+    assert main(["compare", "broken", "--metric", "train/loss"]) == 2
+    assert "broken: the last value of 'train/loss' is not finite" in capsys.readouterr().err
+
+
 def test_runs_without_the_metric_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     write_run(Path("stopped"), [None, None], seed=9)
     out = compare(capsys, "good_1", "stopped")

@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from embodichain.agents.rl.checkpoint.saved_run import find_run
 from embodichain.cli import main
 from embodichain.ext.report import rewards
 from embodichain.ext.report.rewards import OTHER, rescore, return_facts, term_facts
@@ -83,6 +85,11 @@ def test_terms_are_rescored_from_the_same_episodes(
     out = capsys.readouterr().out
     assert "paid by other weights" in out
     assert "calm" in out
+    # Another checkpoint of this name has other episodes.
+    checkpoint = find_run("latest").checkpoint
+    torch.save(torch.load(checkpoint, weights_only=True) | {"note": 1}, checkpoint)
+    assert main(["rewards", "latest", "--episodes", "4"]) == 1
+    assert "play_episodes" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -165,8 +165,8 @@ def _last_saved(outputs: Path, exp_name: str | None) -> Path | None:
     """Return the run in a folder, of any or one ``exp_name``, that saved last, if any."""
     pattern = "*" if exp_name is None else f"{glob.escape(exp_name)}_" + "[0-9]" * 8 + "_" + "[0-9]" * 6
     checkpoints = [path for path in outputs.glob(f"{pattern}/checkpoints/*.pt") if not _OF_SWEEP.search(str(path))]
-    saved = {path.parent.parent: path.stat().st_mtime for path in checkpoints}
-    return max(saved, key=saved.__getitem__) if saved else None
+    last = max(checkpoints, key=lambda path: path.stat().st_mtime, default=None)
+    return None if last is None else last.parent.parent
 
 
 class RunLock:

@@ -122,3 +122,14 @@ def test_trial_of_a_sweep_is_not_the_last_run(tmp_path: Path, monkeypatch: pytes
         checkpoint.touch()
         os.utime(checkpoint, (age, age))
     assert last_run().name == "mine_20260101_120000"
+
+
+def test_last_run_has_the_newest_checkpoint_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, ages in (("a_20260101_100000", range(1000, 1900, 20)), ("b_20260101_110000", range(1200, 1300, 10))):
+        folder = tmp_path / "outputs" / name / "checkpoints"
+        folder.mkdir(parents=True)
+        for step, age in enumerate(ages):
+            (folder / f"x_step_{step}.pt").touch()
+            os.utime(folder / f"x_step_{step}.pt", (age, age))
+    assert last_run().name == "a_20260101_100000"
