@@ -261,7 +261,7 @@ class InfoReader:
     """Makes the ``info`` of N environments.
 
     The names of rewards and metrics stay the same from one ``begin`` to the next, and later ones join then; in an
-    evaluation they join at once.
+    evaluation they join at once. A number that is not there is NaN, a flag False.
 
     Attributes:
         knows_success: an info has said by now whether an episode is a success.
@@ -270,7 +270,7 @@ class InfoReader:
     def __init__(self, num_envs: int) -> None:
         self.knows_success = False
         self._num_envs = num_envs
-        self._found: dict[str, None] = {}
+        self._found: dict[str, bool] = {}  # whether it is a flag
         self._names: tuple[str, ...] | None = None  # None: the next info decides
         self._joins = False
 
@@ -290,13 +290,14 @@ class InfoReader:
         for values in [columns.pop(key) for key in SUCCESS_KEYS if key in columns]:
             self.knows_success = True
             success |= values > 0.0
-        self._found |= dict.fromkeys(columns)
+        self._found |= {name: values.dtype == np.bool_ for name, values in columns.items()}
         if is_step and (self._names is None or self._joins):
             self._names = tuple(self._found)
         rewards: dict[str, Tensor] = {}
         metrics: dict[str, Tensor] = {}
         for name in self._names or ():
-            values = columns[name] if name in columns else np.full(self._num_envs, np.nan)
+            missing = np.zeros(self._num_envs, np.bool_) if self._found[name] else np.full(self._num_envs, np.nan)
+            values = columns.get(name, missing)
             value = torch.from_numpy(values if values.dtype == np.bool_ else values.astype(np.float32))
             if name.startswith(_REWARDS):
                 rewards[name.partition("/")[2]] = value.nan_to_num(nan=0.0)

@@ -230,6 +230,8 @@ def test_missing_numbers_are_nan_missing_rewards_zero() -> None:
     assert first["metrics"]["m"].tolist() == pytest.approx([3.0, math.nan], nan_ok=True)
     assert first["metrics"]["flag"].tolist() == [True, False]
     assert second["metrics"]["m"].isnan().all()
+    assert second["metrics"]["flag"].tolist() == [False, False]
+    assert second["metrics"]["flag"].dtype == torch.bool
     assert (first["rewards"]["r"].tolist(), second["rewards"]["r"].tolist()) == ([5.0, 0.0], [0.0, 0.0])
     assert not reader.knows_success
 

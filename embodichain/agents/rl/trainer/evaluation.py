@@ -102,7 +102,7 @@ class EpisodeTable:
         """
         metrics = info["metrics"]
         made = info.get("executed", torch.ones_like(reward))
-        columns = {"return": reward, "length": made, "success_once": info["success"]}
+        columns = {"return": reward, "length": made, "success_once": info.get("success_once", info["success"])}
         columns |= {f"rewards/{name}": value for name, value in info["rewards"].items()}
         columns |= {f"metrics/{name}": value.masked_fill(value.isnan(), 0.0) for name, value in metrics.items()}
         columns |= {f"given/{name}": made * ~value.isnan() for name, value in metrics.items()}
@@ -151,10 +151,14 @@ class EpisodeTable:
         it, NaN without any, and ``<name>_at_end`` its value at the last step.
         """
         columns = self.columns()
+        is_played = torch.from_numpy(columns["length"]) > 0
         found: dict[str, Tensor] = {}
         for name in self._metrics:
             mean, end = (torch.from_numpy(columns[f"metrics/{name}{suffix}"]) for suffix in ("", " at the end"))
-            found |= {name: end} if name in self._flags else {name: mean, f"{name}{AT_END}": end}
+            if name in self._flags:
+                found[name] = torch.where(is_played, end.nan_to_num(nan=0.0), end)  # it was false before it was there
+            else:
+                found |= {name: mean, f"{name}{AT_END}": end}
         return found
 
     def columns(self) -> dict[str, np.ndarray]:

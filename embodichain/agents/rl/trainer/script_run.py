@@ -13,6 +13,7 @@ from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
 from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.metrics import sinks
 from embodichain.agents.rl.models import Policy, check_policy
+from embodichain.agents.rl.run_data import rewind_metrics
 from embodichain.utils import ConfigError, from_dict, logger, placed, raise_problems, to_dict, write_json
 from embodichain.utils.module_utils import imports_allowed_by_environment
 from embodichain.utils.utility import as_json
@@ -87,12 +88,12 @@ class ScriptRun:
         self._recorded = parts.env if parts.event_cfg and hasattr(parts.env, "start_recording") else None
 
     @contextmanager
-    def training(self, log: sinks.RunLog, iterations: int, iterations_before: int) -> Iterator[None]:
+    def training(self, log: sinks.RunLog, iterations: int, step: int) -> Iterator[None]:
         """Write config, logs and recordings of a training in the block.
 
         Args:
             log: gets the sinks; they are closed at the end.
-            iterations_before: number of iterations before; if 0, a ``metrics.jsonl`` in the folder is deleted.
+            step: environment steps before; later lines of a ``metrics.jsonl`` in the folder are deleted.
 
         Raises:
             ConfigError: another process trains in the folder.
@@ -104,15 +105,14 @@ class ScriptRun:
         metrics = self._folder / "metrics.jsonl"
         with RunLock() as lock:
             lock.take(self._folder)
-            if not iterations_before:
-                metrics.unlink(missing_ok=True)
+            wall_time, last_step = rewind_metrics(metrics, step)
             if PROBLEM_KEY not in self.config:
                 write_json(self._folder / "config.json", self.config, indent=2)
-            run = sinks.LoggedRun(self._folder.name, self._folder, self.config)
+            run = sinks.LoggedRun(self._folder.name, self._folder, self.config, last_step if step else None)
             sinks.begin_loggers(log, self.cfg, self._loggers, run)
             if self._writer is not None:
                 log.add(sinks.WriterSink(self._writer))
-            log.add(sinks.JsonLinesSink(metrics))
+            log.add(sinks.JsonLinesSink(metrics, wall_time))
             if self._recorded is not None:
                 self._recorded.start_recording(self._folder / "videos", "train")
             try:

@@ -27,7 +27,7 @@ from embodichain.agents.rl.trainer.script_run import ScriptParts, ScriptRun, che
 from embodichain.agents.rl.trainer.step_stats import EpisodeStats, clipped_share
 from embodichain.agents.rl.trainer.viewer import Viewer
 from embodichain.agents.rl.vec_env import EvalEnv, VecEnv, knows_success
-from embodichain.utils import CommandFailedError, logger
+from embodichain.utils import CommandFailedError, ConfigError, logger
 from embodichain.utils.border import printing_may_fail
 from embodichain.utils.device import torch_threads, warn_of_spinning_threads
 from embodichain.utils.profiling import section
@@ -140,6 +140,8 @@ class Trainer:
         # A script with several processes has evaluation environments in rank 0 alone.
         self._main_evaluates = self._script is not None and distributed and bool(eval_freq)
         if eval_env is not None and eval_freq:
+            if eval_env is env or getattr(getattr(eval_env, "cfg", None), "curriculum", None):
+                raise ConfigError("eval_env: must be another environment than env, and without a curriculum")
             seed, videos = cfg.seed + EVAL_SEED_OFFSET, run_folder / "videos"
             players = ProcessGroup() if self._main_evaluates else get_process_group()
             self.evaluator = Evaluator(eval_env, num_eval_episodes, seed, algorithm.device, videos, players)
@@ -253,7 +255,8 @@ class Trainer:
             torch.manual_seed(torch.initial_seed() + self.global_step)
         for schedule in (self._eval_schedule, self._save_schedule):
             schedule.start_from(self.global_step, self._iteration)
-        self.saver.load_state_dict(state)
+        before, now = (config.get("trainer", {}).get("num_eval_episodes") for config in (state["config"], self.config))
+        self.saver.load_state_dict(state, is_comparable=before == now)
         if self._process_group.is_main and self.algorithm.device.type == "cpu":
             warn_of_other_threads(state["num_threads"], self._threads)
 
@@ -264,7 +267,7 @@ class Trainer:
     @contextmanager
     def _training(self, iterations: int) -> Iterator[ProgressDisplay]:
         """Run the collector, after the warm-up of a new training; close collector, log and progress at the end."""
-        script = self._script.training(self.log, iterations, self._iteration) if self._script else nullcontext()
+        script = self._script.training(self.log, iterations, self.global_step) if self._script else nullcontext()
         # One thread outside the updates: all else is small.
         with printing_may_fail(), script, torch_threads(1):
             progress = make_progress(iterations, self._iteration, self._process_group.is_main)

@@ -230,6 +230,14 @@ def test_metric_is_a_numbers_mean_or_a_flags_last_value() -> None:
     assert means_of([metrics]) == {"error": pytest.approx(11.5 / 3), "error_at_end": pytest.approx(13 / 3), **of_flag}
 
 
+def test_flag_that_comes_late_was_false_before() -> None:
+    table = EpisodeTable(3)
+    for number, metrics in enumerate(({}, {"fell": torch.tensor([True])}, {"fell": torch.tensor([False])})):
+        info = {"rewards": {}, "metrics": metrics, "success": torch.tensor([False])}
+        table.on_step(torch.zeros(1), info, torch.tensor([True]), torch.tensor([number]))
+    assert means_of([table.metrics()]) == {"fell": pytest.approx(1 / 3)}
+
+
 def test_metrics_of_several_processes_are_over_all_episodes() -> None:
     # Of four episodes the first process has played two, the second two, the third none.
     nan = math.nan

@@ -114,6 +114,16 @@ def test_second_training_in_a_folder_begins_its_metrics_anew(env: EmbodiedEnv, t
     assert [row["step"] for row in read_metrics(tmp_path)] == [8, 16]
 
 
+def test_resumed_script_has_each_step_once(env: EmbodiedEnv, tmp_path: Path) -> None:
+    make_trainer(env, tmp_path, save_freq=8).train(32)
+    again = make_trainer(env, tmp_path)
+    again.load_state_dict(load_checkpoint(tmp_path / "checkpoints/tiny_step_16.pt"))
+    again.train(32)
+    rows = read_metrics(tmp_path)
+    assert [row["step"] for row in rows] == [8, 16, 24, 32]
+    assert rows[2]["wall_time"] > rows[1]["wall_time"]
+
+
 def test_two_scripts_do_not_train_in_one_folder(env: EmbodiedEnv, tmp_path: Path) -> None:
     trainer = make_trainer(env, tmp_path)
     with RunLock() as lock:

@@ -20,6 +20,7 @@ from embodichain.agents.rl.trainer import trainer
 from embodichain.agents.rl.trainer.evaluation import Evaluation
 from embodichain.agents.rl.trainer.trainer import WARM_UP_STEPS, Trainer
 from embodichain.agents.rl.trainer.viewer import Viewer
+from embodichain.utils import ConfigError
 from embodichain.utils.state import freeze
 from tests.agents.rl.fakes import (
     IdleAlgorithm,
@@ -144,6 +145,30 @@ def test_best_has_the_most_successes_then_the_highest_return(tmp_path: Path, mon
         best.append(json.loads((tmp_path / "best.json").read_text(encoding="utf-8"))["step"])
     run.log.close()
     assert best == [8, 16, 24, 24, 24]  # the first has no success, and is the best so far nevertheless
+
+
+def test_best_is_a_checkpoint_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saver = Run(tmp_path).trainer.saver
+
+    def full(*args: Any, **kwargs: Any) -> Path:
+        raise OSError(28, "No space left on device")
+
+    saver.is_best({"eval/success_rate": 0.2, "eval/avg_reward": 1.0}, 8)
+    saver.is_best({"eval/success_rate": 0.9, "eval/avg_reward": 1.0}, 16)
+    monkeypatch.setattr(saver, "save", full)
+    saver.try_to_save({"global_step": 16})
+    assert saver.state_dict() == {"best_success": 0.2, "best_reward": 1.0, "best_checkpoint": "tiny_step_8.pt"}
+    # Nor one of an evaluation with which later ones cannot be compared.
+    other = Run(tmp_path).trainer.saver
+    other.load_state_dict(saver.state_dict() | {"iteration": 1}, is_comparable=False)
+    assert other.is_best({"eval/success_rate": 0.1, "eval/avg_reward": 0.0}, 24)
+
+
+def test_evaluation_has_an_environment_of_its_own(tmp_path: Path) -> None:
+    env, policy = ScriptedEnv(2), linear_policy(False)
+    algorithm = IdleAlgorithm(policy)
+    with pytest.raises(ConfigError, match=r"^eval_env: must be another environment than env, and without a curriculum"):
+        Trainer(policy=policy, env=env, algorithm=algorithm, **tiny_trainer(tmp_path), eval_env=env, log=RunLog())
 
 
 def test_normaliser_learns_between_updates_from_real_slots(tmp_path: Path) -> None:
