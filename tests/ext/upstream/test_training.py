@@ -107,6 +107,14 @@ def test_override_by_the_new_path_works_on_an_old_file(tmp_path: Path, capsys: p
     assert "runtime -> trainer" in capsys.readouterr().err
 
 
+def test_steps_of_an_old_file_are_those_of_the_overridden_size(tmp_path: Path) -> None:
+    config = tiny_config(trainer__num_envs=8, trainer__total_timesteps=1024, algorithm__cfg__num_mini_batches=4)
+    del config["trainer"]["iterations"], config["algorithm"]["cfg"]["batch_size"]
+    run = load_run_config(write_config(tmp_path, config), ["trainer.num_envs=2", "trainer.buffer_size=16"])
+    assert run.trainer.iterations * 2 * 16 == 1024
+    assert run.algorithm.batch_size == 2 * 16 / 4
+
+
 def inline(cfg: dict[str, Any], env_id: str = "PushCubeRL") -> dict[str, Any]:
     """Return a training config with the environment's inside."""
     return tiny_config(trainer__gym_config=None, trainer__num_envs=None) | {"env": {"id": env_id, "cfg": cfg}}
