@@ -8,11 +8,12 @@ from typing import cast
 
 import torch
 
-from embodichain.agents.rl.build import build_env_policy
+from embodichain.agents.rl.build import build_env_policy, check_built_policy
 from embodichain.agents.rl.config import arguments
 from embodichain.agents.rl.config.trainer_cfg import is_env_config
 from embodichain.agents.rl.run_config import RunConfig, find_train_config, load_run_config, scene_cfg
 from embodichain.agents.rl.trainer.viewer import check_viewer_is_installed
+from embodichain.agents.rl.vec_env import mirror_map_of
 from embodichain.commands.arguments import CONFIG_HELP, add_overrides
 from embodichain.commands.robot_files import format_changes
 from embodichain.lab.gym.config.env_config import config_to_cfg, converted
@@ -105,7 +106,9 @@ def try_config(config: RunConfig | tuple[str, TaskCfg]) -> tuple[str, dict[str, 
     try:
         with closing(build_env(env_id, cfg)) as env:
             if isinstance(config, RunConfig) and not hasattr(config.policy, "vla_config"):
-                build_env_policy(config, env, torch.device("cpu"))
+                check_built_policy(config, env, build_env_policy(config, env, torch.device("cpu")), torch.device("cpu"))
+                if getattr(config.algorithm, "symmetry", None) is not None:
+                    mirror_map_of(env)
             env.reset(seed=cfg.seed)
             env.step(torch.zeros(num_envs, env.single_action_space.shape[0]))
             changes = env.sim.changes

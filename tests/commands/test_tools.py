@@ -141,6 +141,8 @@ def test_valid_means_that_an_environment_makes_a_step(tmp_path: Path, capsys: py
     assert "; 1 environment was built, and made a step\n" in validated(capsys, 0, str(CART_POLE_ENV))
     error = validated(capsys, 2, config, 'policy.obs_groups={"actor": ["nope"]}')
     assert "error: policy.obs_groups.actor[0]: unknown entry or pattern 'nope'." in error
+    error = validated(capsys, 2, config, "algorithm.cfg.symmetry={}")
+    assert "has no 'env.symmetry'" in error
     near = f'env.rewards.near={{"func": "{__name__}.no_reward"}}'
     error = validated(capsys, 2, config, near, "--allow-import", __name__)
     assert "error: env.rewards.near: no_reward must return a tensor [N] = [2]" in error
