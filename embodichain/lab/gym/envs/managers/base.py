@@ -347,6 +347,14 @@ class CommandTerm(Functor):
                 self._draw(due)
         self.follow()
 
+    def move(self, done: Tensor) -> Tensor:
+        """Put robots where a new command wants them, after a step's rewards; return which, [N] bool.
+
+        Args:
+            done: [N] bool, episodes that have ended.
+        """
+        raise NotImplementedError  # called where a subclass has its own
+
     def reset(self, env_ids: Tensor) -> None:
         """Draw commands for environments [n], which begin an episode."""
         others = self.command

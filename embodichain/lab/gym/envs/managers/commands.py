@@ -1,9 +1,9 @@
 """Commands that policies follow, and their manager. Shapes: N environments, n in ``env_ids``, C length of a command."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field, NonNegativeFloat
@@ -121,6 +121,7 @@ class CommandManager(Manager):
         built = checks.build_terms(cfgs, env, "env.commands")
         super().__init__(env, built)
         self.terms: dict[str, CommandTerm] = {term.name: term.func for term in built}
+        self._movers = {name: term for name, term in self.terms.items() if type(term).move is not CommandTerm.move}
 
     def get_command(self, name: str) -> Tensor:
         """Return the command that the next action is to follow, [N, C]; ConfigError without one of that name."""
@@ -138,18 +139,30 @@ class CommandManager(Manager):
 
     def advance(self) -> None:
         """Let a control step pass, after its physics."""
-        if not self.terms:
-            return
-        env = self._env
+        self._call(self.terms, lambda term: term.advance())
+
+    def move(self, done: Tensor) -> Tensor | None:
+        """Put robots where new commands want them, after a step's rewards; return which, [N] bool; None: none."""
+        if not self._movers:
+            return None
+        mask = torch.stack(self._call(self._movers, lambda term: term.move(done))).any(dim=0)
+        return mask if self._env.sim.backend.is_asynchronous or mask.any() else None
+
+    def _call(self, terms: Mapping[str, CommandTerm], call: Callable[[CommandTerm], Any]) -> list[Any]:
+        """Call terms for the environments that make the present step."""
+        if not terms:
+            return []
+        env, results = self._env, []
         rows: AbstractContextManager[None] = nullcontext()
         if len(env.stepping_ids) < env.num_envs:  # within a chunk of actions
             stepping = torch.zeros_like(env.elapsed_steps, dtype=torch.bool).index_fill(0, env.stepping_ids, True)
             rows = changing_rows(self.functors, stepping)
         with env.random.stream("commands", tick=env.elapsed_steps), rows:
-            for name, term in self.terms.items():
+            for name, term in terms.items():
                 env.random.turn_to(f"commands.{name}")
                 try:
-                    term.advance()
+                    results.append(call(term))
                 except Exception as error:
                     error.add_note(f"env.commands.{name}")
                     raise
+        return results

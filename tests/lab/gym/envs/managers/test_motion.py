@@ -13,7 +13,9 @@ from embodichain.lab.gym.envs.managers.motion.commands import TrackingError, mot
 from embodichain.lab.gym.envs.managers.motion.rewards import motion_tracking_exp
 from embodichain.lab.sim.math import quat_from_euler, quat_mul
 from embodichain.utils import ConfigError, doors
+from embodichain.utils.observations import flat_input
 from embodichain.utils.utility import load_json
+from tests.lab.gym.envs.test_base_env import leaves
 from tests.lab.gym.envs.test_state import assert_goes_on
 from tests.lab.scenes import env_of
 
@@ -162,9 +164,23 @@ def test_clip_that_ends_within_an_episode_is_drawn_anew() -> None:
     _, _, terminated, truncated, info = env.step(torch.zeros(2, 19))
     assert info["success"].tolist() == [True, False]  # at the last frame
     assert not (terminated | truncated).any()
-    _, _, _, _, info = env.step(torch.zeros(2, 19))
+    obs, _, _, _, info = env.step(torch.zeros(2, 19))
     assert int(motion.frame[0]) == int(motion.first[0])
-    assert float(info["metrics"]["body_error"][0]) < 1e-4  # the robot is there
+    assert float(motion.error("body_pos")[0].norm(dim=1).mean()) < 1e-4  # the robot is there, and is observed there
+    torch.testing.assert_close(flat_input(obs), flat_input(env.get_obs()))
+    assert float(info["metrics"]["body_error"][0]) > 1e-3  # the step made is compared with the last frame
+    assert float(info["metrics"]["tracked"][0]) == 1.0
+
+
+def test_robot_that_waits_for_the_end_of_a_chunk_is_not_moved() -> None:
+    one, two = motion_env(2), motion_env(2)
+    for env in (one, two):
+        env.success_terminates = True
+        motion_of(env).frame[0], motion_of(env).time_left[0] = LAST - 1, 2 * env.step_dt
+    *_, info = one.step_chunk(torch.zeros(2, 6, 19))
+    *_, expected = two.step(torch.zeros(2, 19))
+    for name, value in leaves(expected["final_obs"]).items():
+        assert torch.equal(leaves(info["final_obs"])[name][0], value[0]), name
 
 
 def test_end_of_the_clip_is_success_and_ends_the_episode() -> None:

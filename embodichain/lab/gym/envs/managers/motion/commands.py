@@ -69,8 +69,8 @@ class _Clips:
 class MotionCommand(CommandTerm):
     """Clips of motion that the robot is to follow frame by frame: the present frame's joints, [N, 2 J].
 
-    An episode begins at a drawn frame, in the state of that frame with noise. At the clip's end within an episode, and
-    after ``resampling_time``, another frame is drawn, and the robot moved to it.
+    An episode begins at a drawn frame, in the state of that frame with noise. Behind the clip's end within an episode,
+    and after ``resampling_time``, another frame is drawn, and the robot moved to it after the step's rewards.
 
     Args:
         files: clips, ``.npz`` or ``.csv`` as ``embodichain.lab.sim.motion.load_clip`` reads them; a relative path
@@ -167,8 +167,20 @@ class MotionCommand(CommandTerm):
 
     @override
     def advance(self) -> None:
-        self.frame = self.frame + 1  # beyond the clip's end another is drawn
-        super().advance()
+        self.tracked = self.command
+        self.time_left = self.time_left - self.env.step_dt
+        self.frame = torch.minimum(self.frame + 1, self.clips.last[self.frame])
+        self.follow()
+
+    @override
+    def move(self, done: Tensor) -> Tensor:
+        stepping = torch.zeros_like(done).index_fill(0, self.env.stepping_ids, True)
+        is_due = (self.time_left < 0.5 * self.env.step_dt) & stepping & ~done
+        with self.env.choose(is_due) as due:
+            if len(due):
+                self._draw(due)
+        self.follow()
+        return is_due
 
     def joints(self, ahead: int = 0) -> Tensor:
         """Return joint positions and velocities of the reference ``ahead`` frames later, or at its end, [N, 2 J]."""
