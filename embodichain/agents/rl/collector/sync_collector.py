@@ -312,11 +312,13 @@ class StepInfo:
                     self._flags[name] = torch.zeros(shape, dtype=torch.bool, device=info[name].device)
                 self._flags[name][t] = info[name]
         values = [value for kind in _NUMBERS for value in info[kind].values()] if "success" in info else []
+        if "executed" in info:
+            values = [value.sum(1) for value in info["rewards"].values()]
+            values += [sum_over_chunk(value, info["executed"]) for value in info["metrics"].values()]
         if values:
             if self._block is None:
                 self._begin(info, values[0].device)
-            # Of a chunk of actions, [N, H], the sum over the steps that were executed: the others are 0.
-            torch.stack([value if value.dim() == 1 else value.sum(1) for value in values], out=self._slots[t])
+            torch.stack(values, out=self._slots[t])
 
     def finish(self) -> None:
         """Write the stored steps into the rollout; slot T is 0."""
@@ -332,6 +334,17 @@ class StepInfo:
         self._names = [f"{kind}/{name}" for kind in _NUMBERS for name in info[kind]]
         self._block = torch.zeros(self._num_slots, len(self._names), self._num_envs, device=device)
         self._slots = self._block.unbind(0)
+
+
+def sum_over_chunk(value: Tensor, executed: Tensor) -> Tensor:
+    """Return the sum of a metric over the executed steps of a chunk, [N]; steps that lack it have the others' mean.
+
+    Args:
+        value: [N, H], 0 where not executed.
+        executed: [N, H] bool.
+    """
+    given = executed & ~value.isnan()
+    return torch.where(given, value, 0.0).sum(1) * executed.sum(1) / given.sum(1)
 
 
 class FinalSlots:

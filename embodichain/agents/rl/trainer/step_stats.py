@@ -24,10 +24,13 @@ _Ended = tuple[int, list[float], list[int], list[bool]]
 """A step; the returns, lengths and successes of the episodes that ended there."""
 
 
-def _sums(info: TensorDict, num_steps: int) -> dict[str, tuple[float, float]]:
+def _sums(info: TensorDict, made: Tensor) -> dict[str, tuple[float, float]]:
     """Return reward terms and metrics summed over a rollout's steps, and the number of steps that have each.
 
     The host reads them at once.
+
+    Args:
+        made: environment steps of each step of the rollout, [N, T].
     """
     names = [str(name) for name in info.keys() if "/" in str(name)]  # noqa: SIM118 (a TensorDict, not a dict)
     if not names:
@@ -39,7 +42,7 @@ def _sums(info: TensorDict, num_steps: int) -> dict[str, tuple[float, float]]:
     sums = torch.zeros_like(steps[0])
     for step in steps:
         sums += step
-    counts = num_steps - lacks.sum(dim=(0, 2))
+    counts = made.sum() - (lacks * made.t()[:, None]).sum(dim=(0, 2))
     found = torch.stack([sums.sum(dim=1).double(), counts.double()]).tolist()
     return {name: (total, count) for name, total, count in zip(names, *found, strict=True)}
 
@@ -99,7 +102,7 @@ class EpisodeStats:
             ``charts/success_rate_avg_100``, over the last 100 episodes that ended, once there are any.
         """
         info, made = rollout["info"], env_steps(rollout)
-        sums = _sums(info, int(made.sum()))
+        sums = _sums(info, made)
         origin = rollout["origin"] if "origin" in set(rollout.keys()) else RolloutOrigin()
         ended = self._follow(rollout, made, info["success"], origin)
         shared = get_process_group().gather_data((ended, sums, has_success))

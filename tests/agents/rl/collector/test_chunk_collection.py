@@ -1,5 +1,7 @@
 """Collection with chunks of actions. Legend: N = 2 envs, T = 4 decisions, H = 3 actions of a chunk."""
 
+import math
+
 import pytest
 import torch
 from tensordict import TensorDict
@@ -7,6 +9,8 @@ from tensordict import TensorDict
 from embodichain.agents.rl.buffer import RolloutBuffer
 from embodichain.agents.rl.buffer.layout import num_env_steps
 from embodichain.agents.rl.collector import BaseCollector, SyncCollector
+from embodichain.agents.rl.collector.sync_collector import sum_over_chunk
+from embodichain.agents.rl.trainer import step_stats
 from embodichain.agents.rl.trainer.step_stats import EpisodeStats
 from embodichain.utils import ConfigError
 from tests.agents.rl.fakes import ChunkedEnv, ScriptedEnv, linear_policy
@@ -66,6 +70,14 @@ def test_statistics_count_the_steps_that_were_executed() -> None:
     assert scalars["charts/episode_length_avg_100"] == pytest.approx(3.0)
     assert scalars["charts/episode_reward_avg_100"] == pytest.approx((1 + 4 + 9 + 16 + 25) / 5)
     assert scalars["charts/success_rate_avg_100"] == pytest.approx(3 / 5)
+
+
+def test_steps_of_a_chunk_that_lack_a_metric_do_not_count() -> None:
+    nan, executed = math.nan, torch.tensor([[True, True, True, False], [True] * 4])
+    sums = sum_over_chunk(torch.tensor([[1.0, nan, nan, 0.0], [nan] * 4]), executed)
+    assert sums.tolist() == pytest.approx([3.0, nan], nan_ok=True)
+    rollout = TensorDict({"metrics/m": torch.stack((sums, torch.zeros(2)), dim=1)}, batch_size=[2, 2])
+    assert step_stats._sums(rollout, executed.sum(1, keepdim=True)) == {"metrics/m": (3.0, 3.0)}
 
 
 def test_buffer_has_room_for_chunks() -> None:
