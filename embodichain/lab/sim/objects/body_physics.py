@@ -275,8 +275,8 @@ class LinkPhysics:
         self._backend.write_model("geom_friction", (list(shapes), 0), friction, env_ids)
         ends = np.stack((self._backend.model.pair_geom1, self._backend.model.pair_geom2), axis=1)
         for pair, both in enumerate(ends.tolist()):
-            if own := [i for i, shape in enumerate(shapes) if shape in both]:
-                largest = friction[:, own].amax(dim=1, keepdim=True).expand(-1, 2)
+            if own := tuple(i for i, shape in enumerate(shapes) if shape in both):
+                largest = friction[:, constant(own, friction.device)].amax(dim=1, keepdim=True).expand(-1, 2)
                 self._backend.write_model("pair_friction", (pair, slice(0, 2)), largest, env_ids)
 
     def _of_model(self, name: str, numbers: Sequence[int]) -> Tensor:
