@@ -46,7 +46,8 @@ def film(target: str, seconds: float, size: tuple[int, int], seed: int) -> np.nd
     frames: list[np.ndarray] = []
     ended = succeeded = 0
     with open_run(saved, 1) as opened:
-        env, policy = opened.env, TrainedPolicy(opened.policy, opened.device, opened.env.single_observation_space)
+        env, space = opened.env, opened.env.single_observation_space
+        policy = TrainedPolicy(opened.policy, opened.device, space, env.single_action_space)
         if not isinstance(env, EmbodiedEnv):
             raise SystemExit(f"{target}: a Gymnasium environment: only tasks on this library's physics have panels")
         with closing(View.of(env, config_camera([opened.config.eval_env, opened.config.env]), size)) as camera:

@@ -144,10 +144,11 @@ def load_run_config(
     data, name, folder = read_source(source)
     if is_env_config(data):
         raise ConfigError(f"{name}: is an environment's config; needed is the training config that names it")
-    if isinstance(trainer := data.get("trainer"), dict):
-        # Older layouts count steps and minibatches by the rollout's size, which is to be the overrides'.
-        sizes = {"trainer.num_envs", "trainer.buffer_size"} & {f"trainer.{key}" for key in trainer}
-        apply_overrides(data, [text for text in overrides if text.partition("=")[0] in sizes], [])
+    if isinstance(trainer := data.get("trainer"), dict) and (
+        "total_timesteps" in trainer or "num_mini_batches" in json.dumps(data.get("algorithm"))
+    ):  # numbers of older layouts, which are converted by the rollout's size
+        sizes = ("trainer.num_envs=", "trainer.buffer_size=")
+        apply_overrides(data, [text for text in overrides if str(text).startswith(sizes)], [])
     return _load(converted(data, "training"), folder, overrides, allowed_imports)
 
 

@@ -79,7 +79,8 @@ def export_run(
         )
         if (start := plain_start(opened, spec, steps[0])) is not None:
             spec["mujoco"] = start
-            if others := [file.name for file in path.parent.glob("*.onnx") if file != path]:
+            others = [file.name for file in path.parent.glob("*.onnx") if file != path]
+            if others and scene.exists():
                 raise ConfigError(f"--out {path}: {others[0]} is there, for which the folder's scene.mjb is")
         formats.check_inputs(spec, steps)
         if before is not None:

@@ -3,6 +3,7 @@
 import argparse
 import itertools
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -185,13 +186,12 @@ def task_of(run: RunData) -> str:
 
 
 def final_score(run: RunData, metric: str) -> float:
-    """Return the last value of a metric in a run; ConfigError where there is none, or it is not finite."""
+    """Return the last value of a metric in a run, NaN where it was not finite; ConfigError where there is none."""
     _, values = run.series(metric)
     if not len(values):
         raise ConfigError(f"{run.folder}: {never_logged(metric, run.rows[-1])}")
-    if next(row[metric] for row in reversed(run.rows) if metric in row) is None:
-        raise ConfigError(f"{run.folder}: the last value of '{metric}' is not finite")
-    return float(values[-1])
+    is_lost = next(row[metric] for row in reversed(run.rows) if metric in row) is None
+    return math.nan if is_lost else float(values[-1])
 
 
 def never_logged(metric: str, logged: Iterable[str]) -> str:
@@ -208,7 +208,9 @@ def scores_by_task(runs: Sequence[RunData], metric: str) -> dict[str, np.ndarray
     """Return the last values of a metric, [R] by task."""
     found: dict[str, list[float]] = {}
     for run in runs:
-        found.setdefault(task_of(run), []).append(final_score(run, metric))
+        if math.isnan(score := final_score(run, metric)):
+            raise ConfigError(f"{run.folder}: the last value of '{metric}' is not finite")
+        found.setdefault(task_of(run), []).append(score)
     return {task: np.array(values) for task, values in found.items()}
 
 

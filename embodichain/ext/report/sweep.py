@@ -3,6 +3,7 @@
 import argparse
 import hashlib
 import json
+import math
 import os
 import secrets
 import shlex
@@ -155,10 +156,10 @@ def score(arguments: Sequence[str], log: Path, run_name: str, metric: str) -> fl
     if code != 0:
         last = log.read_text(encoding="utf-8").strip().splitlines()[-1:]
         raise TrialFailedError(f"exit code {code}: {''.join(last)} (see {log})")
-    try:
-        return final_score(read_run(next(Path("outputs").glob(f"{run_name}_*"))), metric)
-    except ConfigError as error:
-        raise TrialFailedError(str(error)) from error
+    value = final_score(read_run(next(Path("outputs").glob(f"{run_name}_*"))), metric)
+    if math.isnan(value):
+        raise TrialFailedError(f"the last value of '{metric}' is not finite")
+    return value
 
 
 def _open_study(folder: Path, name: str, searched: Sequence[Parameter]) -> Any:

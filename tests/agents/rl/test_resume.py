@@ -228,9 +228,16 @@ def test_resume_from_an_older_checkpoint_replaces_later_logs(monkeypatch: pytest
 def test_continued_run_has_no_summary_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["--config", write_config(Path(), tiny_config())]) == 0
     seen: list[bool] = []
-    monkeypatch.setattr(Trainer, "_iterate", lambda self: seen.append((only_run() / "summary.json").exists()))
-    main(["--resume", "latest", "trainer.iterations=4"])
-    assert seen[0] is False
+    iterate = Trainer._iterate
+
+    def looked(self: Trainer) -> dict[str, float]:
+        seen.append((only_run() / "summary.json").exists())
+        return iterate(self)
+
+    monkeypatch.setattr(Trainer, "_iterate", looked)
+    assert main(["--resume", "latest", "trainer.iterations=4"]) == 0
+    assert seen == [False, False]
+    assert json.loads((only_run() / "summary.json").read_text())["env_steps"] == 32
 
 
 def test_settings_that_may_change_are_taken_by_a_resume() -> None:

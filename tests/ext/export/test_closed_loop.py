@@ -203,7 +203,9 @@ def test_script_and_fields_are_written_where_they_do_what_the_environment_does(
 
 
 def test_second_policy_does_not_take_the_scene_of_the_first(exported: Path, tmp_path: Path) -> None:
+    (tmp_path / "zero.onnx").touch()  # of no scene
     export_run(str(exported), tmp_path / "one.onnx", 16, 2, ())
+    (tmp_path / "zero.onnx").unlink()
     with pytest.raises(ConfigError, match=r"two\.onnx: one\.onnx is there, for which the folder's scene\.mjb is"):
         export_run(str(exported), tmp_path / "two.onnx", 16, 2, ())
 

@@ -151,6 +151,8 @@ class EpisodeTable:
         it, NaN without any, and ``<name>_at_end`` its value at the last step.
         """
         columns = self.columns()
+        if not columns:  # a process without an episode
+            return {}
         is_played = torch.from_numpy(columns["length"]) > 0
         found: dict[str, Tensor] = {}
         for name in self._metrics:

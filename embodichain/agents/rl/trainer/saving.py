@@ -60,7 +60,6 @@ class Saver:
         self.problem = ""
         self._best = (0.0, -math.inf)  # success rate and return of the best evaluation
         self._best_checkpoint: str | None = None  # its file's name
-        self._second: tuple[tuple[float, float], str | None] = self._best, None  # before them
         self._folder = folder
         self._process_group = process_group
         self._stores = stores
@@ -75,7 +74,6 @@ class Saver:
         reached = metrics.get("eval/success_rate", 0.0), metrics.get("eval/avg_reward", math.nan)
         if not reached > self._best:  # False also for NaN
             return False
-        self._second = self._best, self._best_checkpoint
         self._best, self._best_checkpoint = reached, self._folder.path_of(step).name
         return True
 
@@ -151,8 +149,6 @@ class Saver:
             return self.save(content, is_together)
         except OSError as error:
             self.problem = str(error)
-            if self._best_checkpoint == self._folder.path_of(content["global_step"]).name:
-                self._best, self._best_checkpoint = self._second
             logger.log_warning(
                 f"the checkpoint of step {content['global_step']} could not be written: {error}. The last one that is "
                 f"whole: {self.whole() or 'none'}"

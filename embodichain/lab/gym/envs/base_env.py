@@ -189,6 +189,7 @@ class BaseEnv(TaskHooks):
         self.current_rollout_step = 0
         self._slots: Iterator[tuple[Tensor, ...]] = iter(())
         self._paused: list[tuple[Tensor, Any]] = []  # env_ids, and their states
+        self._moved: Tensor | None = None  # [N] bool, by a command after the observation
         self.stepping_ids = self.all_env_ids
         self._never = torch.zeros(cfg.num_envs, dtype=torch.bool, device=self.device)
         self._has_begun = False
@@ -343,7 +344,11 @@ class BaseEnv(TaskHooks):
                 self._end_episodes(done_ids)
                 self._rewind_observation()
                 self._reset_episodes(done_ids)
-        if len(done_ids):
+        if self._moved is not None:
+            if not len(done_ids):
+                self._rewind_observation()
+            obs, self._moved = self._observe(done | self._moved), None
+        elif len(done_ids):
             obs = self._observe(done)
         self._begin_step(obs)
         return obs

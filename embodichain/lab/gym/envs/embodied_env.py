@@ -175,8 +175,8 @@ class EmbodiedEnv(BaseEnv):
     @profiling.section("interval events")
     def _apply_interval_events(self, reward: Tensor, done: Tensor, info: dict[str, Any]) -> Tensor | None:
         changed = self.event_manager.apply_interval(reward, done, info["success"])
-        moved = self.command_manager.move(done)
-        return changed if moved is None else moved if changed is None else changed | moved
+        self._moved = self.command_manager.move(done)
+        return changed
 
     def _base_obs(self) -> dict[str, Tensor]:
         robot = self.robot

@@ -362,7 +362,8 @@ def _fix_derived(spec: mujoco.MjSpec, plain: mujoco.MjModel) -> None:
     for tendon in spec.tendons:
         tendon.springlength = plain.tendon_lengthspring[tendon.id]
     for weld in (each for each in spec.equalities if each.type == mujoco.mjtEq.mjEQ_WELD):
-        if plain.eq_objtype[weld.id] == int(mujoco.mjtObj.mjOBJ_BODY) and plain.eq_obj2id[weld.id]:
+        bodies = plain.eq_obj1id[weld.id], plain.eq_obj2id[weld.id]
+        if plain.eq_objtype[weld.id] == int(mujoco.mjtObj.mjOBJ_BODY) and all(bodies):  # none is the world
             weld.data = plain.eq_data[weld.id]
     spec.compiler.inertiafromgeom = mujoco.mjtInertiaFromGeom.mjINERTIAFROMGEOM_FALSE
     spec.compiler.settotalmass, spec.compiler.boundmass, spec.compiler.boundinertia = -1.0, 0.0, 0.0
@@ -512,7 +513,8 @@ def _end_of(model: ModelFile, kind: str, spec: mujoco.MjSpec, prefix: str) -> tu
     for body in (*near, *bodies):
         for element in (*body.sites, body):
             if element.name.rpartition("/")[2].removeprefix("left_").removeprefix("right_") in FLANGE_NAMES:
-                return body.name, model.sites.get(element.name.removeprefix(prefix), np.eye(4))
+                is_site = isinstance(element, mujoco.MjsSite)
+                return body.name, model.sites[element.name.removeprefix(prefix)] if is_site else np.eye(4)
     return (bodies[0] if kind == "chassis" else last).name, np.eye(4)
 
 

@@ -191,9 +191,8 @@ class SceneBuilder:
         self._ignored += [f"{cfg.uid}.attrs.{name}" for name in ignored]
 
     def vary_inertia(self, uid: str) -> None:
-        """Let centre of mass and principal axes of a rigid body, or of links, differ between environments."""
-        for body in self.contents.links.get(uid, {uid: uid}).values():
-            self._spec.body(body).simple = 0
+        """Let a rigid body's centre of mass and principal axes differ between environments."""
+        self._spec.body(uid).simple = 0
 
     def add_mesh_variants(self, cfg: RigidObjectCfg, paths: Sequence[Path]) -> None:
         """Give a rigid body further meshes to choose from in each environment."""
@@ -227,6 +226,8 @@ class SceneBuilder:
         contents.changes[cfg.uid] = built.changes
         joints = contents.joints[cfg.uid] = {name: f"{cfg.uid}/{full}" for name, full in built.joints.items()}
         links = contents.links[cfg.uid] = {name: f"{cfg.uid}/{full}" for name, full in built.links.items()}
+        for link in links.values():  # its centre of mass may come to differ between environments
+            self._spec.body(link).simple = 0
         for link in drives.match_names(cfg.sense_contacts, list(links), f"{place}.sense_contacts", "link"):
             self._sense_contacts(f"{cfg.uid}/{link}", links[link])
         if isinstance(cfg, RobotCfg):
@@ -343,8 +344,9 @@ class SceneBuilder:
         axes = np.zeros(9)
         mujoco.mju_quat2Mat(axes, body.iquat)
         linear = cfg.attrs.linear_damping
-        if linear and np.abs(body.ipos).max() > CENTRED:
-            self._ignored.append(f"{cfg.uid}.attrs.linear_damping (its centre of mass is not its origin)")
+        if np.abs(body.ipos).max() > CENTRED:
+            if linear not in (0.0, type(cfg.attrs)().linear_damping):
+                self._ignored.append(f"{cfg.uid}.attrs.linear_damping (its centre of mass is not its origin)")
             linear = 0.0
         model.dof_damping[dof : dof + 3] = linear * body.mass
         model.dof_damping[dof + 3 : dof + 6] = cfg.attrs.angular_damping * axes.reshape(3, 3) ** 2 @ body.inertia

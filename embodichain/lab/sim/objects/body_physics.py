@@ -263,21 +263,20 @@ class LinkPhysics:
         collides[model.pair_geom1] = collides[model.pair_geom2] = True
         return [int(geom) for geom in np.flatnonzero(collides & np.isin(model.geom_bodyid, list(bodies)))]
 
-    def initial_friction(self, shapes: Sequence[int]) -> Tensor:
-        """Return the sliding friction coefficients of shapes by the model, [G]; of a pair of the file, the pair's."""
-        model = self._backend.model
-        friction = model.geom_friction[:, 0].copy()
-        friction[model.pair_geom1] = friction[model.pair_geom2] = model.pair_friction[:, 0]
-        return constant(tuple(friction[list(shapes)].tolist()), self._backend.device, torch.float32)
+    def set_friction(self, friction: Tensor, shapes: Sequence[int], env_ids: Tensor, relative: bool = False) -> None:
+        """Set the sliding friction coefficient of shapes, and of the file's pairs with them, to [n], at least 0.
 
-    def set_friction(self, friction: Tensor, shapes: Sequence[int], env_ids: Tensor) -> None:
-        """Set the sliding friction coefficients of shapes, [n, G], and of the file's pairs with them."""
-        self._backend.write_model("geom_friction", (list(shapes), 0), friction, env_ids)
-        ends = np.stack((self._backend.model.pair_geom1, self._backend.model.pair_geom2), axis=1)
-        for pair, both in enumerate(ends.tolist()):
-            if own := tuple(i for i, shape in enumerate(shapes) if shape in both):
-                largest = friction[:, constant(own, friction.device)].amax(dim=1, keepdim=True).expand(-1, 2)
-                self._backend.write_model("pair_friction", (pair, slice(0, 2)), largest, env_ids)
+        Args:
+            relative: add it to each one's coefficient by the model.
+        """
+        model = self._backend.model
+        pairs = np.flatnonzero(np.isin(model.pair_geom1, shapes) | np.isin(model.pair_geom2, shapes)).tolist()
+        for name, rows, columns in (("geom_friction", list(shapes), 1), ("pair_friction", pairs, 2)):
+            if rows:
+                values = friction[:, None, None].expand(-1, len(rows), columns)
+                if relative:
+                    values = values + self._of_model(name, rows)[:, :columns]
+                self._backend.write_model(name, (rows, slice(0, columns)), values.clamp(min=0.0), env_ids)
 
     def _of_model(self, name: str, numbers: Sequence[int]) -> Tensor:
         """Return rows of a field of the compiled model."""

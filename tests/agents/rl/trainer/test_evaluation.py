@@ -232,6 +232,7 @@ def test_metric_is_a_numbers_mean_or_a_flags_last_value() -> None:
 
 def test_flag_that_comes_late_was_false_before() -> None:
     table = EpisodeTable(3)
+    assert table.metrics() == {}  # of a process without an episode
     for number, metrics in enumerate(({}, {"fell": torch.tensor([True])}, {"fell": torch.tensor([False])})):
         info = {"rewards": {}, "metrics": metrics, "success": torch.tensor([False])}
         table.on_step(torch.zeros(1), info, torch.tensor([True]), torch.tensor([number]))

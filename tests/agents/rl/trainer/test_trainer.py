@@ -147,21 +147,12 @@ def test_best_has_the_most_successes_then_the_highest_return(tmp_path: Path, mon
     assert best == [8, 16, 24, 24, 24]  # the first has no success, and is the best so far nevertheless
 
 
-def test_best_is_a_checkpoint_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    saver = Run(tmp_path).trainer.saver
-
-    def full(*args: Any, **kwargs: Any) -> Path:
-        raise OSError(28, "No space left on device")
-
-    saver.is_best({"eval/success_rate": 0.2, "eval/avg_reward": 1.0}, 8)
-    saver.is_best({"eval/success_rate": 0.9, "eval/avg_reward": 1.0}, 16)
-    monkeypatch.setattr(saver, "save", full)
-    saver.try_to_save({"global_step": 16})
-    assert saver.state_dict() == {"best_success": 0.2, "best_reward": 1.0, "best_checkpoint": "tiny_step_8.pt"}
-    # Nor one of an evaluation with which later ones cannot be compared.
-    other = Run(tmp_path).trainer.saver
-    other.load_state_dict(saver.state_dict() | {"iteration": 1}, is_comparable=False)
-    assert other.is_best({"eval/success_rate": 0.1, "eval/avg_reward": 0.0}, 24)
+def test_best_is_of_evaluations_that_can_be_compared(tmp_path: Path) -> None:
+    saver, state = Run(tmp_path).trainer.saver, {"best_success": 0.9, "best_reward": 1.0, "best_checkpoint": "a.pt"}
+    for is_comparable in (True, False):
+        saver = Run(tmp_path).trainer.saver
+        saver.load_state_dict(state | {"iteration": 1}, is_comparable)
+        assert saver.is_best({"eval/success_rate": 0.8, "eval/avg_reward": 0.0}, 24) is not is_comparable
 
 
 def test_evaluation_has_an_environment_of_its_own(tmp_path: Path) -> None:

@@ -586,6 +586,19 @@ def test_springs_and_welds_are_those_of_the_reference_pose_of_the_file(tmp_path:
     assert model.key_qpos[0, [2, 10]].tolist() == [0.5, 0.8]
     assert model.tendon_lengthspring[0].tolist() == [1.0, 1.0]  # not 1.5, as where it begins
     np.testing.assert_allclose(model.eq_data[0, 3:10], [0, 0, 0.2, 1, 0, 0, 0], atol=1e-12)
+    # What is welded to the world stays where it is put.
+    for names in ('body1="world" body2="base"', 'body1="base"'):
+        held = inside.replace('body1="base" body2="peg"', names)
+        data = after(scene_of(tmp_path, held, fix_base=False, init_pos=(1.0, 0.0, 0.5)).model, 0.1)
+        np.testing.assert_allclose(data.qpos[:3], [1.0, 0.0, 0.5], atol=0.05)
+
+
+def test_link_named_like_a_flange_is_not_a_site_of_that_name(tmp_path: Path) -> None:
+    (tmp_path / "arm.xml").write_text(
+        '<mujoco><worldbody><body name="a"><joint name="j"/><geom size=".1"/><body name="tool0" pos="0 0 .5"/></body>'
+        '<body name="other"><geom size=".1"/><site name="tool0" pos="0 0 .3"/></body></worldbody></mujoco>'
+    )
+    assert position(robot(("hand", HAND), fpath=str(tmp_path / "arm.xml")), "gripper_base_link") == [0.0, 0.0, 0.5]
 
 
 def test_file_without_a_body_is_one_line(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ class _Clips:
 class MotionCommand(CommandTerm):
     """Clips of motion that the robot is to follow frame by frame: the present frame's joints, [N, 2 J].
 
-    An episode begins at a drawn frame, in the state of that frame with noise. Behind the clip's end within an episode,
+    An episode begins at a drawn frame, in the state of that frame with noise. After the clip's end within an episode,
     and after ``resampling_time``, another frame is drawn, and the robot moved to it after the step's rewards.
 
     Args:

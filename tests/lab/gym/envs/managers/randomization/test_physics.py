@@ -284,12 +284,11 @@ def test_frames_without_mass_keep_none_and_pairs_have_the_friction(tmp_path: Pat
     assert backend.read_model("body_inertia").isfinite().all()
     assert physics.get_mass(bodies)[1].tolist() == pytest.approx([float(initial[0]) + 0.5, 0.0])
     shapes = physics.shapes(bodies)
-    assert physics.initial_friction(shapes).tolist() == pytest.approx([0.8])
-    physics.set_friction(torch.tensor([[0.1]]), shapes, one)
-    assert backend.read_model("pair_friction")[:, 0, :3].tolist() == [
-        [0.8, 0.8, 0.01],
-        [pytest.approx(0.1)] * 2 + [0.01],
-    ]
+    for relative, pair, geom in ((False, 0.1, 0.1), (True, 0.9, 1.1)):
+        physics.set_friction(torch.tensor([0.1]), shapes, one, relative)
+        expected = torch.tensor([[0.8, 0.8, 0.01], [pair, pair, 0.01]])
+        torch.testing.assert_close(backend.read_model("pair_friction")[:, 0, :3].float(), expected)
+        assert backend.read_model("geom_friction")[:, shapes[0], 0].tolist() == pytest.approx([1.0, geom])
 
 
 def test_friction_of_links_is_one_for_all_their_shapes() -> None:
@@ -302,7 +301,8 @@ def test_friction_of_links_is_one_for_all_their_shapes() -> None:
     assert torch.equal(friction, friction[:, :1].expand(-1, 4))
     env = legs_with("randomize_link_friction", 2, entity_cfg=FEET, friction_range=[0.1, 0.1], relative=True)
     friction = env.sim.backend.read_model("geom_friction")[:, shapes, 0].float()
-    torch.testing.assert_close(friction, (physics.initial_friction(shapes) + 0.1).expand(2, -1))
+    initial = torch.tensor(env.sim.model.geom_friction[shapes, 0], dtype=torch.float32)
+    torch.testing.assert_close(friction, (initial + 0.1).expand(2, -1))
 
 
 def test_strength_is_a_factor_of_limits_and_gains() -> None:
