@@ -119,6 +119,7 @@ def test_copied_task_takes_another_robot(capsys: pytest.CaptureFixture[str]) -> 
     assert "feet_gait" in json.dumps(env["env"]["rewards"])
 
 
+@pytest.mark.ext
 def test_own_config_is_copied_however_it_is_written(capsys: pytest.CaptureFixture[str]) -> None:
     shipped = REPOSITORY / "configs/agents/rl/basic/cart_pole"
     train, env = (json.loads((shipped / f"{name}_config.json").read_text()) for name in ("train", "gym"))

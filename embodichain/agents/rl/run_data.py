@@ -5,7 +5,6 @@ Legend: I iterations.
 
 import io
 import json
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
 from embodichain.agents.rl.checkpoint.saved_run import check_links
-from embodichain.utils import ConfigError, read_bytes, read_text, write_atomically
+from embodichain.agents.rl.metrics.sinks import read_rows
+from embodichain.utils import ConfigError, read_text, write_atomically
 
 
 class NoMetricsError(ConfigError):
@@ -80,34 +80,6 @@ def read_object(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
-
-
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Return the rows: ``step``, ``wall_time`` (s) and the metrics, numbers or None; other lines are skipped."""
-    return [row for line in read_bytes(path).splitlines() if (row := _row(line)) is not None]
-
-
-def _row(line: bytes) -> dict[str, Any] | None:
-    """Return the content of a line; None if it is truncated or no row."""
-    try:
-        row = json.loads(line)
-        is_row = row["step"] >= 0 and row["wall_time"] >= 0
-        return row if is_row and all(value is None or math.isfinite(value) for value in row.values()) else None
-    except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
-        return None
-
-
-def rewind_metrics(path: Path, step: int) -> tuple[float, int]:
-    """Delete the lines after an environment step, and lines that are no rows, from a run's ``metrics.jsonl``.
-
-    Returns:
-        The last remaining line's ``wall_time`` (s), and the last step that was there before.
-    """
-    rows = read_rows(path) if path.exists() else []
-    left = [row for row in rows if row["step"] <= step]
-    text = "".join(json.dumps(row) + "\n" for row in left)
-    write_atomically(path, lambda file: file.write(text.encode()))
-    return (left[-1]["wall_time"] if left else 0.0), max([step, *(row["step"] for row in rows)])
 
 
 def draw_learning_curve(metrics_path: Path, image_path: Path, title: str) -> None:

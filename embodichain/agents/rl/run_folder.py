@@ -18,7 +18,7 @@ from embodichain.agents.rl.checkpoint.saved_run import RunLock, SavedRun, find_r
 from embodichain.agents.rl.distributed import ProcessGroup, launch
 from embodichain.agents.rl.metrics import sinks
 from embodichain.agents.rl.run_config import RunConfig
-from embodichain.agents.rl.run_data import draw_learning_curve, read_object, rewind_metrics
+from embodichain.agents.rl.run_data import draw_learning_curve, read_object
 from embodichain.agents.rl.trainer.evaluation import AT_END
 from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.agents.rl.vec_env import EvalEnv
@@ -124,7 +124,7 @@ def begin_writing(
             remove_unfinished(place)
         trainer.checkpoints.take_up(resume.checkpoint, resume.content)
         folder.summary.unlink(missing_ok=True)  # of the shorter training
-        wall_time, last_step = rewind_metrics(folder.metrics, step)
+        wall_time, last_step = sinks.rewind_metrics(folder.metrics, step)
     folder.write_config(run.resolved)
     logged = sinks.LoggedRun(folder.path.name, folder.path, run.resolved, last_step)
     sinks.begin_loggers(log, run.trainer, run.loggers, logged)

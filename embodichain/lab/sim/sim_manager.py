@@ -106,9 +106,10 @@ class SimulationManager:
     add_rigid_object = add_articulation = add_robot = add_rigid_object_group = add_marker = add_light = add_sensor = add
 
     def vary_inertia(self, uid: str) -> None:
-        """Let the centre of mass of a rigid body differ between environments (before :meth:`build`)."""
+        """Let the centres of mass of a rigid body, or of links, differ between environments (before :meth:`build`)."""
         self._check_unbuilt()
-        self.builder.vary_inertia(self._rigid_object_cfg(uid).uid)
+        is_jointed = uid in self.builder.contents.links
+        self.builder.vary_inertia(uid if is_jointed else self._rigid_object_cfg(uid).uid)
 
     def add_mesh_variants(self, uid: str, paths: Sequence[Path]) -> None:
         """Give a rigid body further meshes for single environments to choose from (before :meth:`build`)."""

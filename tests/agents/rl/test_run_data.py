@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 from matplotlib.image import imread
 
-from embodichain.agents.rl.metrics.sinks import JsonLinesSink
-from embodichain.agents.rl.run_data import draw_learning_curve, read_rows, rewind_metrics
+from embodichain.agents.rl.metrics.sinks import JsonLinesSink, read_rows, rewind_metrics
+from embodichain.agents.rl.run_data import draw_learning_curve
 
 ROWS = [f'{{"step": {step}, "wall_time": {step - 0.5}}}'.encode() for step in (8, 16, 24)]
 

@@ -18,7 +18,17 @@ from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 from torch.utils.tensorboard import SummaryWriter
 
 from embodichain.agents.rl.config.trainer_cfg import LoggerCfg, TrainerCfg
-from embodichain.utils import MISSING, ConfigError, UnavailableError, collected, install_extra, logger, reason_of
+from embodichain.utils import (
+    MISSING,
+    ConfigError,
+    UnavailableError,
+    collected,
+    install_extra,
+    logger,
+    read_bytes,
+    reason_of,
+    write_atomically,
+)
 from embodichain.utils.module_utils import find_admitted
 from embodichain.utils.system import open_without_links
 from embodichain.utils.utility import leaves_by_path
@@ -80,6 +90,34 @@ class JsonLinesSink(Sink):
     def _append(self, text: str) -> None:
         with open(self._path, "a", encoding="utf-8", opener=open_without_links) as file:
             file.write(text)
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Return the rows: ``step``, ``wall_time`` (s) and the metrics, numbers or None; other lines are skipped."""
+    return [row for line in read_bytes(path).splitlines() if (row := _row(line)) is not None]
+
+
+def _row(line: bytes) -> dict[str, Any] | None:
+    """Return the content of a line; None if it is truncated or no row."""
+    try:
+        row = json.loads(line)
+        is_row = row["step"] >= 0 and row["wall_time"] >= 0
+        return row if is_row and all(value is None or math.isfinite(value) for value in row.values()) else None
+    except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
+        return None
+
+
+def rewind_metrics(path: Path, step: int) -> tuple[float, int]:
+    """Delete the lines after an environment step, and lines that are no rows, from a run's ``metrics.jsonl``.
+
+    Returns:
+        The last remaining line's ``wall_time`` (s), and the last step that was there before.
+    """
+    rows = read_rows(path) if path.exists() else []
+    left = [row for row in rows if row["step"] <= step]
+    text = "".join(json.dumps(row) + "\n" for row in left)
+    write_atomically(path, lambda file: file.write(text.encode()))
+    return (left[-1]["wall_time"] if left else 0.0), max([step, *(row["step"] for row in rows)])
 
 
 class TensorBoardSink(Sink):

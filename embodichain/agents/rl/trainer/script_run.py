@@ -13,7 +13,6 @@ from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
 from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.metrics import sinks
 from embodichain.agents.rl.models import Policy, check_policy
-from embodichain.agents.rl.run_data import rewind_metrics
 from embodichain.utils import ConfigError, from_dict, logger, placed, raise_problems, to_dict, write_json
 from embodichain.utils.module_utils import imports_allowed_by_environment
 from embodichain.utils.utility import as_json
@@ -105,7 +104,7 @@ class ScriptRun:
         metrics = self._folder / "metrics.jsonl"
         with RunLock() as lock:
             lock.take(self._folder)
-            wall_time, last_step = rewind_metrics(metrics, step)
+            wall_time, last_step = sinks.rewind_metrics(metrics, step)
             if PROBLEM_KEY not in self.config:
                 write_json(self._folder / "config.json", self.config, indent=2)
             run = sinks.LoggedRun(self._folder.name, self._folder, self.config, last_step if step else None)

@@ -191,8 +191,9 @@ class SceneBuilder:
         self._ignored += [f"{cfg.uid}.attrs.{name}" for name in ignored]
 
     def vary_inertia(self, uid: str) -> None:
-        """Let a rigid body's centre of mass and principal axes differ between environments."""
-        self._spec.body(uid).simple = 0
+        """Let centre of mass and principal axes of a rigid body, or of links, differ between environments."""
+        for body in self.contents.links.get(uid, {uid: uid}).values():
+            self._spec.body(body).simple = 0
 
     def add_mesh_variants(self, cfg: RigidObjectCfg, paths: Sequence[Path]) -> None:
         """Give a rigid body further meshes to choose from in each environment."""
@@ -226,8 +227,6 @@ class SceneBuilder:
         contents.changes[cfg.uid] = built.changes
         joints = contents.joints[cfg.uid] = {name: f"{cfg.uid}/{full}" for name, full in built.joints.items()}
         links = contents.links[cfg.uid] = {name: f"{cfg.uid}/{full}" for name, full in built.links.items()}
-        for link in links.values():  # its centre of mass may come to differ between environments
-            self._spec.body(link).simple = 0
         for link in drives.match_names(cfg.sense_contacts, list(links), f"{place}.sense_contacts", "link"):
             self._sense_contacts(f"{cfg.uid}/{link}", links[link])
         if isinstance(cfg, RobotCfg):

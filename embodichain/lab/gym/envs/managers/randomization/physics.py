@@ -278,20 +278,28 @@ def randomize_link_mass(
     physics.set_mass(mass, bodies, env_ids)
 
 
-def randomize_link_center_of_mass(
-    env: TermEnv, env_ids: Tensor, entity_cfg: types.JointedEntity, com_pos_offset_range: types.Range3
-) -> None:
+class randomize_link_center_of_mass(Functor):  # noqa: N801 (named like a function, as configs name it)
     """Draw the centres of mass of links, each by itself.
 
     Args:
         entity_cfg: the robot or articulation; ``link_names`` names some links, None: all.
         com_pos_offset_range: ``[lowest, highest]`` offset from the model's along the link's x, y, z, m.
     """
-    physics = env.sim.get_articulation_or_robot(entity_cfg.uid).link_physics
-    bodies = physics.find(entity_cfg.link_names, "randomize_link_center_of_mass: entity_cfg.link_names")
-    low, high = (bound * len(bodies) for bound in com_pos_offset_range)
-    offset = draw(env, env_ids, (low, high), 3 * len(bodies)).unflatten(1, (-1, 3))
-    physics.set_center_of_mass_offset(offset, bodies, env_ids)
+
+    @classmethod
+    @override
+    def prepare_scene(cls, sim: SimulationManager, params: Mapping[str, Any]) -> None:
+        sim.vary_inertia(entity_uid(params["entity_cfg"]))
+
+    @override
+    def __call__(
+        self, env: TermEnv, env_ids: Tensor, entity_cfg: types.JointedEntity, com_pos_offset_range: types.Range3
+    ) -> None:
+        physics = env.sim.get_articulation_or_robot(entity_cfg.uid).link_physics
+        bodies = physics.find(entity_cfg.link_names, "randomize_link_center_of_mass: entity_cfg.link_names")
+        low, high = (bound * len(bodies) for bound in com_pos_offset_range)
+        offset = draw(env, env_ids, (low, high), 3 * len(bodies)).unflatten(1, (-1, 3))
+        physics.set_center_of_mass_offset(offset, bodies, env_ids)
 
 
 def randomize_link_friction(
