@@ -146,7 +146,7 @@ def _use_task(files: dict[str, str], config: str, folder: Path) -> dict[str, str
     values, own = {"$schema": '"schema/env.schema.json"', "id": '"{{camel}}RL"'}, Path(str(run.trainer.gym_config))
     files["env.json"] = _with_values(own, values)
     robot = str(load_config_file(own).get("robot", {}).get("fpath", ""))
-    if (own.parent / robot).is_file():  # beside the config
+    if (own.parent / robot).is_file():  # next to the config
         there = json.dumps(relative_file(str(own.parent / robot), folder))
         files["env.json"] = files["env.json"].replace(json.dumps(robot), there)
     files["task.py"] = _copied_class(spec.cls, f'@register_env("{{{{camel}}}}RL"{limit}, override=True)')

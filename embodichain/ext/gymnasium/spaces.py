@@ -296,8 +296,10 @@ class InfoReader:
         rewards: dict[str, Tensor] = {}
         metrics: dict[str, Tensor] = {}
         for name in self._names or ():
-            missing = np.zeros(self._num_envs, np.bool_) if self._found[name] else np.full(self._num_envs, np.nan)
-            values = columns.get(name, missing)
+            if name in columns:
+                values = columns[name]
+            else:
+                values = np.full(self._num_envs, False if self._found[name] else np.nan)
             value = torch.from_numpy(values if values.dtype == np.bool_ else values.astype(np.float32))
             if name.startswith(_REWARDS):
                 rewards[name.partition("/")[2]] = value.nan_to_num(nan=0.0)

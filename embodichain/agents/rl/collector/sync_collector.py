@@ -311,10 +311,12 @@ class StepInfo:
                     shape = self._num_slots, self._num_envs
                     self._flags[name] = torch.zeros(shape, dtype=torch.bool, device=info[name].device)
                 self._flags[name][t] = info[name]
-        values = [value for kind in _NUMBERS for value in info[kind].values()] if "success" in info else []
-        if "executed" in info:
-            values = [value.sum(1) for value in info["rewards"].values()]
-            values += [sum_over_chunk(value, info["executed"]) for value in info["metrics"].values()]
+        values: list[Tensor] = []
+        for kind in _NUMBERS if "success" in info else ():
+            for value in info[kind].values():
+                if value.dim() > 1:  # of a chunk of actions, [N, H]
+                    value = sum_over_chunk(value, info["executed"]) if kind == "metrics" else value.sum(1)
+                values.append(value)
         if values:
             if self._block is None:
                 self._begin(info, values[0].device)

@@ -187,12 +187,14 @@ def limit_collisions(
     owners = [short.get(geom.parent.name, "") for geom in touching]
     names = [name for name in links if name in owners] + [geom.name for geom in touching if geom.name]
     kept = set(match_names(patterns, names, place, "link or collision shape"))
+    left_out = set()
     for geom, owner in zip(touching, owners, strict=True):
         if not kept & {owner, geom.name}:
             geom.contype = geom.conaffinity = 0
-            ground_pairs[:] = [pair for pair in ground_pairs if pair[0] != geom.name]
-            for pair in [pair for pair in spec.pairs if geom.name in (pair.geomname1, pair.geomname2)]:
-                spec.delete(pair)
+            left_out.add(geom.name)
+    ground_pairs[:] = [pair for pair in ground_pairs if pair[0] not in left_out]
+    for pair in [pair for pair in spec.pairs if left_out & {pair.geomname1, pair.geomname2}]:
+        spec.delete(pair)
 
 
 def sense_links(

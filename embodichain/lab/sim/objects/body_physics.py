@@ -257,7 +257,7 @@ class LinkPhysics:
         self._backend.write_model("body_ipos", index, self._of_model("body_ipos", bodies) + offset, env_ids)
 
     def shapes(self, bodies: Sequence[int]) -> list[int]:
-        """Return the collision shapes of links, and those that the file pairs with others."""
+        """Return the collision shapes of links, and their shapes in contact pairs of the file."""
         model = self._backend.model
         collides = (model.geom_contype != 0) | (model.geom_conaffinity != 0)
         collides[model.pair_geom1] = collides[model.pair_geom2] = True

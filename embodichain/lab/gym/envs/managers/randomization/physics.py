@@ -58,18 +58,20 @@ def randomize_rigid_object_mass(
     physics.set_mass(mass.clamp(min=physics.least_mass), env_ids)
 
 
-class randomize_rigid_object_center_of_mass(Functor):  # noqa: N801 (named like a function, as configs name it)
+class _MovesCentersOfMass(Functor):
+    @classmethod
+    @override
+    def prepare_scene(cls, sim: SimulationManager, params: Mapping[str, Any]) -> None:
+        sim.vary_inertia(entity_uid(params["entity_cfg"]))
+
+
+class randomize_rigid_object_center_of_mass(_MovesCentersOfMass):  # noqa: N801 (named like a function, as configs name it)
     """Draw the centre of mass of a dynamic body.
 
     Args:
         entity_cfg: the body.
         com_pos_offset_range: ``[lowest, highest]`` offset from the configured place along the body's x, y, z, m.
     """
-
-    @classmethod
-    @override
-    def prepare_scene(cls, sim: SimulationManager, params: Mapping[str, Any]) -> None:
-        sim.vary_inertia(entity_uid(params["entity_cfg"]))
 
     @override
     def __call__(
@@ -278,18 +280,13 @@ def randomize_link_mass(
     physics.set_mass(mass, bodies, env_ids)
 
 
-class randomize_link_center_of_mass(Functor):  # noqa: N801 (named like a function, as configs name it)
+class randomize_link_center_of_mass(_MovesCentersOfMass):  # noqa: N801 (named like a function, as configs name it)
     """Draw the centres of mass of links, each by itself.
 
     Args:
         entity_cfg: the robot or articulation; ``link_names`` names some links, None: all.
         com_pos_offset_range: ``[lowest, highest]`` offset from the model's along the link's x, y, z, m.
     """
-
-    @classmethod
-    @override
-    def prepare_scene(cls, sim: SimulationManager, params: Mapping[str, Any]) -> None:
-        sim.vary_inertia(entity_uid(params["entity_cfg"]))
 
     @override
     def __call__(
