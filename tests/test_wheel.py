@@ -180,11 +180,9 @@ def test_other_project_in_the_same_folder_is_named_in_one_line(
 
 
 @pytest.mark.learning
-def test_demo_learns_within_a_minute_and_names_what_there_is_to_see(site: Path, tmp_path: Path) -> None:
-    before = os.times().children_user
+def test_demo_learns_and_names_what_there_is_to_see(site: Path, tmp_path: Path) -> None:
     done = embodichain(site, tmp_path, "demo")
     assert done.returncode == 0, done.stderr
-    assert os.times().children_user - before < 60  # of the processors: others may use them too
     (folder,) = tmp_path.glob("outputs/*")
     assert json.loads((folder / "summary.json").read_text(encoding="utf-8"))["success_rate"] > 0.95
     assert f"{(folder / 'report.html').as_uri()}\n" in done.stdout
