@@ -143,10 +143,11 @@ def test_walking_duck_and_its_map_are_mirror_images() -> None:
     assert flat[0, 20:34].abs().max() > 1.5  # rad/s, of the joints
 
 
-def test_duck_on_rough_ground_has_the_same_map_and_a_mirrored_scan() -> None:
-    walking, rough = (load_json(CONFIGS / f"microduck_{name}/gym_config.json")["env"] for name in ("flat", "rough"))
+def test_other_tasks_have_the_same_map_and_rough_ground_a_mirrored_scan() -> None:
+    names = ("flat", "rough", "stand_up")
+    walking, rough, standing = (load_json(CONFIGS / f"microduck_{name}/gym_config.json")["env"] for name in names)
     del rough["symmetry"]["observations"]["true/scan"]
-    assert rough["symmetry"] == walking["symmetry"]
+    assert rough["symmetry"] == standing["symmetry"] == walking["symmetry"]
     # Both sides of a pyramid are mirror images.
     env = duck("rough", kinds=[{"kind": "slope", "incline": [0.1, 0.1]}], events={})
     env.reset(seed=1)
