@@ -47,11 +47,12 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def check_viewer(args: argparse.Namespace) -> None:
-    """Refuse ``--viewer`` together with ``--out``, or without viser."""
+    """Refuse ``--viewer`` together with options of what is written, or without viser."""
     if not args.viewer:
         return
-    if args.out is not None:
-        raise ConfigError("--out: nothing is written with --viewer")
+    for option in ("out", "size", "speed", "record", "record_motion"):
+        if getattr(args, option, None) is not None:
+            raise ConfigError(f"--{option.replace('_', '-')}: nothing is written with --viewer")
     check_viewer_is_installed("--viewer")
 
 

@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--grid", type=arguments.grid, default=(1, 1), metavar="CxR", help="environments in columns and rows (1x1)"
     )
-    parser.add_argument("--speed", type=float, choices=_SPEEDS, default=1.0, help="of the video (default: real time)")
+    parser.add_argument("--speed", type=float, choices=_SPEEDS, help="of the video (default: real time)")
     parser.add_argument(
         "--out",
         type=arguments.output_file_with(VIDEO_SUFFIXES),
@@ -93,9 +93,6 @@ def run(args: argparse.Namespace) -> int:
     if any(side % 2 for side in args.size or ()):
         raise ConfigError(f"--size {args.size[0]} {args.size[1]}: even numbers are needed")
     arguments.check_viewer(args)
-    for option in ("record", "record_motion"):
-        if args.viewer and getattr(args, option) is not None:
-            raise ConfigError(f"--{option.replace('_', '-')}: not with --viewer, which has no end")
     count = args.grid[0] * args.grid[1]
     seed, device = args.seed + _SEED_OFFSET, torch.device(args.device)
     if args.viewer:
@@ -111,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
         write_into(env, args.record)
         evaluator, log = Evaluator(env, episodes, seed, device, path.parent), EvaluationLog("playing")
         scene = scene_env(env)
-        fps = args.speed * (env.render_fps if scene is None else 1.0 / scene.step_dt)  # type: ignore[attr-defined]
+        fps = (args.speed or 1.0) * (env.render_fps if scene is None else 1.0 / scene.step_dt)  # type: ignore[attr-defined]
         with (
             closing(EpisodeVideo(path, env, fps, count, args.grid[0], episodes)) as video,
             _filmed(env, view, video, args) as motion,

@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=arguments.whole_number(0), default=1, help="of the episode that begins (default: 1)"
     )
-    parser.add_argument("--size", nargs=2, type=arguments.pixels, default=[960, 720], metavar=("W", "H"), help="pixels")
+    parser.add_argument("--size", nargs=2, type=arguments.pixels, metavar=("W", "H"), help="pixels (default: 960 720)")
     add_import(parser)
     add_allow_import(parser)
 
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
             print(text, flush=True)
             show_scene(env, args.seed)
             return 0
-        image = render_scene(env, view, tuple(args.size), args.seed)
+        image = render_scene(env, view, tuple(args.size or (960, 720)), args.seed)
     try:
         imsave(path, image)
     except (OSError, ValueError) as error:

@@ -170,7 +170,10 @@ class LeRobotRecorder(Functor):
         while LeRobotWriter.is_there(folder):
             count += 1
             folder = wanted.with_name(f"{wanted.name}_{count}")
-        return LeRobotWriter(folder, round(1.0 / self.env.step_dt), self._robot_type, self._describe())
+        rate = 1.0 / self.env.step_dt
+        if abs(round(rate) / rate - 1.0) > 1e-3:
+            logger.log_warning(f"dataset {folder}: {rate:.4g} frames a second become {round(rate)}, a whole number")
+        return LeRobotWriter(folder, round(rate), self._robot_type, self._describe())
 
 
 def state_of(env: TermEnv, obs: TensorDict) -> Tensor:

@@ -78,6 +78,12 @@ def _weights(saved: SavedRun) -> dict[str, float]:
 
 def _factors(weights: Mapping[str, float], saved: SavedRun, columns: Mapping[str, np.ndarray]) -> dict[str, float]:
     """Return new weights divided by the recorded ones; terms that the task adds itself have weight 1."""
+    env = saved.content["config"]["gym_config"].get("env", {})
+    if weights and env.get("extensions", {}).get("only_positive_rewards"):
+        raise ConfigError(
+            "--weights: the task pays the sum of its terms where that is positive, so the sums of the terms "
+            "do not say what others would pay (only_positive_rewards)"
+        )
     known = [name.removeprefix("rewards/") for name in columns if name.startswith("rewards/")]
     old = _weights(saved)
     factors = {}

@@ -2,9 +2,11 @@
 
 import argparse
 import hashlib
+import itertools
 import json
 import math
 import os
+import random
 import secrets
 import shlex
 import subprocess
@@ -41,7 +43,9 @@ class Parameter:
     def __init__(self, text: str) -> None:
         self.path, _, values = text.partition("=")
         low, *rest = values.split(":")
-        self.choices = () if rest else tuple(json.dumps(_read(value)) for value in low.split(","))
+        listed = _read(f"[{low}]")  # of JSON, as lists are, or else words
+        choices = listed if isinstance(listed, list) else [_read(value) for value in low.split(",")]
+        self.choices = () if rest else tuple(map(json.dumps, choices))
         self._is_log = rest[1:] == ["log"]
         if not (self.path and low) or rest[1 + self._is_log :]:
             raise ConfigError(f"--param '{text}': must be of the form path=low:high, path=low:high:log or path=a,b,c")
@@ -106,7 +110,7 @@ def sweep(
     folder = out or Path("sweeps") / name
     asked = json.dumps([sorted(parameters), metric, seeds, run.resolved], sort_keys=True)
     digest = hashlib.blake2b(asked.encode(), digest_size=4).hexdigest()
-    study = _open_study(folder, f"{name}_{digest}", list(searched.values()))
+    study = _open_study(folder, f"{name}_{digest}")
 
     def train(trial: Any) -> float:
         chosen = _as_overrides({path: parameter.suggest(trial) for path, parameter in searched.items()})
@@ -127,10 +131,11 @@ def sweep(
         print(f"trial {trial.number}: {value:.4g}  {_plain(trial.params)}", file=sys.stderr, flush=True)
         return value
 
-    if trials is None and any(not parameter.choices for parameter in searched.values()):
-        trials = _MOST_TRIALS
+    if all(parameter.choices for parameter in searched.values()):
+        num_left = _enqueue_grid(study, {path: parameter.choices for path, parameter in searched.items()})
+        trials = num_left if trials is None else min(trials, num_left)
     with border.printing_may_fail():
-        study.optimize(train, trials, n_jobs=jobs, catch=(TrialFailedError,))
+        study.optimize(train, _MOST_TRIALS if trials is None else trials, n_jobs=jobs, catch=(TrialFailedError,))
     done = [trial for trial in study.trials if trial.value is not None]
     best = max(done, key=lambda trial: trial.value, default=None)
     return {
@@ -138,7 +143,7 @@ def sweep(
         "trials": [
             {"number": t.number, "value": t.value, "params": _plain(t.params)}
             for t in study.trials
-            if t.state.name != "PRUNED"
+            if t.state.name not in ("PRUNED", "WAITING")
         ],
         "best": None if best is None else {"value": best.value, "params": _plain(best.params)},
         "study": str(folder),
@@ -162,7 +167,18 @@ def score(arguments: Sequence[str], log: Path, run_name: str, metric: str) -> fl
     return value
 
 
-def _open_study(folder: Path, name: str, searched: Sequence[Parameter]) -> Any:
+def _enqueue_grid(study: Any, choices: Mapping[str, Sequence[str]]) -> int:
+    """Let a study try all combinations, in a random order, but those that are done; return how many are left."""
+    combinations = [dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())]
+    random.Random(1).shuffle(combinations)
+    asked = [t.system_attrs["fixed_params"] for t in study.trials if t.state.name in ("COMPLETE", "WAITING")]
+    for combination in combinations:
+        if combination not in asked:
+            study.enqueue_trial(combination)
+    return sum(trial.state.name == "WAITING" for trial in study.trials)
+
+
+def _open_study(folder: Path, name: str) -> Any:
     try:
         import optuna  # noqa: PLC0415 (an optional extra)
     except ImportError as error:
@@ -171,10 +187,7 @@ def _open_study(folder: Path, name: str, searched: Sequence[Parameter]) -> Any:
     folder.mkdir(parents=True, exist_ok=True)
     storage = f"sqlite:///{folder / 'study.db'}"
     study = optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
-    if all(parameter.choices for parameter in searched):
-        study.sampler = optuna.samplers.GridSampler({each.path: each.choices for each in searched}, seed=1)
-    else:
-        study.sampler = optuna.samplers.TPESampler(seed=len(study.trials) + 1)
+    study.sampler = optuna.samplers.TPESampler(seed=len(study.trials) + 1)
     return study
 
 

@@ -156,3 +156,12 @@ def test_datasets_have_every_control_step(tmp_path: Path, sensors: list[Any]) ->
         ours, theirs = (read(tmp_path / name / f"data/chunk-000/file-00{i}.parquet") for name in ("chunks", "steps"))
         assert ours == theirs
         assert len(ours["action"]) == 3
+
+
+def test_rate_that_is_no_whole_number_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    env = make(tmp_path / "data")
+    env.cfg.sim_steps_per_control = 3  # of 0.01 s
+    env.reset(seed=1)
+    for action in actions_for(env, 3):
+        env.step(action)
+    assert "33.33 frames a second become 33" in capsys.readouterr().err

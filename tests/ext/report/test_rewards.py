@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from embodichain.agents.rl.checkpoint.saved_run import find_run
+from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
 from embodichain.cli import main
 from embodichain.ext.report import rewards
 from embodichain.ext.report.rewards import OTHER, rescore, return_facts, term_facts
+from embodichain.utils import ConfigError
 
 # Four episodes: returns 0, 2, 4, 6, of which `near` pays all differences and `cost` none.
 NEAR, COST = np.array([1.0, 3.0, 5.0, 7.0]), np.full(4, -1.0)
@@ -104,3 +105,10 @@ def test_wrong_weights_are_errors(
 ) -> None:
     assert main(["rewards", "latest", "--episodes", "2", "--envs", "2", "--weights", *weights]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_weights_of_a_clamped_sum_are_refused() -> None:
+    config = {"gym_config": {"env": {"extensions": {"only_positive_rewards": True}}}}
+    saved = SavedRun(Path(), Path(), {"config": config})
+    with pytest.raises(ConfigError, match="only_positive_rewards"):
+        rewards._factors({"calm": 1.0}, saved, {})

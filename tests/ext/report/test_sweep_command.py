@@ -47,7 +47,16 @@ class Trial:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("a.b=1:5", "5"), ("a=1.0:8.0:log", "0.25"), ("a=0.5:1", "0.5"), ("a=true,false", "true"), ("a=elu,3", '"elu"')],
+    [
+        *[
+            ("a.b=1:5", "5"),
+            ("a=1.0:8.0:log", "0.25"),
+            ("a=0.5:1", "0.5"),
+            ("a=true,false", "true"),
+            ("a=elu,3", '"elu"'),
+        ],
+        ("a=[64,64],[8]", "[64, 64]"),
+    ],
 )
 def test_parameters_are_read(text: str, value: str) -> None:
     assert Parameter(text).suggest(Trial()) == value
@@ -121,6 +130,28 @@ def test_setting_is_not_trained_twice(
     for _ in range(2):  # the second search continues the first, which is finished
         result = search(capsys, monkeypatch, train, *argv, parameter=f"{GAMMA}={values}")
         assert (len(trained), len(result["trials"])) == (2, 2)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, sweep.TrialFailedError])
+def test_setting_whose_training_ended_early_is_trained_again(
+    error: type[BaseException], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = []
+
+    def train(arguments: Sequence[str]) -> float:
+        called.append(arguments)
+        if len(called) == 2:
+            raise error
+        return float(value_of(arguments, GAMMA))
+
+    values = f"{GAMMA}=0.5,0.7,0.9"
+    if error is KeyboardInterrupt:
+        with pytest.raises(ValueError, match="Expecting value"):  # it prints no result
+            search(capsys, monkeypatch, train, parameter=values)
+    else:
+        search(capsys, monkeypatch, train, parameter=values)
+    result = search(capsys, monkeypatch, train, parameter=values)
+    assert {trial["value"] for trial in result["trials"]} == {None, 0.5, 0.7, 0.9}
 
 
 def test_failed_trial_does_not_end_trials_side_by_side(

@@ -177,6 +177,19 @@ def test_colours_and_lights_differ_between_environments() -> None:
     sim.close()
 
 
+def test_colour_of_three_numbers_keeps_the_opacity_and_grey_is_no_material() -> None:
+    sim = scene(BALL)
+    sim.appearance.set_color("ground", torch.tensor([[0.5, 0.5, 0.5, 1.0]]))
+    ground = sim.appearance.read("geom_rgba")[:, sim.backend.visual_model.geom_bodyid == 0]
+    assert ground == pytest.approx(np.broadcast_to((0.5, 0.5, 0.5, 1.0), ground.shape), abs=1e-3)
+    assert not (ground == (0.5, 0.5, 0.5, 1.0)).all(axis=-1).any()
+    sim.appearance.set_color("ball", torch.tensor([[0.0, 1.0, 0.0, 0.25]]))
+    (ball,) = np.flatnonzero(sim.appearance.read("geom_rgba")[0, :, 3] == 0.25)  # it is configured as opaque
+    sim.appearance.set_color("ball", torch.tensor([[0.5, 0.5, 0.5]]))
+    assert sim.appearance.read("geom_rgba")[0, ball, 3] == 1.0
+    sim.close()
+
+
 @needs_gl
 def test_stereo_disparity_is_the_shift_between_the_images() -> None:
     view = VIEW | {"intrinsics": (80.0, 80.0, 48.0, 32.0)}

@@ -14,7 +14,7 @@ import numpy as np
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.model.model_files import SEEN_GROUPS
 from embodichain.lab.sim.model.terrain import GROUND
-from embodichain.lab.sim.rendering.renderer import Appearance
+from embodichain.lab.sim.rendering.renderer import UNSET, Appearance, own_colors
 
 MAX_SHOWN = 4
 _GAP, _ROOM = 0.6, 2.5  # m between neighbours, where arms may reach, and around a robot that moves
@@ -26,7 +26,6 @@ _LINE = 0.01  # m of the ground left out at each edge, so that the border of an 
 _VIEW = np.array([0.62, -0.62, 0.48])  # the direction from which a page first looks
 _SAME = 1e-5  # m, and of quaternions: smaller motions are not sent
 _GEOM = mujoco.mjtGeom
-_UNSET = (0.5, 0.5, 0.5, 1.0)  # the colour of a geom that is given none; its material's counts then
 _PULLEY = -2  # among the objects of a tendon's path
 
 
@@ -218,10 +217,8 @@ def geom_looks(model: mujoco.MjModel, textures: np.ndarray) -> np.ndarray:
     Args:
         textures: result of :func:`texture_colours`.
     """
-    colours = model.geom_rgba.astype(float)
+    colours = own_colors(model)
     with_material = np.flatnonzero(model.geom_matid >= 0)
-    unset = with_material[(colours[with_material] == _UNSET).all(axis=1)]
-    colours[unset] = model.mat_rgba[model.geom_matid[unset]]
     texture_of = model.mat_texid[model.geom_matid[with_material], mujoco.mjtTextureRole.mjTEXROLE_RGB]
     textured = with_material[texture_of >= 0]
     colours[textured, :3] *= textures[texture_of[texture_of >= 0]]
@@ -266,7 +263,7 @@ def _part(first: np.ndarray, count: np.ndarray, index: int) -> slice:
 
 
 def _colour(model: mujoco.MjModel, rgba: np.ndarray, material: int) -> np.ndarray:
-    is_unset = material >= 0 and rgba.tolist() == list(_UNSET)
+    is_unset = material >= 0 and rgba.tolist() == list(UNSET)
     colour: np.ndarray = model.mat_rgba[material] if is_unset else rgba
     return colour
 

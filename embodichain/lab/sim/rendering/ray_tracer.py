@@ -21,8 +21,9 @@ from torch import Tensor
 
 from embodichain.lab.sim.backend import Backend, named_geoms
 from embodichain.lab.sim.math import matrix_from_quat
+from embodichain.lab.sim.model.model_files import SEEN_GROUPS
 from embodichain.lab.sim.model.scene import RENDER_CAMERA
-from embodichain.lab.sim.rendering.renderer import Appearance, RenderingUnavailableError, Shot
+from embodichain.lab.sim.rendering.renderer import UNSET, Appearance, RenderingUnavailableError, Shot
 
 _PIXELS_AT_ONCE = 2**24  # of all environments: 256 MiB of buffers
 _DTYPES = {
@@ -42,8 +43,6 @@ _DTYPES = {
 }
 _OF_DATA = ("geom_xpos", "geom_xmat", "cam_xpos", "cam_xmat", "light_xpos", "light_xdir", "flexvert_xpos")
 
-_UNPAINTED = (0.5, 0.5, 0.5, 1.0)
-"""The colour of a geom that leaves it to its material."""
 # Warp's compiler and its cache are for one thread at a time.
 _COMPILING = threading.Lock()
 
@@ -216,7 +215,7 @@ def _drawable(backend: Backend) -> mujoco.MjModel:
     model.geom_friction[:] = 1.0
     model.flex_selfcollide[:], model.flex_passive[:] = 0, 0
     # Group 0 is rendered: geoms that are visible now, or may become visible in some environment.
-    is_drawn = np.isin(model.geom_group, visible_groups())
+    is_drawn = model.geom_group < SEEN_GROUPS
     is_drawn[named_geoms(backend.model, model)[1]] = True
     model.geom_group[:] = np.where(is_drawn, 0, 5)
     return model
@@ -251,11 +250,6 @@ def _store(shot: Shot, env_ids: Tensor, drawn: dict[str, Tensor]) -> None:
             image[int(env_ids)] = values[0]
         else:
             image[env_ids] = values
-
-
-def visible_groups() -> list[int]:
-    """Return the groups of geoms that are rendered."""
-    return [group for group, is_shown in enumerate(mujoco.MjvOption().geomgroup) if is_shown]
 
 
 class RayScene:
@@ -328,9 +322,9 @@ class RayScene:
         """Return colours [n, G, 4]: a geom's own, or else its material's; geoms in a hidden group have alpha 0."""
         rgba = self._look("geom_rgba", env_ids)
         if len(self._mat_rgba):
-            is_bare = (rgba == torch.tensor(_UNPAINTED, device=self._device)).all(dim=-1) & (self._geom_matid >= 0)
+            is_bare = (rgba == torch.tensor(UNSET, device=self._device)).all(dim=-1) & (self._geom_matid >= 0)
             rgba = torch.where(is_bare[..., None], self._mat_rgba[self._geom_matid.clamp(min=0)], rgba)
-        is_seen = torch.isin(self._own("geom_group", env_ids), torch.tensor(visible_groups(), device=self._device))
+        is_seen = self._own("geom_group", env_ids) < SEEN_GROUPS
         rgba[..., 3] *= is_seen
         return rgba
 

@@ -5,7 +5,6 @@ Shapes: N environments, n in ``env_ids`` (None: all), H height, W width of an im
 """
 
 import copy
-import functools
 import queue
 import re
 import threading
@@ -35,6 +34,18 @@ _SHADOW_STEP = 3.0
 _SHADOW_REACH = 6.0
 # Half of an endless plane's edge and of its pieces' edges, m: it ends behind the sky, as the engine's own does.
 _PLANE_SIZE, _PIECE_SIZE = 320.0, 10.0
+
+
+UNSET = (0.5, 0.5, 0.5, 1.0)
+"""Colour of a geom that leaves it to its material, if it has one."""
+
+
+def own_colors(model: mujoco.MjModel) -> np.ndarray:
+    """Return the colours of a model's geoms, [G, 4]: each one's own, or else its material's."""
+    colors = model.geom_rgba.astype(float)
+    bare = (model.geom_matid >= 0) & (colors == UNSET).all(axis=1)
+    colors[bare] = model.mat_rgba[model.geom_matid[bare]]
+    return colors
 
 
 class RenderingUnavailableError(UnavailableError):
@@ -164,10 +175,15 @@ class Appearance:
 
         Args:
             uid: entity's uid, or ``ground``.
-            rgba: colour broadcastable to [n, 4], 0 to 1.
+            rgba: colour broadcastable to [n, 4], 0 to 1; of three parts: with the configured opacity.
             links: names or regular expressions of its links; None: all.
         """
-        self.write("geom_rgba", self._geoms(uid, links), rgba[:, None], env_ids)
+        geoms = self._geoms(uid, links)
+        colors = torch.tensor(own_colors(self._model)[geoms], dtype=rgba.dtype, device=rgba.device)
+        colors = colors.repeat(len(rgba), 1, 1)  # [n, geoms, 4]
+        colors[..., : rgba.shape[-1]] = rgba[:, None]
+        colors[(colors == colors.new_tensor(UNSET)).all(dim=-1), 0] += 1e-4
+        self.write("geom_rgba", geoms, colors, env_ids)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the fields that differ between environments, for a checkpoint."""
@@ -300,7 +316,7 @@ def choose_ray_tracing(enable_rt: bool) -> bool:
         return False
     if not has_warp():
         raise RenderingUnavailableError(f"{problem}; or use ray tracing: {install_extra('raytrace')}") from problem
-    _say_once("off-screen OpenGL is missing: images are ray-traced, which is slower")
+    logger.warn_once("off-screen OpenGL is missing: images are ray-traced, which is slower")
     return True
 
 
@@ -311,14 +327,9 @@ def ray_tracer(backend: Backend, appearance: Appearance, device: str, num_thread
     except ModuleNotFoundError as error:
         raise RenderingUnavailableError(f"ray tracing needs {error.name}: {install_extra('raytrace')}") from error
     if (backend.visual_model.wrap_type == mujoco.mjtWrap.mjWRAP_SITE).any():
-        _say_once("tendons are not in ray-traced images; OpenGL renders them")
+        logger.warn_once("tendons are not in ray-traced images; OpenGL renders them")
     tracer: Drawer = module.RayTracer(backend, appearance, device, num_threads, shadows)
     return tracer
-
-
-@functools.cache
-def _say_once(message: str) -> None:
-    logger.log_warning(message)
 
 
 def opengl_problem() -> RenderingUnavailableError | None:

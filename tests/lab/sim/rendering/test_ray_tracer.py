@@ -15,6 +15,7 @@ from embodichain.lab.sim.cfg import CameraCfg, ExtrinsicsCfg, MarkerCfg, RigidOb
 from embodichain.lab.sim.rendering import renderer as renderer_module
 from embodichain.lab.sim.rendering.renderer import CameraPose, Drawer, Renderer, RenderingUnavailableError, make_drawer
 from embodichain.lab.sim.shapes import CubeCfg, SphereCfg
+from embodichain.utils import logger
 from tests.lab.scenes import needs_gl
 from tests.lab.sim.rendering.test_renderer import HEIGHT, POSE, WIDTH, shift_soft, soft_sim
 from tests.lab.sim.test_cameras import VIEW as CAMERA_VIEW
@@ -155,7 +156,7 @@ def test_shadows_are_drawn_where_asked_for() -> None:
 
 @pytest.mark.e2e
 def test_cloths_are_traced_and_tendons_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    renderer_module._say_once.cache_clear()
+    logger.warn_once.cache_clear()
     sim = soft_sim(tmp_path, enable_rt=True)
     shift_soft(sim)
     images = sim.get_sensor("cam").get_data()
@@ -179,7 +180,7 @@ def without_opengl(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AttributeError("no GLContext")
 
     monkeypatch.setattr(mujoco, "Renderer", fail)
-    renderer_module._say_once.cache_clear()
+    logger.warn_once.cache_clear()
 
 
 def test_without_opengl_rays_are_traced_and_one_line_says_so(

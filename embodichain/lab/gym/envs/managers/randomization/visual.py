@@ -18,7 +18,7 @@ from embodichain.lab.sim.cfg import EmissionLightCfg, VisualMaterialCfg
 from embodichain.lab.sim.math import matrix_from_euler, matrix_from_quat, pose_from_pos_matrix
 from embodichain.lab.sim.model.terrain import ambient_of
 from embodichain.lab.sim.rows import row_numbers
-from embodichain.utils import logger
+from embodichain.utils import ConfigError, logger
 
 __all__ = [
     "randomize_camera_extrinsics",
@@ -136,10 +136,14 @@ def randomize_camera_extrinsics(
     where = camera.cfg.extrinsics
     nothing = ((0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
     if where.eye is not None and where.target is not None:
+        if pos_range or euler_range:
+            raise ConfigError(f"'{camera.uid}' is placed by eye: give eye_range, target_range and up_range")
         eye = _around(env, env_ids, where.eye, eye_range or nothing)
         target = _around(env, env_ids, where.target, target_range or nothing)
         camera.look_at(eye, target, _around(env, env_ids, where.up, up_range or nothing), env_ids)
         return
+    if eye_range or target_range or up_range:
+        raise ConfigError(f"'{camera.uid}' is placed by pos: give pos_range and euler_range")
     pos = _around(env, env_ids, where.pos, pos_range or nothing)
     turn = matrix_from_euler(draw(env, env_ids, euler_range or nothing, 3) * (math.pi / 180))
     configured = matrix_from_quat(torch.nn.functional.normalize(torch.tensor(where.quat, device=env.device), dim=0))
@@ -174,7 +178,7 @@ def set_rigid_object_group_visual_material(
 
 
 class randomize_visual_material(Functor):  # noqa: N801 (named like a function, as configs name it)
-    """Give an entity a random colour; ``default_plane`` is the ground.
+    """Give an entity a random colour, of its own opacity; ``default_plane`` is the ground.
 
     Args:
         entity_cfg: rigid body, articulation or robot, or named links of it.
@@ -209,13 +213,11 @@ class randomize_visual_material(Functor):  # noqa: N801 (named like a function, 
         env_ids = row_numbers(env_ids)
         color = draw(env, env_ids, base_color_range or _ANY_COLOR, 3)
         uid = "ground" if entity_cfg.uid == types.GROUND_UID else entity_cfg.uid
-        rgba = torch.cat((color, torch.ones_like(color[:, :1])), dim=1)
-        env.sim.appearance.set_color(uid, rgba, env_ids, entity_cfg.link_names)
+        env.sim.appearance.set_color(uid, color, env_ids, entity_cfg.link_names)
 
 
 def _rgba(cfg: VisualMaterialCfg, env: TermEnv) -> Tensor:
-    color = cfg.base_color
-    return torch.tensor([color if len(color) == 4 else (*color, 1.0)], device=env.device)
+    return torch.tensor([cfg.base_color], device=env.device)
 
 
 def _around(env: TermEnv, env_ids: Tensor, middle: Vec3, bounds: Range3) -> Tensor:

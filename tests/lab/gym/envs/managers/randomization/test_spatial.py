@@ -326,6 +326,10 @@ def test_looking_camera_moves_its_eye_and_mounted_one_its_place(lit: CartPoleEnv
     assert pose[0, :3, 3].tolist() == pytest.approx([0, 0, 0.5])
     assert pose[1, :3, 3].tolist() == pytest.approx([0.1, 0, 0.5])
     assert torch.allclose(pose[1, :3, :3], torch.tensor([[0.0, -1, 0], [1, 0, 0], [0, 0, 1]]), atol=1e-6)
+    with pytest.raises(ConfigError, match=r"^'high' is placed by eye: give eye_range, target_range and up_range$"):
+        randomize_camera_extrinsics(lit, ONES, entity("high"), pos_range=quarter)
+    with pytest.raises(ConfigError, match=r"^'wrist' is placed by pos: give pos_range and euler_range$"):
+        randomize_camera_extrinsics(lit, ONES, entity("wrist"), up_range=quarter)
 
 
 def rgba(lit: CartPoleEnv, body: str) -> np.ndarray:
