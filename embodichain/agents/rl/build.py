@@ -14,7 +14,7 @@ from embodichain.agents.rl import buffer, collector
 from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
 from embodichain.agents.rl.algo.distillation import Teacher
 from embodichain.agents.rl.algo.registry import get_algo_class
-from embodichain.agents.rl.buffer.rollout_buffer import check_sequences
+from embodichain.agents.rl.buffer.rollout_buffer import check_sequences, chunk_problems
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
 from embodichain.agents.rl.demonstrations import load_demonstrations
 from embodichain.agents.rl.distributed import get_process_group, launch
@@ -24,14 +24,7 @@ from embodichain.agents.rl.models.networks import group_entries
 from embodichain.agents.rl.models.policy import PolicyBlock, allocate_for, check_policy, space_size
 from embodichain.agents.rl.models.registry import get_policy_cfg_class
 from embodichain.agents.rl.models.soft_actor_critic import SoftActorCriticCfg
-from embodichain.agents.rl.run_config import (
-    RunConfig,
-    chunk_problems,
-    load_checkpoint_config,
-    scene_cfg,
-    scene_env,
-    with_scene,
-)
+from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, scene_cfg, scene_env, with_scene
 from embodichain.agents.rl.run_folder import RunFolder, begin_writing
 from embodichain.agents.rl.trainer import viewer as viewers
 from embodichain.agents.rl.trainer.trainer import Trainer
@@ -379,7 +372,8 @@ def load_teacher(run: RunConfig, env: TaskEnv) -> Teacher:
     group = group_entries(run.policy, "teacher", env.single_observation_space)
     columns: list[int] = []
     for name, own_columns in entries.items():
-        found = group.get(name) or next((x for key, x in group.items() if key.endswith(f"/{name}")), slice(0))
+        alike = [name] if name in group else [key for key in group if key.endswith(f"/{name}")]
+        found = group[alike[0]] if len(alike) == 1 else slice(0)
         if (size := own_columns.stop - own_columns.start) != found.stop - (found.start or 0):
             sizes = ", ".join(f"{key} [{x.stop - x.start}]" for key, x in group.items())
             raise ConfigError(f"policy.obs_groups.teacher: the teacher reads '{name}' [{size}]; there are {sizes}")

@@ -3,7 +3,7 @@
 Shapes: N environments, T steps of an episode, O flattened observation size, A action size.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,14 +17,13 @@ from embodichain.agents.rl.algo import BaseAlgorithm
 from embodichain.agents.rl.buffer import EXPERT, Demonstrations, check_finite
 from embodichain.agents.rl.checkpoint.files import load_checkpoint, save_checkpoint
 from embodichain.agents.rl.distributed import get_process_group
-from embodichain.agents.rl.models import Policy
+from embodichain.agents.rl.models import Policy, policy_input
 from embodichain.agents.rl.run_config import RunConfig
 from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.gym.registry import get_env_spec
 from embodichain.utils import ConfigError, doors, logger, placed, replace
-from embodichain.utils.observations import flat_input, select_entries
 
 FILE = "demonstrations.pt"
 """The expert's episodes in the run's folder."""
@@ -129,7 +128,7 @@ def _record_expert(run: RunConfig, path: Path, num_episodes: int, policy: Policy
         run.env, num_envs=min(num_episodes, _NUM_ENVS), first_env_id=0, group_size=1, dataset={}, curriculum={}
     )
     with closing(build_env(run.env_id, cfg)) as env:
-        episodes = play_expert(env, num_episodes, policy.obs_keys, run.trainer.seed)
+        episodes = play_expert(env, num_episodes, policy, run.trainer.seed)
     num_succeeded = sum(episode.is_success for episode in episodes)
     if not num_succeeded:
         raise ConfigError(f"{PLACE}: the scripted expert of {run.env_id} failed in all {num_episodes} episodes")
@@ -144,12 +143,12 @@ def _record_expert(run: RunConfig, path: Path, num_episodes: int, policy: Policy
     return data
 
 
-def play_expert(env: EmbodiedEnv, num_episodes: int, keys: Sequence[str], seed: int) -> list[ExpertEpisode]:
+def play_expert(env: EmbodiedEnv, num_episodes: int, policy: Policy, seed: int) -> list[ExpertEpisode]:
     """Let the scripted expert play the first episodes of a seed to their ends, whatever N is.
 
     Args:
         env: has ``expert_action() -> [N, A]``.
-        keys: the entries of the observation that the policy reads.
+        policy: decides which entries of the observation are recorded.
     """
     having_one: Any = env
     obs, _ = env.reset(seed=seed, options={"enumerate_episodes": True})
@@ -157,7 +156,7 @@ def play_expert(env: EmbodiedEnv, num_episodes: int, keys: Sequence[str], seed: 
     running: list[list[tuple[TensorDict, TensorDict]]] = [[] for _ in range(env.num_envs)]
     episodes: dict[int, ExpertEpisode] = {}
     while len(episodes) < num_episodes:
-        observed = _input(obs, keys)
+        observed = policy_input(policy, obs, None, env.device).clone()
         action = env.take_action(having_one.expert_action())
         obs, reward, terminated, truncated, info = env.step(action)
         acted = TensorDict({"action": action, "reward": reward, "terminated": terminated}, batch_size=[env.num_envs])
@@ -166,7 +165,7 @@ def play_expert(env: EmbodiedEnv, num_episodes: int, keys: Sequence[str], seed: 
         done = terminated | truncated
         if not done.any():
             continue
-        final = _input(info["final_obs"], keys)
+        final = policy_input(policy, info["final_obs"], None, env.device)
         for i in done.nonzero().squeeze(1).tolist():
             if number[i] < num_episodes:
                 before, after = zip(*running[i], strict=True)
@@ -175,11 +174,3 @@ def play_expert(env: EmbodiedEnv, num_episodes: int, keys: Sequence[str], seed: 
             running[i] = []
             number[i] += env.num_envs
     return [episodes[i] for i in sorted(episodes)]
-
-
-def _input(obs: TensorDict, keys: Sequence[str]) -> TensorDict:
-    """Return the policy's input, [N]; nothing in it is changed later."""
-    given = TensorDict({"obs": flat_input(obs)}, batch_size=obs.batch_size)
-    if keys:
-        given["entries"] = select_entries(obs, keys).clone()
-    return given

@@ -119,8 +119,9 @@ class NanGuard:
                 )
             )
         self._check_steps(rollout, metrics, step, asked, skipped)
-        is_stuck = any(calls == misses for calls, misses in counts)
-        self._skipped_in_a_row = self._skipped_in_a_row + 1 if is_stuck else 0
+        if counts:  # an off-policy algorithm may make no step in an iteration
+            is_stuck = any(calls == misses for calls, misses in counts)
+            self._skipped_in_a_row = self._skipped_in_a_row + 1 if is_stuck else 0
         if self._skipped_in_a_row >= self._max_skipped_updates:
             raise NonFiniteError(
                 f"step {step}: {self._skipped_in_a_row} updates in a row without a gradient step, since loss or "

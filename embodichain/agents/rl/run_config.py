@@ -18,6 +18,7 @@ import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks that
 from embodichain.agents.rl.algo import BaseAlgorithm, BaseAlgorithmCfg
 from embodichain.agents.rl.algo.registry import algorithm_data, get_algo_class
 from embodichain.agents.rl.buffer import EXPERT
+from embodichain.agents.rl.buffer.rollout_buffer import chunk_problems
 from embodichain.agents.rl.checkpoint.saved_run import settled
 from embodichain.agents.rl.config.arguments import apply_overrides, split_overrides
 from embodichain.agents.rl.config.named import ShippedConfig, find_config, find_named_file, names_config
@@ -159,18 +160,6 @@ def load_checkpoint_config(
     with placed("the checkpoint's config: "):
         check_plain(config)
     return _load(json.loads(json.dumps(config)), Path(), overrides, allowed_imports)
-
-
-def chunk_problems(buffer_size: int, length: int) -> list[str]:
-    """Return the error of rollouts of ``buffer_size`` steps that chunks of ``length`` actions do not divide."""
-    if buffer_size % length == 0:
-        return []
-    below = buffer_size // length * length
-    near = " or ".join(str(multiple) for multiple in (below, below + length) if multiple)
-    return [
-        f"trainer.buffer_size: {buffer_size} steps cannot be divided into chunks of {length} actions "
-        f"(policy.chunk_length); the nearest multiple is {near}"
-    ]
 
 
 def _load(data: dict[str, Any], folder: Path, overrides: Sequence[str], allowed_imports: Sequence[str]) -> RunConfig:
@@ -393,7 +382,10 @@ def _pair_problems(
         found.append(f"policy.teacher: is needed by algorithm.name '{algorithm_name}': the run of the teacher")
     if "teacher" not in algo_class.needs and getattr(policy, "teacher", None) is not None:
         found.append(f"policy.teacher: has no effect with algorithm.name '{algorithm_name}'")
-    if algo_class.learns_from != "demonstrations":
+    if algo_class.learns_from == "demonstrations":
+        if trainer.collection() is not None:
+            found.append(f"trainer.asynchronous: has no effect with algorithm.name '{algorithm_name}'")
+    else:
         found += chunk_problems(trainer.buffer_size, chunk_length_of(policy))
         if isinstance(algorithm, BaseAlgorithmCfg) and "trainer.num_envs" not in wrong:
             found += algorithm.problems(trainer.num_envs or env.cfg.num_envs)

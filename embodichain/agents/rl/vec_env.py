@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from gymnasium import spaces
 from tensordict import TensorDict
@@ -148,6 +149,10 @@ def mirror_map_of(env: Any) -> MirrorMap:
             raise ConfigError(
                 f"{place}the mirror map of {name} is for {what}s of {size} components, and they have {wanted}"
             )
+    limits = torch.as_tensor(np.stack((env.action_space.low, env.action_space.high)))
+    images = mirror_map.action(limits).sort(dim=0).values
+    if not torch.allclose(images, limits, atol=1e-3):
+        raise ConfigError(f"{place}the mirror map of {name}: the actions' limits are not mirror images of each other")
     return mirror_map
 
 

@@ -133,6 +133,7 @@ class InferencePolicy:
 _DRAWING: frozenset[Callable[..., Any]] = frozenset(
     (
         torch.bernoulli,
+        torch.binomial,
         torch.multinomial,
         torch.normal,
         torch.poisson,
@@ -143,6 +144,7 @@ _DRAWING: frozenset[Callable[..., Any]] = frozenset(
         torch.randn,
         torch.randn_like,
         torch.randperm,
+        torch._sample_dirichlet,
         torch._standard_gamma,
         *(
             getattr(Tensor, f"{name}_")
@@ -309,6 +311,7 @@ class AsyncCollector(BaseCollector):
         self.buffer = buffer
         self.max_staleness = max_staleness
         self.num_env_sets = len(envs)
+        self._learning = policy
         self.publisher = PolicyPublisher(policy)
         self.inference = InferencePolicy(policy, self.publisher, self._gate)
         self._env_sets = [EnvSet(i, env, self.inference, device, on_step_callback) for i, env in enumerate(envs)]
@@ -454,9 +457,10 @@ class AsyncCollector(BaseCollector):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load the result of ``state_dict``."""
+        """Load the result of ``state_dict``, and the policy whole: frozen parameters are in no snapshot."""
+        self.inference.module.load_state_dict(self._learning.state_dict())
         self.publisher.publish(state["version"])
-        self._next_env_set = state.get("next_group", 0)  # older checkpoints lack it
+        self._next_env_set = state["next_group"]
         for env_set, own in zip(self._env_sets, state["groups"], strict=True):
             env_set.load_state(own)
 

@@ -89,6 +89,7 @@ class VLAPolicy(Policy):
     """
 
     reads_flat_obs = False
+    distribution_fields = ()
     typed: ClassVar[TypedPolicy]
     model: Any
     """The module, with the methods that docs/demonstrations.md lists."""

@@ -1,10 +1,12 @@
 """Trainings with demonstrations, through the command. Legend: N envs, T rollout steps."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.agents.rl.checkpoint.files import load_checkpoint
@@ -31,13 +33,17 @@ class Steered(CartPoleEnv):
         return -3.0 * self.robot.get_qpos("hand").sign()  # beyond the limits
 
 
+def reader(*keys: str, has_normalizer: bool = True) -> Any:
+    return SimpleNamespace(obs_keys=keys, has_normalizer=has_normalizer)
+
+
 def steered(num_envs: int) -> Steered:
     return Steered(cart_cfg(num_envs, {"events": START}, max_episode_steps=6))
 
 
 def test_episodes_are_what_the_environment_gave() -> None:
     env = steered(2)
-    episodes = play_expert(env, 2, ("robot/qpos",), seed=3)
+    episodes = play_expert(env, 2, reader("robot/qpos"), seed=3)
     obs, _ = env.reset(seed=3, options={"enumerate_episodes": True})
     is_running = [True, True]
     for t in range(6):
@@ -61,8 +67,18 @@ def test_episodes_are_what_the_environment_gave() -> None:
     assert not any(is_running)
 
 
+@pytest.mark.parametrize(("has_normalizer", "expected"), [(True, torch.float64), (False, torch.float32)])
+def test_inputs_have_the_precision_that_the_policy_gets(
+    has_normalizer: bool, expected: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = steered(1)
+    monkeypatch.setattr(env, "get_obs", lambda: TensorDict({"time": torch.zeros(1, 1, dtype=torch.float64)}, [1]))
+    (episode,) = play_expert(env, 1, reader(has_normalizer=has_normalizer), seed=3)
+    assert episode.observed["obs"].dtype == expected
+
+
 def test_episodes_do_not_depend_on_the_number_of_environments() -> None:
-    by_number = [play_expert(steered(n), 5, (), seed=7) for n in (1, 2, 5)]
+    by_number = [play_expert(steered(n), 5, reader(), seed=7) for n in (1, 2, 5)]
     lengths = [[len(episode.acted) for episode in episodes] for episodes in by_number]
     assert lengths[0] == lengths[1] == lengths[2]
     assert len(set(lengths[0])) > 1  # some fall, some do not
@@ -73,7 +89,7 @@ def test_episodes_do_not_depend_on_the_number_of_environments() -> None:
 
 
 def test_episode_that_is_cut_and_one_that_fails_are_told_apart() -> None:
-    episodes = play_expert(steered(5), 5, (), seed=7)
+    episodes = play_expert(steered(5), 5, reader(), seed=7)
     for episode in episodes:
         is_cut = len(episode.acted) == 6 and not episode.acted["terminated"][-1]
         assert episode.acted["terminated"].sum() == (0 if is_cut else 1)

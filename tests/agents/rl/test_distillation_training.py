@@ -114,3 +114,14 @@ def test_teacher_with_other_actions_is_refused(teacher: str) -> None:
             write_config(Path(), tiny_config(**pupil(teacher))),
             overrides=["env.actions.delta_qpos.params.scale=0.2"],
         )
+
+
+def test_entry_that_two_may_be_is_refused(teacher: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locomotion_observations, "joint_vel", joint_velocities)
+    names = [f"{kind}/robot/{name}" for kind in ("clean", "noisy") for name in ("qpos", "qvel", "qf")]
+    data = load_json(CART_POLE_ENV)
+    data["env"]["observations"] |= {name.replace("/", "_"): {"func": "joint_vel", "name": name} for name in names}
+    changes = pupil(teacher, trainer__gym_config=data)
+    changes["policy"]["obs_groups"]["teacher"] = ["clean/*", "noisy/*"]
+    with pytest.raises(ConfigError, match=r"the teacher reads 'robot/qf' \[2\]; there are clean/robot/qf \[2\]"):
+        summary_of(tiny_config(**changes))

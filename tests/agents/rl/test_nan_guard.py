@@ -70,9 +70,12 @@ def test_optimizer_without_a_step_beside_another_ends_the_run() -> None:
             run.iterate(1.0)
 
 
-def test_algorithm_without_gradient_step_skips_none() -> None:
-    run = Watched(limit=1)
+def test_iteration_without_gradient_step_skips_none_and_forgives_none() -> None:
+    run = Watched(limit=2)
+    run.iterate(NAN)
     assert run.iterate()["train/skipped_steps"] == 0
+    with pytest.raises(NonFiniteError, match="2 updates in a row"):
+        run.iterate(NAN)
 
 
 def test_skipping_is_warned_of_when_it_begins(capsys: pytest.CaptureFixture[str]) -> None:

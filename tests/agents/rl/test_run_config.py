@@ -99,6 +99,17 @@ def test_errors_of_every_part_are_reported_together(monkeypatch: pytest.MonkeyPa
             ],
         ),
         ({"policy__teacher": "outputs/one"}, ["policy.teacher: has no effect with algorithm.name 'ppo'"]),
+        (
+            {
+                "algorithm": {"name": "bc", "cfg": {"demonstrations": "folder"}},
+                "trainer__asynchronous": {"max_staleness": 1},
+            },
+            ["trainer.asynchronous: has no effect with algorithm.name 'bc'"],
+        ),
+        (
+            {"policy__name": "actor_only", "policy__critic": None},
+            ["policy.name: 'actor_only' with algorithm.name 'ppo': PPO reads value from evaluate_actions"],
+        ),
     ],
 )
 def test_malformed_block_is_named_once(changes: dict[str, Any], expected: list[str]) -> None:

@@ -1,4 +1,5 @@
 import pytest
+from gymnasium import spaces
 
 from embodichain.agents.rl.vec_env import mirror_map_of
 from embodichain.utils import ConfigError
@@ -39,3 +40,10 @@ def test_environment_without_a_mirror_map_is_refused_in_one_line() -> None:
 def test_mirror_map_of_wrong_length_is_refused_in_one_line(obs: Mirror, action: Mirror, message: str) -> None:
     with pytest.raises(ConfigError, match=rf"^algorithm\.cfg\.symmetry: the mirror map of Mi.* for {message}$"):
         mirror_map_of(MirroredEnv(obs, action))
+
+
+def test_mirror_map_that_leaves_the_limits_of_actions_is_refused() -> None:
+    env = MirroredEnv(TWO, ONE)
+    env.action_space = spaces.Box(-1, 2, (2, 1))
+    with pytest.raises(ConfigError, match=r"MirroredEnv: the actions' limits are not mirror images of each other$"):
+        mirror_map_of(env)

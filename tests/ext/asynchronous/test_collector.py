@@ -335,3 +335,14 @@ def test_dropout_still_draws_from_the_global_generator() -> None:
     with OwnDraws(5):
         torch.nn.functional.dropout(torch.ones(8))
     assert not torch.equal(torch.get_rng_state(), before)
+
+
+def test_frozen_parameters_of_a_resumed_policy_are_collected_with() -> None:
+    policy = linear_policy()
+    policy.critic.requires_grad_(False)
+    collector = AsyncCollector(ScriptedEnv(2), policy, VLABuffer(1), "cpu")
+    state = collector.state_dict()
+    policy.load_state_dict({name: value + 1 for name, value in policy.state_dict().items()})
+    collector.load_state_dict(state)
+    ours, theirs = (module.state_dict() for module in (policy, collector.inference.module))
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)

@@ -106,13 +106,13 @@ class BC(BaseAlgorithm):
             done = self.progress + k * step
             rate = cfg.learning_rate * (min(1.0, (done + step) / _WARM_UP) if step else 1.0) * (1 - done)
             self.optimizer.param_groups[0]["lr"] = rate
-            loss = self.loss(self._draw())
-            norm = gradient_step(self.optimizer, self.parameters, loss, cfg.max_grad_norm)
+            loss, count = self.loss(self._draw())
+            norm = gradient_step(self.optimizer, self.parameters, loss, cfg.max_grad_norm, count)
             means.add({"imitation_loss": loss.detach(), "grad_norm": norm})
         return means.read(**self.policy.diagnostics()) | {"learning_rate": rate}
 
-    def loss(self, frames: torch.Tensor) -> torch.Tensor:
-        """Return the mean loss of the actions from frames [B] on; those beyond an episode's end do not count."""
+    def loss(self, frames: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the mean loss of the actions from frames [B] on, up to their episodes' ends, and their number."""
         policy, left = self.policy, self._frames["left"][frames].unsqueeze(1)  # [B, 1]
         length = int(left.max()) if policy.state_size else policy.imitation_length
         ahead = torch.arange(length, device=self.device)
@@ -129,7 +129,7 @@ class BC(BaseAlgorithm):
             td["entries"] = shift_images(td["entries"], self.cfg.random_shift)
         loss = policy.imitation_loss(td)
         counts = counts.reshape(*counts.shape, *[1] * (loss.dim() - counts.dim())).expand_as(loss)
-        return (loss * counts).sum() / counts.sum()
+        return (loss * counts).sum() / counts.sum(), counts.sum()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the optimizer's state and the digest of the demonstrations."""

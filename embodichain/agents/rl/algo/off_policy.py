@@ -151,7 +151,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         """
         self._demonstrations = demonstrations.to_buffer(self.device)
         self._demonstrations_digest = demonstrations.digest()
-        self.policy.update_normalizer(demonstrations.frames()["obs"].to(self.device))
+        obs = torch.cat([episode["obs"][0, :-1] for episode in demonstrations.episodes])
+        self.policy.update_normalizer(obs.to(self.device))
 
     def prepare(self, rollout: TensorDict) -> None:
         """Allocate the replay buffer; see ``BaseAlgorithm.prepare``."""

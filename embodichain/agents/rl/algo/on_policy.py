@@ -13,7 +13,7 @@ from tensordict import TensorDict
 from embodichain.agents.rl.algo.base import BaseAlgorithm, BaseAlgorithmCfg
 from embodichain.agents.rl.algo.chunks import LogProbLevel, of_chunks
 from embodichain.agents.rl.models import Policy, action_log_prob
-from embodichain.utils import configclass
+from embodichain.utils import ConfigError, configclass
 
 
 @configclass
@@ -135,6 +135,14 @@ class OnPolicyAlgorithm(BaseAlgorithm):
     cfg_class = AlgorithmCfg
     reference: Policy | None = None
     """The policy as it was at the construction of the algorithm, frozen (see ``Policy.reference``); None: not kept."""
+
+    def __init__(self, cfg: AlgorithmCfg, policy: Policy) -> None:
+        super().__init__(cfg, policy)
+        if any(isinstance(module, torch.nn.Dropout) and module.p for module in policy.modules()):
+            raise ConfigError(
+                "dropout: must be 0 for algorithms that compare log-probabilities of two passes: each pass would drop "
+                "other units"
+            )
 
     @torch.no_grad()
     def evaluate(self, batch: TensorDict, policy: Policy | None = None) -> TensorDict:

@@ -112,16 +112,18 @@ def take_step_counts(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
     return torch.stack((torch.full_like(skipped, asked), skipped))
 
 
-def adapted_learning_rate(learning_rate: torch.Tensor, kl: torch.Tensor, desired_kl: float) -> torch.Tensor:
+def adapted_learning_rate(
+    learning_rate: torch.Tensor, kl: torch.Tensor, desired_kl: float, initial: float
+) -> torch.Tensor:
     """Return the learning rate divided by 1.5 if KL > 2 desired, times 1.5 if KL < desired / 2, within bounds.
 
     The rule of rsl_rl (Rudin et al., "Learning to Walk in Minutes Using Massively Parallel Deep Reinforcement
-    Learning", CoRL 2021), as a tensor, so that the host does not wait for the device. The bounds are 1e-5 and 1e-2.
-    ``kl`` is KL(old || new); all are scalars.
+    Learning", CoRL 2021), as a tensor, so that the host does not wait for the device. The bounds are 1e-5 and 1e-2, or
+    an ``initial`` rate outside of them. ``kl`` is KL(old || new); all are scalars.
     """
     rate = torch.where(kl > 2 * desired_kl, learning_rate / 1.5, learning_rate)
     rate = torch.where(kl < desired_kl / 2, learning_rate * 1.5, rate)
-    return rate.clamp(1e-5, 1e-2)
+    return rate.clamp(min(1e-5, initial), max(1e-2, initial))
 
 
 class MetricMeans:

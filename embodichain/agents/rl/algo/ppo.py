@@ -36,14 +36,15 @@ class PPOCfg(on_policy.AlgorithmCfg):
     vf_coef: NonNegativeFloat = 0.5
     """Weight of the value loss."""
     lr_schedule: Literal["constant", "linear", "adaptive"] = "constant"
-    """``learning_rate`` stays constant, falls linearly to 0 over the training, or adapts to ``desired_kl``."""
+    """``learning_rate`` stays constant, falls linearly to 0 over the training, or adapts to ``desired_kl``, from 1e-5
+    to 1e-2."""
     desired_kl: PositiveFloat = 0.01
     """For ``"adaptive"``: the KL divergence (nats an action) from the rollout's policy that an update should reach."""
     max_kl: PositiveFloat | None = None
     """An epoch whose mean approximate KL divergence (nats an action) exceeds this is the update's last; None: never."""
     clip_value_coef: PositiveFloat | None = None
-    """How far a value may move in an update before its error stops counting, in units of the return: it depends on the
-    rewards' scale. None: no bound."""
+    """How far a value may move in an update before its error stops counting, in units of the return, or
+    of its std with ``normalize_returns``. None: no bound."""
     normalize_advantages: Literal["rollout", "minibatch", "none"] = "rollout"
     """Samples over which advantages are normalised to mean 0 and std 1."""
     normalize_returns: bool | None = None
@@ -113,6 +114,10 @@ class PPO(on_policy.OnPolicyAlgorithm):
     def __init__(self, cfg: PPOCfg, policy: Policy) -> None:
         super().__init__(cfg, policy)
         self._adapts = cfg.lr_schedule == "adaptive"
+        if self._adapts and not policy.distribution_fields:
+            raise ConfigError(
+                f"algorithm.cfg.lr_schedule: {type(policy).__name__} has no exact KL divergence to adapt to"
+            )
         self._warmup_left = cfg.critic_warmup
         self.optimizer = self.make_optimizer(self.parameters, self._adapts)
         if cfg.symmetry is not None:
@@ -275,7 +280,7 @@ class PPO(on_policy.OnPolicyAlgorithm):
         rate = group["lr"]
         if adapts:
             rate = torch.as_tensor(rate, device=self.device)
-            group["lr"] = optim.adapted_learning_rate(rate, metrics["kl"], self.cfg.desired_kl)
+            group["lr"] = optim.adapted_learning_rate(rate, metrics["kl"], self.cfg.desired_kl, self.cfg.learning_rate)
         norm = optim.gradient_step(self.optimizer, self.parameters, loss, self.cfg.max_grad_norm)
         if adapts:
             # After a skipped step the divergence stays, and would drive the rate to its bound.

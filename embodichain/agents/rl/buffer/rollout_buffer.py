@@ -75,6 +75,18 @@ class BatchReader(Protocol):
         """L, or None: single steps; for recurrent policies the whole rollout."""
 
 
+def chunk_problems(buffer_size: int, length: int) -> list[str]:
+    """Return the error of rollouts of ``buffer_size`` steps that chunks of ``length`` actions do not divide."""
+    if buffer_size % length == 0:
+        return []
+    below = buffer_size // length * length
+    near = " or ".join(str(multiple) for multiple in (below, below + length) if multiple)
+    return [
+        f"trainer.buffer_size: {buffer_size} steps cannot be divided into chunks of {length} actions "
+        f"(policy.chunk_length); the nearest multiple is {near}"
+    ]
+
+
 def check_sequences(policy: BatchReader, num_steps: int, batch_size: int) -> None:
     """Check that T is divisible by L, and L is not more than B; else a ConfigError."""
     length = policy.sequence_length

@@ -72,7 +72,7 @@ class Saver:
         Where the environment does not know success, the return decides.
         """
         reached = metrics.get("eval/success_rate", 0.0), metrics.get("eval/avg_reward", math.nan)
-        if not reached > self._best:  # False also for NaN
+        if math.isnan(reached[1]) or reached <= self._best:
             return False
         self._best, self._best_checkpoint = reached, self._folder.path_of(step).name
         return True

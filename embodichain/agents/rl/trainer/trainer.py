@@ -13,6 +13,7 @@ from torch import nn
 from embodichain import __version__
 from embodichain.agents.rl.algo import BaseAlgorithm
 from embodichain.agents.rl.buffer.layout import num_env_steps
+from embodichain.agents.rl.buffer.rollout_buffer import check_sequences, chunk_problems
 from embodichain.agents.rl.checkpoint.files import CheckpointFolder
 from embodichain.agents.rl.collector import BaseCollector, SyncCollector
 from embodichain.agents.rl.config.trainer_cfg import Schedule, TrainerCfg
@@ -27,7 +28,7 @@ from embodichain.agents.rl.trainer.script_run import ScriptParts, ScriptRun, che
 from embodichain.agents.rl.trainer.step_stats import EpisodeStats, clipped_share
 from embodichain.agents.rl.trainer.viewer import Viewer
 from embodichain.agents.rl.vec_env import EvalEnv, VecEnv, knows_success
-from embodichain.utils import CommandFailedError, ConfigError, logger
+from embodichain.utils import CommandFailedError, ConfigError, logger, raise_problems
 from embodichain.utils.border import printing_may_fail
 from embodichain.utils.device import torch_threads, warn_of_spinning_threads
 from embodichain.utils.profiling import section
@@ -94,11 +95,11 @@ class Trainer:
         """Set up.
 
         Args:
-            buffer_size: T, steps of each environment in one rollout; with chunks of actions, at most T.
+            buffer_size: T, steps of each environment in one rollout; a multiple of the policy's ``chunk_length``.
             batch_size: transitions of a minibatch; the algorithm's own value counts, with a warning if this differs.
             writer: a ``SummaryWriter`` or the like, which gets all scalars; the caller closes it.
             eval_freq: environment steps between evaluations, or ``"100 it"``; 0: none.
-            save_freq: the same for checkpoints.
+            save_freq: environment steps between checkpoints, or ``"100 it"``.
             checkpoint_dir: created if missing. Other files of the run go into the run's folder: the parent of a
                 folder ``checkpoints``, else this one.
             exp_name: prefix of the checkpoints' names.
@@ -130,6 +131,8 @@ class Trainer:
             given |= {"num_eval_episodes": num_eval_episodes, "eval_freq": eval_freq, "distributed": distributed}
             self._script = ScriptRun(run_folder, parts, cfg, given, writer)
             cfg, config = self._script.cfg, self._script.config
+            if collector is not None:  # the environments have been numbered
+                collector.reset()
         self.cfg = cfg
         self.config = config
         self.policy = policy
@@ -166,6 +169,10 @@ class Trainer:
         self.steps_per_iteration = algorithm.steps_of_update(buffer_size * env.num_envs) * world_size
         self._collects = algorithm.learns_from != "demonstrations"
         self._num_decisions = buffer_size // policy.chunk_length
+        if self._collects:
+            raise_problems(chunk_problems(buffer_size, policy.chunk_length))
+        if algorithm.learns_from == "rollouts":
+            check_sequences(policy, self._num_decisions, algorithm.batch_size)
         if algorithm.learns_from == "replay":
             algorithm.prepare(self.collector.allocate(self._num_decisions))
         self._eval_schedule = Schedule(eval_freq or NEVER, "trainer.eval_freq")

@@ -58,7 +58,7 @@ def clone(policy: Policy, data: Demonstrations, steps: int = 120, **settings: An
 def loss_of(policy: Policy, data: Demonstrations, frames: list[int]) -> float:
     bc = BC(BCCfg(), policy)
     bc.use_demonstrations(data)
-    return bc.loss(torch.tensor(frames)).item()
+    return bc.loss(torch.tensor(frames))[0].item()
 
 
 def test_loss_is_the_likelihood_of_each_number() -> None:
@@ -79,6 +79,9 @@ def test_actions_beyond_the_end_of_an_episode_do_not_count() -> None:
     both = loss_of(policy, demonstrations(obs, action, [2, 1]), [0, 1])
     assert both == pytest.approx((2 * two + alone) / 3)
     assert one != pytest.approx(two)
+    bc = BC(BCCfg(), policy)
+    bc.use_demonstrations(demonstrations(obs, action, [2, 1]))
+    assert int(bc.loss(torch.tensor([0, 1, 2]))[1]) == 4  # of several processes, each counts by its actions
 
 
 @pytest.mark.parametrize("name", BLOCKS)

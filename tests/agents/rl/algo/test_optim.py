@@ -101,18 +101,20 @@ def test_infinite_loss_shows_in_averaged_gradients() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rate", "kl", "expected"),
+    ("rate", "kl", "initial", "expected"),
     [
-        (3e-4, 0.021, 2e-4),  # more than twice what is desired: / 1.5
-        (3e-4, 0.004, 4.5e-4),  # less than half: * 1.5
-        (3e-4, 0.019, 3e-4),  # between
-        (3e-4, 0.006, 3e-4),
-        (1.2e-5, 1.0, 1e-5),  # within its bounds
-        (9e-3, 0.0, 1e-2),
+        (3e-4, 0.021, 1e-3, 2e-4),  # more than twice what is desired: / 1.5
+        (3e-4, 0.004, 1e-3, 4.5e-4),  # less than half: * 1.5
+        (3e-4, 0.019, 1e-3, 3e-4),  # between
+        (3e-4, 0.006, 1e-3, 3e-4),
+        (1.2e-5, 1.0, 1e-3, 1e-5),  # within its bounds
+        (9e-3, 0.0, 1e-3, 1e-2),
+        (1e-6, 1.0, 1e-6, 1e-6),  # which the first rate widens
+        (0.03, 0.015, 0.03, 0.03),
     ],
 )
-def test_learning_rate_follows_the_kl_divergence(rate: float, kl: float, expected: float) -> None:
-    out = adapted_learning_rate(torch.tensor(rate), torch.tensor(kl), desired_kl=0.01)
+def test_learning_rate_follows_the_kl_divergence(rate: float, kl: float, initial: float, expected: float) -> None:
+    out = adapted_learning_rate(torch.tensor(rate), torch.tensor(kl), 0.01, initial)
     assert out.item() == pytest.approx(expected)
 
 

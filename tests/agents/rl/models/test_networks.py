@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+from gymnasium import spaces
 from tensordict import TensorDict
 from torch import Tensor, nn
 
 import embodichain as ec
-from embodichain.agents.rl.models import MLP, build_mlp_from_cfg, build_policy, networks
+from embodichain.agents.rl.models import MLP, SoftActorCritic, build_mlp_from_cfg, build_policy, networks
 from embodichain.agents.rl.models.networks import (
     CNN,
     CNNCfg,
@@ -249,3 +250,23 @@ def test_encoder_joins_all_images_to_features_of_one_scale() -> None:
     raw = features.atanh()
     torch.testing.assert_close(raw.mean(-1), torch.zeros(4, 3), atol=1e-3, rtol=0)
     torch.testing.assert_close(raw.std(-1, correction=0), torch.ones(4, 3), atol=1e-2, rtol=0)
+
+
+def test_critic_of_an_own_class_keeps_its_forward() -> None:
+    @ec.register_network("scaled")
+    class Scaled(MLP):
+        def __init__(self, in_dim: int, out_dim: int) -> None:
+            super().__init__(in_dim, out_dim, [4])
+
+        def forward(self, x: Tensor) -> Tensor:
+            return 100 * super().forward(x)
+
+    plain: dict[str, Any] = {"type": "mlp", "network_cfg": {"hidden_sizes": [4]}}
+    values = []
+    for critic in (plain, {"type": "scaled"}):
+        torch.manual_seed(0)
+        block = {"name": "soft_actor_critic", "actor": plain, "critic": critic}
+        policy = build_policy(block, 3, spaces.Box(-1, 1, (1,)), "cpu")
+        assert isinstance(policy, SoftActorCritic)
+        values.append(policy.critic_outputs(TensorDict({"obs": torch.ones(2, 3)}, [2]), torch.ones(2, 1)))
+    torch.testing.assert_close(values[1], 100 * values[0])

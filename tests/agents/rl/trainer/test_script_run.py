@@ -12,6 +12,7 @@ from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
 from embodichain.agents.rl.build import open_run
 from embodichain.agents.rl.checkpoint.files import load_checkpoint
 from embodichain.agents.rl.checkpoint.saved_run import RunLock, find_run
+from embodichain.agents.rl.collector import SyncCollector
 from embodichain.agents.rl.distributed.process_group import ProcessGroup, forget_process_group, get_process_group
 from embodichain.agents.rl.models import Policy, build_mlp_from_cfg, build_policy
 from embodichain.agents.rl.run_config import load_checkpoint_config, with_scene
@@ -34,6 +35,7 @@ from tests.agents.rl.fakes import (
     assert_same,
     linear_policy,
     read_metrics,
+    tiny_trainer,
 )
 
 pytestmark = pytest.mark.e2e
@@ -205,7 +207,8 @@ def test_events_happen_in_training_and_evaluation_envs(env: EmbodiedEnv, tmp_pat
 # --- groups ---
 
 
-def test_groups_of_grpo_begin_alike_in_built_environments(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_collector", [False, True])
+def test_groups_of_grpo_begin_alike_in_built_environments(has_collector: bool, tmp_path: Path) -> None:
     data = load_json(PUSH_CUBE_ENV)
     del data["$schema"]
     env = build_env("PushCubeRL", config_to_cfg(data | {"num_envs": 4}))
@@ -214,7 +217,8 @@ def test_groups_of_grpo_begin_alike_in_built_environments(tmp_path: Path) -> Non
         {"name": "actor_only", "actor": NETWORK}, env.flattened_observation_space, env.action_space, "cpu"
     )
     algorithm = build_algo("grpo", {"batch_size": 16, "group_size": 2, "reset_every_rollout": True}, policy, "cpu")
-    trainer = make_trainer(env, tmp_path, algorithm, batch_size=16)
+    collector = SyncCollector(env, policy, torch.device("cpu")) if has_collector else None
+    trainer = make_trainer(env, tmp_path, algorithm, batch_size=16, collector=collector)
     start = trainer.collector.collect(1)["entries" if policy.obs_keys else "obs"][:, 0]
     env.close()
     assert torch.equal(start[0], start[1])
@@ -288,9 +292,10 @@ def train_in_own_process_group(rank: int, folder: Path, port: int) -> tuple[Any,
     trainer.save_checkpoint()
     parameters = torch.cat([p.detach().flatten() for p in policy.parameters()])
     ids = env.random.stream_ids.tolist()
+    forget_process_group()  # as a second algorithm that is built for one process
+    is_alone = type(get_process_group()) is ProcessGroup
     dist.destroy_process_group()
-    forget_process_group()
-    return trainer.global_step, parameters, ids, type(get_process_group()) is ProcessGroup
+    return trainer.global_step, parameters, ids, is_alone
 
 
 def test_own_process_group_shares_updates_and_rank_0_evaluates(tmp_path: Path) -> None:
@@ -302,3 +307,20 @@ def test_own_process_group_shares_updates_and_rank_0_evaluates(tmp_path: Path) -
     assert second[3]
     assert [row["step"] for row in read_metrics(tmp_path) if "eval/avg_reward" in row] == [16, 32]
     assert load_checkpoint(tmp_path / "checkpoints" / "tiny_step_32.pt")["world_size"] == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"chunk_length": 3}, "buffer_size: 4 steps cannot be divided into chunks of 3"),
+        ({"sequence_length": 3}, "sequence_length: a rollout of 4 steps"),
+    ],
+)
+def test_rollouts_that_do_not_fit_the_policy_are_refused(
+    settings: dict[str, int], message: str, env: EmbodiedEnv, tmp_path: Path
+) -> None:
+    policy = make_policy(env)
+    vars(policy).update(settings)
+    algorithm = IdleAlgorithm(policy)
+    with pytest.raises(ConfigError, match=message):
+        Trainer(policy=policy, env=env, algorithm=algorithm, **tiny_trainer(tmp_path))
