@@ -54,10 +54,6 @@ class RunFolder:
             (folder.path / name).mkdir()
         return folder
 
-    def write_config(self, resolved: dict[str, Any]) -> None:
-        """Write the resolved config."""
-        write_json(self.path / "config.json", resolved, indent=2)
-
     def remove_without_results(self) -> None:
         """Remove the folder if it has no results; a warning where it cannot be removed."""
         try:
@@ -125,7 +121,7 @@ def begin_writing(
         trainer.checkpoints.take_up(resume.checkpoint, resume.content)
         folder.summary.unlink(missing_ok=True)  # of the shorter training
         wall_time, last_step = sinks.rewind_metrics(folder.metrics, step)
-    folder.write_config(run.resolved)
+    write_json(folder.path / "config.json", run.resolved, indent=2)
     logged = sinks.LoggedRun(folder.path.name, folder.path, run.resolved, last_step)
     sinks.begin_loggers(log, run.trainer, run.loggers, logged)
     log.add(sinks.TensorBoardSink(folder.path / "logs", step, run.resolved))

@@ -218,8 +218,7 @@ def terms_to_cfg(
     place: str,
     names: SceneNames,
     problems: list[str],
-    manager_modules: Sequence[str] = DEFAULT_MANAGER_MODULES,
-    allowed_imports: Sequence[str] = (),
+    allowed_imports: Sequence[str],
 ) -> dict[str, Cfg]:
     """Turn a block of terms by name into typed configs, whose functors are resolved and whose parameters are checked.
 
@@ -232,7 +231,7 @@ def terms_to_cfg(
     """
     terms, wrong = parse(cast("type[dict[str, Cfg]]", dict[str, cls]), block, place)  # type: ignore[valid-type]
     problems += [f"{path}: {problem}" for path, problem in wrong.items()]
-    find = functools.partial(find_admitted, modules=manager_modules, allowed_imports=allowed_imports)
+    find = functools.partial(find_admitted, modules=DEFAULT_MANAGER_MODULES, allowed_imports=allowed_imports)
     return _check_terms(terms or {}, place, names, wrong, find, problems)
 
 

@@ -15,73 +15,63 @@ from embodichain.lab.gym.envs.base_env import BaseEnv, StepResult, finite_observ
 _AT_THE_END = ("success", "fail", "elapsed_steps")
 
 
-class ChunkEnv:
-    """Takes chunks of actions in place of single ones.
+@torch.no_grad()
+def step_chunk(
+    env: BaseEnv, action: Tensor | np.ndarray | Mapping[str, Tensor], draws_each_step: bool = False
+) -> StepResult:
+    """Advance every environment by H control steps, or to the end of its episode.
+
+    An environment that ends its episode within the chunk stays in its last state until the resets at the end of the
+    chunk.
 
     Args:
-        env: the environment that makes the control steps.
+        action: [N, H, A], or by name as the action manager calls it; clipped to the action space.
         draws_each_step: whether cameras render at every control step, else once at the end of a chunk; terms that read
             images within the chunk then read earlier ones.
+
+    Returns:
+        ``(obs, reward [N, H] float32, terminated [N] bool, truncated [N] bool, info)``: as of ``BaseEnv.step``, with
+        ``info["executed"]`` [N, H] bool, the control steps that were made. At the others, ``reward``,
+        ``info["rewards"]`` and ``info["metrics"]`` ([N, H] by name) are 0; ``success``, ``fail`` and ``elapsed_steps``
+        [N] are of the last executed one, and ``success_once`` [N] says whether one of them was a success. A chunk of
+        one is bit-identical to a step.
     """
-
-    def __init__(self, env: BaseEnv, draws_each_step: bool = False) -> None:
-        self.env = env
-        self._draws_each_step = draws_each_step
-
-    @torch.no_grad()
-    def step(self, action: Tensor | np.ndarray | Mapping[str, Tensor]) -> StepResult:
-        """Advance every environment by H control steps, or to the end of its episode.
-
-        An environment that ends its episode within the chunk stays in its last state until the resets at the end of the
-        chunk.
-
-        Args:
-            action: [N, H, A], or by name as the action manager calls it; clipped to the action space.
-
-        Returns:
-            ``(obs, reward [N, H] float32, terminated [N] bool, truncated [N] bool, info)``: as of ``BaseEnv.step``,
-            with ``info["executed"]`` [N, H] bool, the control steps that were made. At the others, ``reward``,
-            ``info["rewards"]`` and ``info["metrics"]`` ([N, H] by name) are 0; ``success``, ``fail`` and
-            ``elapsed_steps`` [N] are of the last executed one, and ``success_once`` [N] says whether one of them was a
-            success. A chunk of one is bit-identical to a step.
-        """
-        env = self.env
-        action = env.take_action(action)
-        if action.dim() != 3:
-            raise ValueError(f"step_chunk takes actions [N, H, A], got shape {list(action.shape)}")
-        length = action.shape[1]
-        chunk = _Record(env.num_envs, length, env.device)
-        is_last = False
-        try:
-            for h, own in enumerate(action.unbind(1)):
-                is_last = h == length - 1
-                env.sim.hold_images(not (is_last or self._draws_each_step))
-                now = (
-                    own
-                    if len(env.stepping_ids) == env.num_envs
-                    else torch.where(chunk.alive[:, None], own, env.last_action)
-                )
-                obs, reward, terminated, truncated, info = env.advance(now)
-                reward, done = chunk.add(h, reward, terminated, truncated, info)
-                env._record(now, reward, done, info | {"final_obs": obs})
-                ended = done.nonzero().squeeze(1)
-                if len(ended):
-                    env.pause(ended)
-                if not len(env.stepping_ids):
-                    break
-                if not is_last:
-                    env._begin_step(obs)
-        finally:
-            env.sim.hold_images(False)
-            env.resume()
-        if not (is_last or self._draws_each_step):  # the images are from before the chunk
-            env._rewind_observation()
-            obs = env._observe(chunk.executed[:, h])
-        obs = finite_observation(obs) if chunk.has_diverged else obs
-        info, done = chunk.info() | {"final_obs": obs}, ~chunk.alive
-        obs = env.begin_episodes(obs, done)
-        env.write_rollout(chunk.reward, done, chunk.terminated, chunk.truncated, chunk.executed)
-        return obs, chunk.reward, chunk.terminated, chunk.truncated, info
+    action = env.take_action(action)
+    if action.dim() != 3:
+        raise ValueError(f"step_chunk takes actions [N, H, A], got shape {list(action.shape)}")
+    length = action.shape[1]
+    chunk = _Record(env.num_envs, length, env.device)
+    is_last = False
+    try:
+        for h, own in enumerate(action.unbind(1)):
+            is_last = h == length - 1
+            env.sim.hold_images(not (is_last or draws_each_step))
+            now = (
+                own
+                if len(env.stepping_ids) == env.num_envs
+                else torch.where(chunk.alive[:, None], own, env.last_action)
+            )
+            obs, reward, terminated, truncated, info = env.advance(now)
+            reward, done = chunk.add(h, reward, terminated, truncated, info)
+            env._record(now, reward, done, info | {"final_obs": obs})
+            ended = done.nonzero().squeeze(1)
+            if len(ended):
+                env.pause(ended)
+            if not len(env.stepping_ids):
+                break
+            if not is_last:
+                env._begin_step(obs)
+    finally:
+        env.sim.hold_images(False)
+        env.resume()
+    if not (is_last or draws_each_step):  # the images are from before the chunk
+        env._rewind_observation()
+        obs = env._observe(chunk.executed[:, h])
+    obs = finite_observation(obs) if chunk.has_diverged else obs
+    info, done = chunk.info() | {"final_obs": obs}, ~chunk.alive
+    obs = env.begin_episodes(obs, done)
+    env.write_rollout(chunk.reward, done, chunk.terminated, chunk.truncated, chunk.executed)
+    return obs, chunk.reward, chunk.terminated, chunk.truncated, info
 
 
 class _Record:

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from embodichain.lab.gym.envs import managers
 from embodichain.lab.gym.envs.base_env import BaseEnv, StepResult
-from embodichain.lab.gym.envs.chunk_env import ChunkEnv
+from embodichain.lab.gym.envs.chunk_env import step_chunk
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg, build_mirror_map, check_parts, config_data, terms_data
 from embodichain.lab.gym.envs.managers.record import recorders_in
 from embodichain.lab.sim.objects import Robot, cached_per_state
@@ -296,9 +296,9 @@ class EmbodiedEnv(BaseEnv):
         self._assign_cells(self.all_env_ids)
 
     def step_chunk(self, action: Tensor | np.ndarray | Mapping[str, Tensor]) -> StepResult:
-        """Advance by the control steps of a chunk of actions [N, H, A]: see :class:`ChunkEnv`."""
+        """Advance by the control steps of a chunk of actions [N, H, A]: see ``chunk_env.step_chunk``."""
         # A dataset records the images of every control step.
-        return ChunkEnv(self, draws_each_step=self.dataset_manager.is_recording).step(action)
+        return step_chunk(self, action, draws_each_step=self.dataset_manager.is_recording)
 
     def mirror_map(self) -> observations.MirrorMap:
         """Return the left-right mirror images of the flat observation and of actions, on the CPU."""

@@ -1,6 +1,7 @@
 """Conversion of the policy's actions to targets of the drives. Shapes: N environments, A action size."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -37,7 +38,10 @@ class ActionManager(Manager):
         terms: dict[str, ActionTerm] = {term.name: term.func for term in built}
         self.terms = {name: term for name, term in terms.items() if term.cfg.mode == "pre"}
         self._post = {name: term for name, term in terms.items() if term.cfg.mode == "post"}
-        self._targets = {name: _joint_targets(term, name) for name, term in terms.items()}
+        # Called with the action alone.
+        self._targets = {
+            term.name: replace(term, func=_joint_targets(term.func, term.name), params={}) for term in built
+        }
         self._is_first = True  # the next action
         if not self.terms:
             raise ConfigError("env.actions: at least one action term is needed")
@@ -135,11 +139,7 @@ class ActionManager(Manager):
         return results
 
     def _call(self, name: str, term: ActionTerm, action: Tensor) -> Mapping[str, Tensor]:
-        try:
-            result = self._targets[name](action)
-        except Exception as error:
-            error.add_note(f"env.actions.{name}")
-            raise
+        result = self._targets[name](action)
         if self._is_first:
             _check_result(f"env.actions.{name}", term, result, self._env.num_envs)
         return result

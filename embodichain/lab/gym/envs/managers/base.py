@@ -29,19 +29,6 @@ def kind_of(value: object) -> str:
     return f"a tensor {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
 
 
-class _Actions(Protocol):
-    @property
-    def total_action_dim(self) -> int: ...
-
-
-class _Commands(Protocol):
-    def get_command(self, name: str) -> Tensor: ...
-
-    def get_tracked(self, name: str) -> Tensor: ...
-
-    def get_term(self, name: str) -> Any: ...
-
-
 class TermEnv(Protocol):
     """The attributes of every :class:`~embodichain.lab.gym.envs.EmbodiedEnv`; tasks add their own."""
 
@@ -83,11 +70,11 @@ class TermEnv(Protocol):
         """Duration of a control step, s."""
 
     @property
-    def action_manager(self) -> _Actions:
+    def action_manager(self) -> Any:
         """The :class:`~embodichain.lab.gym.envs.managers.ActionManager`."""
 
     @property
-    def command_manager(self) -> _Commands:
+    def command_manager(self) -> Any:
         """The :class:`~embodichain.lab.gym.envs.managers.CommandManager`."""
 
     @property

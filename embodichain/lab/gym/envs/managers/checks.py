@@ -374,8 +374,6 @@ def _mentions(params: Mapping[str, Any], place: str) -> Iterator[tuple[str, str,
         for i, item in enumerate(value if is_list else [value]):
             path = f"{place}.{key}[{i}]" if is_list else f"{place}.{key}"
             match item:
-                case types.CameraEntityCfg():
-                    yield f"{path}.uid", "camera", item.uid
                 case types.SceneEntityCfg():
                     yield f"{path}.uid", item.kind, item.uid
                 case dict():

@@ -78,11 +78,6 @@ class SceneEntityCfg:
     """Entity's links, by names or regular expressions; None: all."""
 
 
-@configclass
-class CameraEntityCfg(SceneEntityCfg):
-    """A camera, by name."""
-
-
 class CameraUid(str):
     """The name of a camera."""
 
@@ -112,7 +107,7 @@ JointedEntity = Annotated[SceneEntityCfg, _of_kind("articulation or robot")]
 """The same for an articulation or a robot."""
 LightEntity = Annotated[SceneEntityCfg, _of_kind("light")]
 """The same for a light."""
-CameraEntity = Annotated[SceneEntityCfg, AfterValidator(lambda cfg: CameraEntityCfg(**vars(cfg)))]
+CameraEntity = Annotated[SceneEntityCfg, _of_kind("camera")]
 """The same for a camera."""
 CameraName = Annotated[str, AfterValidator(CameraUid)]
 """The same for a parameter that is a name."""
