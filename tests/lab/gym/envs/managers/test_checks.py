@@ -61,16 +61,9 @@ def test_values_become_what_the_annotations_say_and_defaults_are_filled_in() -> 
     ("name", "value", "problem"),
     [
         ("number", "2", "Input should be a valid number, got '2'"),
-        ("number", True, "Input should be a valid number, got True"),
-        ("number", float("nan"), "Input should be a finite number, got nan"),
-        ("whole", 1.5, "Input should be a valid integer, got"),
-        ("flag", 1, "Input should be a valid boolean, got 1"),
-        ("text", 3, "Input should be a valid string, got 3"),
-        ("pair", [1], "too few values, got [1]"),
         ("kind", "nearer", "Input should be 'near' or 'far', got 'nearer'"),
         ("thing", {"uid": 3}, "uid: Input should be a valid string, got 3"),
         ("thing", {"uid": "a", "colour": 1}, "colour: unknown parameter. Known: uid"),
-        ("thing", {}, "uid: required, but missing"),
         ("nubmer", 3, "unknown parameter. Did you mean 'number'?"),
         ("env", 3, "unknown parameter."),  # the manager gives it
     ],
