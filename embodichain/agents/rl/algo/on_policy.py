@@ -13,7 +13,7 @@ from tensordict import TensorDict
 from embodichain.agents.rl.algo.base import BaseAlgorithm, BaseAlgorithmCfg
 from embodichain.agents.rl.algo.chunks import LogProbLevel, of_chunks
 from embodichain.agents.rl.models import Policy, action_log_prob
-from embodichain.utils import ConfigError, configclass
+from embodichain.utils import configclass, logger
 
 
 @configclass
@@ -139,9 +139,9 @@ class OnPolicyAlgorithm(BaseAlgorithm):
     def __init__(self, cfg: AlgorithmCfg, policy: Policy) -> None:
         super().__init__(cfg, policy)
         if any(isinstance(module, torch.nn.Dropout) and module.p for module in policy.modules()):
-            raise ConfigError(
-                "dropout: must be 0 for algorithms that compare log-probabilities of two passes: each pass would drop "
-                "other units"
+            logger.log_warning(
+                f"{type(self).__name__} compares log-probabilities of two passes, and with dropout each drops other "
+                "units: ratios and KL divergences differ from 1 and 0 where the policy has not changed"
             )
 
     @torch.no_grad()

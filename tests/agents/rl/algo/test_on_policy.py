@@ -20,7 +20,6 @@ from embodichain.agents.rl.algo import (
 from embodichain.agents.rl.algo.on_policy import k3, reference_kl
 from embodichain.agents.rl.algo.ppo import value_error
 from embodichain.agents.rl.models import MLP, ActorCritic, action_log_prob
-from embodichain.utils import ConfigError
 from tests.agents.rl.algo.test_ppo import make_policy, make_rollout
 from tests.agents.rl.fakes import assert_same
 
@@ -226,8 +225,10 @@ def test_update_is_the_same_under_either_name_to_the_last_bit(
     assert not torch.equal(ours["log_std"], make(ActorCritic).log_std)
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "grpo"])
-def test_dropout_is_refused(algorithm: str) -> None:
-    policy = ActorCritic(2, 1, "cpu", MLP(2, 1, [8], dropout=0.1), MLP(2, 1, [8]))
-    with pytest.raises(ConfigError, match=r"^dropout: must be 0"):
-        build_algo(algorithm, {}, policy, "cpu")
+@pytest.mark.parametrize(
+    ("algorithm", "dropout", "warns"), [("ppo", 0.1, True), ("grpo", 0.1, True), ("ppo", 0.0, False)]
+)
+def test_dropout_is_warned_of(algorithm: str, dropout: float, warns: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    policy = ActorCritic(2, 1, "cpu", MLP(2, 1, [8], dropout=dropout), MLP(2, 1, [8]))
+    build_algo(algorithm, {}, policy, "cpu")
+    assert ("with dropout each drops other units" in capsys.readouterr().err) == warns
