@@ -95,7 +95,7 @@ def test_played_episodes_are_recorded_as_a_dataset(
 def test_uneven_size_and_a_recorded_viewer_are_errors(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["play", "latest", "--size", "65", "48"]) == 2
     assert "--size 65 48: even numbers are needed" in capsys.readouterr().err
-    for option, *values in (["record", "shown"], ["speed", "0.5"], ["size", "64", "48"]):
+    for option, *values in (["record", "shown"], ["record-motion", "x.npz"], ["speed", "0.5"], ["size", "64", "48"]):
         assert main(["play", "latest", "--viewer", f"--{option}", *values]) == 2
         assert capsys.readouterr().err.endswith(f"error: --{option}: nothing is written with --viewer\n")
 

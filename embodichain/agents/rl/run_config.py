@@ -383,7 +383,7 @@ def _pair_problems(
     if "teacher" not in algo_class.needs and getattr(policy, "teacher", None) is not None:
         found.append(f"policy.teacher: has no effect with algorithm.name '{algorithm_name}'")
     if algo_class.learns_from == "demonstrations":
-        if trainer.collection() is not None:
+        if trainer.asynchronous is not None:
             found.append(f"trainer.asynchronous: has no effect with algorithm.name '{algorithm_name}'")
     else:
         found += chunk_problems(trainer.buffer_size, chunk_length_of(policy))

@@ -149,7 +149,7 @@ def mirror_map_of(env: Any) -> MirrorMap:
             raise ConfigError(
                 f"{place}the mirror map of {name} is for {what}s of {size} components, and they have {wanted}"
             )
-    limits = torch.as_tensor(np.stack((env.action_space.low, env.action_space.high)))
+    limits = torch.as_tensor(np.stack((env.action_space.low, env.action_space.high))).float()
     images = mirror_map.action(limits).sort(dim=0).values
     if not torch.allclose(images, limits, atol=1e-3):
         raise ConfigError(f"{place}the mirror map of {name}: the actions' limits are not mirror images of each other")

@@ -81,8 +81,8 @@ def _factors(weights: Mapping[str, float], saved: SavedRun, columns: Mapping[str
     env = saved.content["config"]["gym_config"].get("env", {})
     if weights and env.get("extensions", {}).get("only_positive_rewards"):
         raise ConfigError(
-            "--weights: the task pays the sum of its terms where that is positive, so the sums of the terms "
-            "do not say what others would pay (only_positive_rewards)"
+            "--weights: with only_positive_rewards the reward of a step is not below 0, so other weights cannot be "
+            "scored from sums over episodes"
         )
     known = [name.removeprefix("rewards/") for name in columns if name.startswith("rewards/")]
     old = _weights(saved)

@@ -43,7 +43,7 @@ class Parameter:
     def __init__(self, text: str) -> None:
         self.path, _, values = text.partition("=")
         low, *rest = values.split(":")
-        listed = _read(f"[{low}]")  # of JSON, as lists are, or else words
+        listed = _read(f"[{low}]")  # JSON values; otherwise plain words
         choices = listed if isinstance(listed, list) else [_read(value) for value in low.split(",")]
         self.choices = () if rest else tuple(map(json.dumps, choices))
         self._is_log = rest[1:] == ["log"]
@@ -112,10 +112,12 @@ def sweep(
     digest = hashlib.blake2b(asked.encode(), digest_size=4).hexdigest()
     study = _open_study(folder, f"{name}_{digest}")
 
+    is_grid = all(parameter.choices for parameter in searched.values())
+
     def train(trial: Any) -> float:
         chosen = _as_overrides({path: parameter.suggest(trial) for path, parameter in searched.items()})
         others = [t for t in study.get_trials(deepcopy=False) if t.number < trial.number and t.state.name != "FAIL"]
-        if trial.params in [other.params for other in others]:
+        if not is_grid and trial.params in [other.params for other in others]:
             raise import_module("optuna").TrialPruned  # the settings of an earlier trial
         scores = []
         for seed in range(1, seeds + 1):
@@ -131,9 +133,8 @@ def sweep(
         print(f"trial {trial.number}: {value:.4g}  {_plain(trial.params)}", file=sys.stderr, flush=True)
         return value
 
-    if all(parameter.choices for parameter in searched.values()):
-        num_left = _enqueue_grid(study, {path: parameter.choices for path, parameter in searched.items()})
-        trials = num_left if trials is None else min(trials, num_left)
+    if is_grid:
+        trials = _enqueue_grid(study, {path: parameter.choices for path, parameter in searched.items()}, trials)
     with border.printing_may_fail():
         study.optimize(train, _MOST_TRIALS if trials is None else trials, n_jobs=jobs, catch=(TrialFailedError,))
     done = [trial for trial in study.trials if trial.value is not None]
@@ -167,15 +168,18 @@ def score(arguments: Sequence[str], log: Path, run_name: str, metric: str) -> fl
     return value
 
 
-def _enqueue_grid(study: Any, choices: Mapping[str, Sequence[str]]) -> int:
-    """Let a study try all combinations, in a random order, but those that are done; return how many are left."""
-    combinations = [dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())]
+def _enqueue_grid(study: Any, choices: Mapping[str, Sequence[str]], most: int | None) -> int:
+    """Enqueue combinations without a value, at most ``most``, in a random order; return the number of trials to run."""
+    done = [trial.params for trial in study.trials if trial.state.name == "COMPLETE"]
+    waiting = [trial.system_attrs["fixed_params"] for trial in study.trials if trial.state.name == "WAITING"]
+    grid = map(dict.fromkeys, choices.values())  # each value once
+    combinations = [dict(zip(choices, values, strict=True)) for values in itertools.product(*grid)]
     random.Random(1).shuffle(combinations)
-    asked = [t.system_attrs["fixed_params"] for t in study.trials if t.state.name in ("COMPLETE", "WAITING")]
-    for combination in combinations:
-        if combination not in asked:
+    left = [combination for combination in combinations if combination not in done]
+    for combination in left[:most]:
+        if combination not in waiting:
             study.enqueue_trial(combination)
-    return sum(trial.state.name == "WAITING" for trial in study.trials)
+    return len(left[:most])
 
 
 def _open_study(folder: Path, name: str) -> Any:

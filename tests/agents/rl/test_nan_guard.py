@@ -70,7 +70,7 @@ def test_optimizer_without_a_step_beside_another_ends_the_run() -> None:
             run.iterate(1.0)
 
 
-def test_iteration_without_gradient_step_skips_none_and_forgives_none() -> None:
+def test_iteration_without_gradient_step_is_not_counted() -> None:
     run = Watched(limit=2)
     run.iterate(NAN)
     assert run.iterate()["train/skipped_steps"] == 0

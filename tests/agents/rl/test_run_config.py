@@ -106,10 +106,6 @@ def test_errors_of_every_part_are_reported_together(monkeypatch: pytest.MonkeyPa
             },
             ["trainer.asynchronous: has no effect with algorithm.name 'bc'"],
         ),
-        (
-            {"policy__name": "actor_only", "policy__critic": None},
-            ["policy.name: 'actor_only' with algorithm.name 'ppo': PPO reads value from evaluate_actions"],
-        ),
     ],
 )
 def test_malformed_block_is_named_once(changes: dict[str, Any], expected: list[str]) -> None:

@@ -337,7 +337,7 @@ def test_dropout_still_draws_from_the_global_generator() -> None:
     assert not torch.equal(torch.get_rng_state(), before)
 
 
-def test_frozen_parameters_of_a_resumed_policy_are_collected_with() -> None:
+def test_collector_has_frozen_parameters_of_a_resumed_policy() -> None:
     policy = linear_policy()
     policy.critic.requires_grad_(False)
     collector = AsyncCollector(ScriptedEnv(2), policy, VLABuffer(1), "cpu")

@@ -177,7 +177,7 @@ def test_colours_and_lights_differ_between_environments() -> None:
     sim.close()
 
 
-def test_colour_of_three_numbers_keeps_the_opacity_and_grey_is_no_material() -> None:
+def test_colours_keep_the_opacity_and_grey_is_no_material() -> None:
     sim = scene(BALL)
     sim.appearance.set_color("ground", torch.tensor([[0.5, 0.5, 0.5, 1.0]]))
     ground = sim.appearance.read("geom_rgba")[:, sim.backend.visual_model.geom_bodyid == 0]

@@ -138,7 +138,8 @@ class OnPolicyAlgorithm(BaseAlgorithm):
 
     def __init__(self, cfg: AlgorithmCfg, policy: Policy) -> None:
         super().__init__(cfg, policy)
-        if any(isinstance(module, torch.nn.Dropout) and module.p for module in policy.modules()):
+        actors = [module for name, module in policy.named_modules() if not name.startswith("critic")]
+        if any(isinstance(module, torch.nn.Dropout) and module.p and module.training for module in actors):
             logger.log_warning(
                 f"{type(self).__name__} compares log-probabilities of two passes, and with dropout each drops other "
                 "units: ratios and KL divergences differ from 1 and 0 where the policy has not changed"

@@ -137,9 +137,6 @@ class TorchProcessGroup(ProcessGroup):
     Tensors on the CPU are sent by gloo, those on a GPU by NCCL.
     """
 
-    is_adopted = False
-    """Whether the program itself has initialized the group."""
-
     def __init__(self) -> None:
         self.rank = dist.get_rank()
         self.world_size = dist.get_world_size()
@@ -245,7 +242,6 @@ def adopt_process_group(device: torch.device) -> ProcessGroup:
             "join_process_group()"
         )
     process_group = TorchProcessGroup()
-    process_group.is_adopted = True
     process_group.use(device, _ADOPTED_LIMIT)  # the program's own group may be of one kind alone
     _PROCESS_GROUP = process_group
     return process_group
@@ -254,7 +250,7 @@ def adopt_process_group(device: torch.device) -> ProcessGroup:
 def forget_process_group() -> None:
     """Return to a single process after an adopted process group; inside ``join_process_group`` nothing changes."""
     global _PROCESS_GROUP
-    if isinstance(_PROCESS_GROUP, TorchProcessGroup) and _PROCESS_GROUP.is_adopted:
+    if isinstance(_PROCESS_GROUP, TorchProcessGroup) and not dist.is_initialized():
         _PROCESS_GROUP = ProcessGroup()
 
 

@@ -210,7 +210,6 @@ class ActorCritic(StochasticPolicy):
 class ActorOnly(ActorCritic):
     """An ``ActorCritic`` without a critic, with values 0: for algorithms without one."""
 
-    evaluates = ("log_prob", "entropy")
     typed = TypedPolicy(ActorOnlyCfg, build_actor_critic, ("actor",))
 
     def __init__(

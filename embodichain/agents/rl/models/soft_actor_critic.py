@@ -155,7 +155,7 @@ class SoftActorCritic(Policy):
         self.normalizer: nn.Module = RunningNormalizer(obs_dim) if normalize_obs else nn.Identity()
         self.encoder = encoder
         self.actor = actor
-        # Not of subclasses, whose forward may be their own.
+        # Exact types only: a subclass may override forward.
         mlps = [c for c in critics if isinstance(c, networks.Layers) and type(c) in (networks.MLP, networks.SimBa)]
         are_alike = len(mlps) == len(critics) and len({*map(str, critics)}) == 1
         self.critics = networks.MLPs(mlps) if are_alike else nn.ModuleList(critics)

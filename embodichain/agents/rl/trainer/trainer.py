@@ -112,7 +112,7 @@ class Trainer:
             config: the resolved config for the checkpoints; None: described from the parts.
             log: destination of scalars; None: ``writer``, W&B, and ``metrics.jsonl`` in the run's folder.
             check_stop: function called after every environment step and update; raises to end the training.
-            collector: None: a ``SyncCollector``.
+            collector: not running yet, and reset in a script; None: a ``SyncCollector``.
             viewer: updated at each step only with a ``SyncCollector``.
 
         Raises:

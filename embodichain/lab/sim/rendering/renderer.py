@@ -41,7 +41,7 @@ UNSET = (0.5, 0.5, 0.5, 1.0)
 
 
 def own_colors(model: mujoco.MjModel) -> np.ndarray:
-    """Return the colours of a model's geoms, [G, 4]: each one's own, or else its material's."""
+    """Return the colours of a model's geoms, [G, 4]: the geom's own, or its material's if that is unset."""
     colors = model.geom_rgba.astype(float)
     bare = (model.geom_matid >= 0) & (colors == UNSET).all(axis=1)
     colors[bare] = model.mat_rgba[model.geom_matid[bare]]
@@ -175,10 +175,10 @@ class Appearance:
 
         Args:
             uid: entity's uid, or ``ground``.
-            rgba: colour broadcastable to [n, 4], 0 to 1; of three parts: with the configured opacity.
+            rgba: colours [n, 4] or [1, 4], 0 to 1; three components keep the configured opacity.
             links: names or regular expressions of its links; None: all.
         """
-        geoms = self._geoms(uid, links)
+        geoms, rgba = self._geoms(uid, links), rgba.float()
         colors = torch.tensor(own_colors(self._model)[geoms], dtype=rgba.dtype, device=rgba.device)
         colors = colors.repeat(len(rgba), 1, 1)  # [n, geoms, 4]
         colors[..., : rgba.shape[-1]] = rgba[:, None]

@@ -292,10 +292,9 @@ def train_in_own_process_group(rank: int, folder: Path, port: int) -> tuple[Any,
     trainer.save_checkpoint()
     parameters = torch.cat([p.detach().flatten() for p in policy.parameters()])
     ids = env.random.stream_ids.tolist()
-    forget_process_group()  # as a second algorithm that is built for one process
-    is_alone = type(get_process_group()) is ProcessGroup
     dist.destroy_process_group()
-    return trainer.global_step, parameters, ids, is_alone
+    forget_process_group()
+    return trainer.global_step, parameters, ids, type(get_process_group()) is ProcessGroup
 
 
 def test_own_process_group_shares_updates_and_rank_0_evaluates(tmp_path: Path) -> None:
