@@ -47,7 +47,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def check_viewer(args: argparse.Namespace) -> None:
-    """Refuse ``--viewer`` together with options of what is written, or without viser."""
+    """Refuse ``--viewer`` together with output options, or without viser."""
     if not args.viewer:
         return
     for option in ("out", "size", "speed", "record", "record_motion"):

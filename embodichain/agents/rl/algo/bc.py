@@ -129,7 +129,8 @@ class BC(BaseAlgorithm):
             td["entries"] = shift_images(td["entries"], self.cfg.random_shift)
         loss = policy.imitation_loss(td)
         counts = counts.reshape(*counts.shape, *[1] * (loss.dim() - counts.dim())).expand_as(loss)
-        return (loss * counts).sum() / counts.sum(), counts.sum()
+        total = counts.sum()
+        return (loss * counts).sum() / total, total
 
     def state_dict(self) -> dict[str, Any]:
         """Return the optimizer's state and the digest of the demonstrations."""

@@ -36,8 +36,8 @@ class PPOCfg(on_policy.AlgorithmCfg):
     vf_coef: NonNegativeFloat = 0.5
     """Weight of the value loss."""
     lr_schedule: Literal["constant", "linear", "adaptive"] = "constant"
-    """``learning_rate`` stays constant, falls linearly to 0 over the training, or adapts to ``desired_kl`` within
-    1e-5 to 1e-2, or to ``learning_rate`` outside of them."""
+    """``learning_rate`` stays constant, falls linearly to 0 over the training, or adapts to ``desired_kl`` between
+    1e-5 and 1e-2; a first rate outside of these bounds widens them."""
     desired_kl: PositiveFloat = 0.01
     """For ``"adaptive"``: the KL divergence (nats an action) from the rollout's policy that an update should reach."""
     max_kl: PositiveFloat | None = None

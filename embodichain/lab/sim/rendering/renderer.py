@@ -133,6 +133,7 @@ class Appearance:
     def __init__(self, model: mujoco.MjModel, num_envs: int) -> None:
         """Start with the appearance of ``model``, the one for rendering, in every environment."""
         self._model = model
+        self._colors = own_colors(model)
         self._fields: dict[str, np.ndarray] = {}
         self._geoms_of: dict[tuple[str, tuple[str, ...] | None], list[int]] = {}
         self.version = np.zeros(num_envs, dtype=np.int64)
@@ -179,7 +180,7 @@ class Appearance:
             links: names or regular expressions of its links; None: all.
         """
         geoms, rgba = self._geoms(uid, links), rgba.float()
-        colors = torch.tensor(own_colors(self._model)[geoms], dtype=rgba.dtype, device=rgba.device)
+        colors = torch.tensor(self._colors[geoms], dtype=rgba.dtype, device=rgba.device)
         colors = colors.repeat(len(rgba), 1, 1)  # [n, geoms, 4]
         colors[..., : rgba.shape[-1]] = rgba[:, None]
         colors[(colors == colors.new_tensor(UNSET)).all(dim=-1), 0] += 1e-4

@@ -103,7 +103,7 @@ def test_infinite_loss_shows_in_averaged_gradients() -> None:
 @pytest.mark.parametrize(
     ("rate", "kl", "initial", "expected"),
     [
-        (3e-4, 0.021, 1e-3, 2e-4),  # more than twice what is desired: / 1.5
+        (3e-4, 0.021, 1e-3, 2e-4),  # more than twice the desired one: / 1.5
         (3e-4, 0.004, 1e-3, 4.5e-4),  # less than half: * 1.5
         (3e-4, 0.019, 1e-3, 3e-4),  # between
         (3e-4, 0.006, 1e-3, 3e-4),

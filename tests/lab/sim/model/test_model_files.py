@@ -586,7 +586,7 @@ def test_springs_and_welds_are_those_of_the_reference_pose_of_the_file(tmp_path:
     assert model.key_qpos[0, [2, 10]].tolist() == [0.5, 0.8]
     assert model.tendon_lengthspring[0].tolist() == [1.0, 1.0]  # not 1.5, as where it begins
     np.testing.assert_allclose(model.eq_data[0, 3:10], [0, 0, 0.2, 1, 0, 0, 0], atol=1e-12)
-    # What is welded to the world stays where it is put.
+    # A body welded to the world stays where it is put.
     for names in ('body1="world" body2="base"', 'body1="base"'):
         held = inside.replace('body1="base" body2="peg"', names)
         data = after(scene_of(tmp_path, held, fix_base=False, init_pos=(1.0, 0.0, 0.5)).model, 0.1)
