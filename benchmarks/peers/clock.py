@@ -15,8 +15,6 @@ import numpy as np
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-__all__ = ["Clock", "Iteration"]
-
 
 @dataclass(frozen=True)
 class Iteration:

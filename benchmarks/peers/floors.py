@@ -16,8 +16,6 @@ from benchmarks.env_step import Case
 from benchmarks.peers.setting import Setting
 from embodichain.lab.gym.envs import EmbodiedEnv
 
-__all__ = ["gemm_shapes", "measure"]
-
 
 def gemm_shapes(widths: Sequence[int], batch: int) -> list[tuple[int, int, int]]:
     """Return the products of one optimizer step of an MLP, as (m, k, n) for [m, k] x [k, n].

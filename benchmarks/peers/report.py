@@ -12,8 +12,6 @@ from matplotlib.figure import Figure
 from benchmarks.peers.setting import Setting
 from benchmarks.peers.worker import FLOORS
 
-__all__ = ["Rounds", "draw", "print_table", "summary"]
-
 Rounds = Mapping[str, Sequence[Mapping[str, Any]]]
 """Output of each learner's process in each round, by learner."""
 

@@ -12,8 +12,6 @@ from torch import nn
 from embodichain.agents.rl.run_config import RunConfig, load_run_config
 from embodichain.utils import to_dict
 
-__all__ = ["SUCCESS_TASKS", "TASKS", "Setting", "load_setting"]
-
 CONFIGS = Path(__file__).resolve().parents[2] / "configs" / "agents" / "rl"
 TASKS = {
     "PushCubeRL": (

@@ -13,18 +13,6 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-__all__ = [
-    "COMMANDS",
-    "EPISODES",
-    "EPISODE_SECONDS",
-    "GOAL",
-    "Motion",
-    "Walker",
-    "measure",
-    "motion_of",
-    "time_to_goal",
-]
-
 EPISODES = 200
 EPISODE_SECONDS = 10.0
 COMMANDS = {"lin_vel_x": (-0.6, 1.0), "lin_vel_y": (-0.4, 0.4), "ang_vel_z": (-0.8, 0.8)}

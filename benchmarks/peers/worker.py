@@ -22,8 +22,6 @@ from embodichain.agents.rl.build import build_envs
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.utils.system import limit_openmp_spinning
 
-__all__ = ["FLOORS", "LEARNERS", "ROOT", "Job", "process_environment", "run_job"]
-
 ROOT = Path(__file__).resolve().parents[2]
 
 LEARNERS = {
