@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -12,32 +11,24 @@ from torch import nn
 from embodichain.agents.rl.run_config import RunConfig, load_run_config
 from embodichain.utils import to_dict
 
-CONFIGS = Path(__file__).resolve().parents[2] / "configs" / "agents" / "rl"
 TASKS = {
-    "PushCubeRL": (
-        "push_cube",
-        [
-            "trainer.num_envs=64",
-            "trainer.buffer_size=128",
-            "algorithm.cfg.n_epochs=10",
-            "algorithm.cfg.batch_size=2048",
-            "algorithm.cfg.learning_rate=0.001",
-            "algorithm.cfg.lr_schedule=constant",
-            "policy.actor.network_cfg.hidden_sizes=[256,256]",
-            "policy.critic.network_cfg.hidden_sizes=[256,256]",
-            "policy.actor.network_cfg.activation=elu",
-            "policy.critic.network_cfg.activation=elu",
-        ],
-    ),
-    "CartPoleRL": ("basic/cart_pole", ["algorithm.cfg.lr_schedule=constant"]),
+    "PushCubeRL": [
+        "trainer.num_envs=64",
+        "trainer.buffer_size=128",
+        "algorithm.cfg.n_epochs=10",
+        "algorithm.cfg.batch_size=2048",
+        "algorithm.cfg.learning_rate=0.001",
+        "algorithm.cfg.lr_schedule=constant",
+        "policy.actor.network_cfg.hidden_sizes=[256,256]",
+        "policy.critic.network_cfg.hidden_sizes=[256,256]",
+        "policy.actor.network_cfg.activation=elu",
+        "policy.critic.network_cfg.activation=elu",
+    ],
+    "CartPoleRL": ["algorithm.cfg.lr_schedule=constant"],
 }
-"""Folder of each task's quickstart, and its overrides for the comparison of iterations."""
-SUCCESS_TASKS: dict[str, tuple[str, list[str]]] = {
-    "PushCubeRL": ("push_cube", []),
-    "ReachRL": ("reach", []),
-    "OpenDrawerRL": ("open_drawer", []),
-}
-"""The same for the comparison of the time to success: the quickstarts without changes."""
+"""Overrides of each task's quickstart for the comparison of iterations."""
+SUCCESS_TASKS = ("PushCubeRL", "ReachRL", "OpenDrawerRL")
+"""Tasks of the comparison of the time to success, with their quickstarts as they are."""
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "elu": nn.ELU, "tanh": nn.Tanh}
 
@@ -92,24 +83,19 @@ class Setting:
         return ACTIVATIONS[self.activation]
 
 
-def load_setting(
-    task: str, overrides: Sequence[str] = (), tasks: Mapping[str, tuple[str, list[str]]] = TASKS
-) -> Setting:
+def load_setting(task: str, overrides: Sequence[str] = (), changes: Mapping[str, Sequence[str]] = TASKS) -> Setting:
     """Return the setting of a task's quickstart: no evaluation, no videos, on the CPU.
 
     Args:
-        task: one of ``tasks``.
         overrides: overrides of the training config, such as ``trainer.num_envs=4``.
-        tasks: see ``TASKS``.
+        changes: overrides of each task before them.
 
     Raises:
         ConfigError: the overrides are wrong.
         ValueError: not every learner supports them.
     """
-    folder, changes = tasks[task]
     quiet = ["trainer.enable_eval=false", "trainer.events={}", "trainer.device=cpu", 'trainer.save_freq="1000000 it"']
-    path = CONFIGS / folder / "train_config_quickstart.json"
-    run = load_run_config(str(path), [*quiet, *changes, *overrides])
+    run = load_run_config(task, [*quiet, *changes.get(task, ()), *overrides])
     trainer, policy, algo = run.trainer, run.resolved["policy"], to_dict(run.algorithm)
     network: dict[str, Any] = policy["actor"]["network_cfg"]
     if policy["critic"]["network_cfg"] != network:

@@ -69,7 +69,7 @@ def train(task: str, learner: str, seed: int, every: int, threads: int) -> None:
     """
     torch.set_num_threads(threads)
     overrides = ["trainer.enable_eval=true", f"trainer.seed={seed}", f"env.sim_cfg.num_threads={threads}"]
-    setting = load_setting(task, overrides, SUCCESS_TASKS)
+    setting = load_setting(task, overrides, changes={})
     torch.manual_seed(seed)
     np.random.seed(seed)  # noqa: NPY002 (what libraries draw from)
     env, eval_env = build_envs(setting.run)
@@ -107,7 +107,7 @@ def run_child(task: str, learner: str, seed: int, every: int, threads: int) -> l
 def main() -> None:
     """Run the benchmark, or one of its processes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--task", nargs="+", choices=list(SUCCESS_TASKS), default=["ReachRL", "OpenDrawerRL"])
+    parser.add_argument("--task", nargs="+", choices=SUCCESS_TASKS, default=["ReachRL", "OpenDrawerRL"])
     parser.add_argument("--learners", nargs="+", choices=["ours", "cleanrl", "sb3"], default=["ours", "cleanrl", "sb3"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--success", type=float, default=0.95)
