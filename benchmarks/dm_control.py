@@ -14,20 +14,15 @@ the present configs are printed next to the published means.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import torch
 
-from benchmarks.seeds import Row, commit, digest_of, run
-from embodichain.agents.rl.config.named import find_config
+from benchmarks.seeds import Row, add_rows, current_rows, run
 from embodichain.ext.gymnasium.envpool_env import EnvPoolCfg, EnvPoolEnv
 from embodichain.tools.policy import TrainedPolicy, load_policy
-from embodichain.utils.device import describe_machine
 from embodichain.utils.utility import load_json
 
 RESULTS = Path(__file__).resolve().parent / "results/dm_control.jsonl"
@@ -77,15 +72,13 @@ def train_and_evaluate(config: Path, seed: int, episodes: int) -> Row:
     }
 
 
-def table_of(rows: list[Row]) -> str:
-    """Return the table of the tasks in Markdown; of a seed the last row counts."""
+def table_of(rows: dict[str, list[Row]]) -> str:
+    """Return the table of the tasks' rows in Markdown."""
     lines = [
         "| task | SAC, published | SimBa, published | ours | seeds | training, median |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
-    tasks = dict.fromkeys(row["config"] for row in rows)
-    for task in tasks:
-        found = list({row["seed"]: row for row in rows if row["config"] == task}.values())
+    for task, found in rows.items():
         returns = [row["return"] for row in found]
         ours = f"{statistics.mean(returns):.0f} ({min(returns):.0f} to {max(returns):.0f})"
         seconds = statistics.median(row["train_seconds"] for row in found)
@@ -102,18 +95,9 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=10)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    machine = describe_machine()
     for name in args.configs:
-        path = find_config(name)
-        facts: dict[str, Any] = {"config": name, "digest": digest_of(path), "commit": commit(RESULTS)}
-        facts |= {"date": str(date.today()), "machine": f"{machine['processor']}, {machine['cores']} cores"}
-        for seed in args.seeds:
-            row = facts | {"seed": seed} | train_and_evaluate(path, seed, args.episodes)
-            print(json.dumps(row), flush=True)
-            with RESULTS.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
-    rows = [json.loads(line) for line in RESULTS.read_text(encoding="utf-8").splitlines()]
-    print(table_of([row for row in rows if row["digest"] == digest_of(find_config(row["config"]))]))
+        add_rows(RESULTS, name, args.seeds, lambda path, seed: train_and_evaluate(path, seed, args.episodes))
+    print(table_of(current_rows(RESULTS)))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ import re
 import statistics
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -81,7 +82,7 @@ def run(folder: str, *words: str) -> str:
     return done.stdout
 
 
-def current_rows(results: Path = RESULTS) -> dict[str, list[Row]]:
+def current_rows(results: Path) -> dict[str, list[Row]]:
     """Return the rows of configs that have not changed since, by the config's name; of a seed the last row."""
     lines = results.read_text(encoding="utf-8").splitlines() if results.exists() else []
     rows: dict[str, dict[int, Row]] = {}
@@ -117,13 +118,25 @@ def write_tables(table: str, pages: list[Path]) -> None:
         page.write_text(MARKS.sub(lambda found: found[1] + table + found[2], text), encoding="utf-8")
 
 
-def commit(results: Path = RESULTS) -> str:
+def commit(results: Path) -> str:
     """Return the short hash of the commit, with a ``+`` if tracked files except the results have changed since."""
     git = ["git", "-C", str(ROOT)]
     head = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
     changes = subprocess.run([*git, "status", "--porcelain", "-uno"], capture_output=True, text=True, check=True).stdout
     others = [line for line in changes.splitlines() if not line.endswith(results.name)]
     return head.strip() + ("+" if others else "")
+
+
+def add_rows(results: Path, name: str, seeds: Sequence[int], measure: Callable[[Path, int], Row]) -> None:
+    """Append a row for each seed of a config to a file, with the numbers that ``measure`` returns."""
+    path, machine = find_config(name), describe_machine()
+    facts = {"config": name, "digest": digest_of(path), "commit": commit(results), "date": str(date.today())}
+    facts["machine"] = f"{machine['processor']}, {machine['cores']} cores"
+    for seed in seeds:
+        row = facts | {"seed": seed} | measure(path, seed)
+        print(json.dumps(row), flush=True)
+        with results.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
 
 
 def main() -> None:
@@ -135,17 +148,9 @@ def main() -> None:
     parser.add_argument("--tables", action="store_true", help="write the tables of README.md and docs/")
     args = parser.parse_args()
     if args.config:
-        path = find_config(args.config)
-        facts = {"config": args.config, "digest": digest_of(path), "commit": commit(), "date": str(date.today())}
-        machine = describe_machine()
-        facts["machine"] = f"{machine['processor']}, {machine['cores']} cores"
-        for seed in args.seeds:
-            row = facts | {"seed": seed} | train_and_evaluate(path, seed, args.episodes)
-            print(json.dumps(row), flush=True)
-            with RESULTS.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
+        add_rows(RESULTS, args.config, args.seeds, lambda path, seed: train_and_evaluate(path, seed, args.episodes))
     if args.tables:
-        rows = current_rows()
+        rows = current_rows(RESULTS)
         write_tables(table_of(rows), PAGES)
         headlines = {name: found for name, found in rows.items() if len(found) >= _SEEDS and "/sac" not in name}
         write_tables(table_of(headlines), [README])
