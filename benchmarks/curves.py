@@ -7,103 +7,102 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
 
-from embodichain.agents.rl.build import build_learner
+from embodichain.agents.rl.build import build_learner, provide
 from embodichain.agents.rl.metrics.sinks import RunLog
+from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.run_config import RunConfig
-from embodichain.agents.rl.trainer.evaluation import Evaluator
+from embodichain.agents.rl.trainer.evaluation import Evaluation, Evaluator
 from embodichain.agents.rl.trainer.trainer import Trainer
 
 Point = dict[str, float]
 """Results of an evaluation, with ``step`` and ``seconds``, the time of the training until then."""
+EVAL_SEED = 1_000_004
 NAMES = {"ours": "this library", "sb3": "Stable-Baselines3"}
 COLORS = {"ours": "C0", "sb3": "C1"}
 """Of the learners, in plots."""
 
 
-def print_point(point: Point) -> None:
-    """Print a point of a curve, in the form that ``run_child`` reads: ``step`` comes first."""
-    print(json.dumps(point), flush=True)
+class Curve(Evaluator):
+    """Evaluates policies on the same episodes, and prints the point of each evaluation, labelled ``step_<step>``.
 
+    The time of the training begins with this object, and is without the evaluations.
 
-class Curve:
-    """Evaluates policies on the same episodes, and prints the points of a curve; a sink of our trainer's log.
-
-    Attributes:
-        every: iterations between two points.
+    Args:
         results: names of an evaluation's results, by the point's key.
+        now: returns the time, s.
     """
 
-    name = "learning curve"
+    def __init__(
+        self, env: Any, num_episodes: int, results: Mapping[str, str], now: Callable[[], float] = time.perf_counter
+    ) -> None:
+        super().__init__(env, num_episodes, EVAL_SEED, torch.device("cpu"), Path("unused"))
+        self._results, self._now = results, now
+        self._excluded = now()  # time that is not the training's, s
 
-    def __init__(self, evaluator: Evaluator, every: int, steps_per_iteration: int, results: Mapping[str, str]) -> None:
-        self.evaluator = evaluator
-        self.every = every
-        self.results = results
-        self._steps = steps_per_iteration
-        self._start = time.perf_counter()
-
-    def after(self, iteration: int, policy: Any) -> None:
-        """Evaluate the policy if this iteration, from 1, is due."""
-        if iteration % self.every == 0:
-            result = self.evaluator.run(policy, "")
-            scalars = {f"eval/{name}": getattr(result, name) for name in self.results.values()}
-            self.write(scalars, iteration * self._steps)
-
-    def write(self, scalars: dict[str, float], step: int) -> None:
-        """Print the point of an evaluation."""
-        if {f"eval/{name}" for name in self.results.values()} <= set(scalars):
-            point = {"step": step, "seconds": round(time.perf_counter() - self._start - self.evaluator.seconds, 1)}
-            print_point(point | {key: round(scalars[f"eval/{name}"], 4) for key, name in self.results.items()})
-
-    def close(self) -> None:
-        """Close nothing."""
+    def run(self, policy: Policy, label: str, *args: Any, **kwargs: Any) -> Evaluation:
+        """Evaluate."""
+        start = self._now()
+        result = super().run(policy, label, *args, **kwargs)
+        point = {"step": int(label.removeprefix("step_")), "seconds": round(start - self._excluded, 3)}
+        point |= {key: round(getattr(result, name), 4) for key, name in self._results.items()}
+        print(json.dumps(point), flush=True)
+        self._excluded += self._now() - start
+        return result
 
 
-def train_ours(run: RunConfig, env: Any, curve: Curve) -> None:
-    """Train with this library."""
-    cfg, cpu = run.trainer, torch.device("cpu")
-    policy, algorithm = build_learner(run, env, cpu)
+def train_ours(run: RunConfig, env: Any, curve: Curve, eval_freq: int | str, steps: int) -> None:
+    """Train with this library for a number of environment steps."""
+    policy, algorithm = build_learner(run, env, torch.device("cpu"))
     with TemporaryDirectory() as folder:
+        provide(algorithm, run, env, Path(folder))
         trainer = Trainer(
             policy,
             env,
             algorithm,
-            cfg.buffer_size,
-            eval_freq=f"{curve.every} it",
-            save_freq=f"{cfg.iterations} it",
+            run.trainer.buffer_size,
+            eval_freq=eval_freq,
+            save_freq="1000000 it",
             checkpoint_dir=folder,
+            cfg=run.trainer,
             config={},
-            log=RunLog([curve]),
+            log=RunLog(),
         )
-        trainer.evaluator = curve.evaluator
-        trainer.train(cfg.iterations * cfg.buffer_size * env.num_envs)
+        trainer.evaluator = curve
+        trainer.train(steps)
 
 
-def run_child(module: str, arguments: Sequence[str]) -> list[Point]:
-    """Run ``python -m module arguments`` with one thread, and return the points that it prints.
+def run_child(
+    module: str, arguments: Sequence[str], environment: Mapping[str, str] | None = None, folder: str | None = None
+) -> list[Point]:
+    """Run ``python -m module arguments``, and return the points of a curve that it prints.
+
+    Args:
+        environment: its environment variables; None: ours, with one thread.
+        folder: its working directory; None: ours.
 
     Raises:
         SystemExit: it failed; the message has its output.
     """
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    environment = environment or os.environ | {"OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", module, *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=folder)
     if result.returncode:
         raise SystemExit(f"{' '.join(command)} failed:\n{result.stdout}{result.stderr}")
     return [json.loads(line) for line in result.stdout.splitlines() if line.startswith('{"step"')]
 
 
-def plot_runs(axis: Any, runs: Sequence[Sequence[Point]], key: str, learner: str) -> None:
+def plot_runs(axis: Any, runs: Sequence[Sequence[Point]], key: str, name: str, color: str | None = None) -> None:
     """Plot the median and the range of a point's ``key`` over the steps of several runs."""
     steps = [point["step"] for point in runs[0]]
     values = np.array([[point[key] for point in points] for points in runs])
-    label = f"{NAMES[learner]}, {len(runs)} seed{'s' * (len(runs) > 1)}"
-    axis.plot(steps, np.median(values, axis=0), label=label, color=COLORS[learner])
-    axis.fill_between(steps, values.min(axis=0), values.max(axis=0), alpha=0.2, color=COLORS[learner])
+    label = f"{name}, {len(runs)} seed{'s' * (len(runs) > 1)}"
+    (line,) = axis.plot(steps, np.median(values, axis=0), label=label, color=color)
+    axis.fill_between(steps, values.min(axis=0), values.max(axis=0), alpha=0.2, color=line.get_color())

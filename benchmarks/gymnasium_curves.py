@@ -33,7 +33,6 @@ import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -41,16 +40,14 @@ import torch
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from benchmarks.curves import NAMES, Curve, Point, plot_runs, run_child, train_ours
+from benchmarks.curves import COLORS, NAMES, Curve, Point, plot_runs, run_child, train_ours
 from embodichain.agents.rl.build import build_envs
 from embodichain.agents.rl.run_config import load_run_config
-from embodichain.agents.rl.trainer.evaluation import Evaluator
 from embodichain.ext.gymnasium.gymnasium_env import PREFIX, GymnasiumEnv, GymnasiumEnvCfg
 from embodichain.ext.report.compare import Comparison, compare_groups
 
 TASKS = ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5")
 LEARNERS = ("ours", "sb3")
-EVAL_SEED = 1_000_004
 EVAL_EPISODES = 20
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks/results/gymnasium_curves.jsonl"
@@ -142,18 +139,17 @@ def train_config(algorithm: str, task: str, seed: int, iterations: int) -> dict[
     }
 
 
-def train_sb3(algorithm: str, task: str, seed: int, iterations: int, curve: Curve) -> None:
+def train_sb3(algorithm: str, task: str, seed: int, iterations: int, curve: Curve, every: int) -> None:
     """Train with Stable-Baselines3, in its own vector environment."""
     from stable_baselines3.common.env_util import make_vec_env  # noqa: PLC0415 (only this half needs it)
 
     from benchmarks import sb3_learners  # noqa: PLC0415
 
     settings = SETTINGS[algorithm]
-    policy, num_steps = settings["policy"], settings["buffer_size"]
-    venv = sb3_learners.normalized(make_vec_env(task, settings["num_envs"], seed), policy)
+    venv = make_vec_env(task, settings["num_envs"], seed)
     make = {"ppo": sb3_learners.make_ppo, "sac": sb3_learners.make_sac}[_algorithm(algorithm)]
-    model = make(venv, policy, settings["algorithm"], num_steps, seed)
-    model.learn(iterations * num_steps * venv.num_envs, callback=sb3_learners.AfterIteration(curve.after))
+    sizes = settings["buffer_size"], seed, iterations
+    sb3_learners.train(make, venv, settings["policy"], settings["algorithm"], *sizes, curve, every)
 
 
 def run_one(algorithm: str, task: str, learner: str, seed: int, steps: int) -> None:
@@ -161,18 +157,14 @@ def run_one(algorithm: str, task: str, learner: str, seed: int, steps: int) -> N
     torch.set_num_threads(1)
     size = SETTINGS[algorithm]["num_envs"] * SETTINGS[algorithm]["buffer_size"]
     env = GymnasiumEnv(GymnasiumEnvCfg(id=PREFIX + task, num_envs=EVAL_EPISODES))
-    evaluator = Evaluator(env, EVAL_EPISODES, EVAL_SEED, torch.device("cpu"), Path("unused"))
-    results = {"return": "avg_reward", "length": "avg_length"}
-    curve = Curve(evaluator, STEPS_OF_A_POINT[algorithm] // size, size, results)
+    curve = Curve(env, EVAL_EPISODES, {"return": "avg_reward", "length": "avg_length"})
+    every = STEPS_OF_A_POINT[algorithm] // size
     if learner == "sb3":
-        train_sb3(algorithm, task, seed, steps // size, curve)
+        train_sb3(algorithm, task, seed, steps // size, curve, every)
         return
-    with TemporaryDirectory() as folder:
-        file = Path(folder, "train_config.json")
-        file.write_text(json.dumps(train_config(algorithm, task, seed, steps // size)))
-        run = load_run_config(str(file))
+    run = load_run_config(train_config(algorithm, task, seed, steps // size))
     torch.manual_seed(seed)
-    train_ours(run, build_envs(run)[0], curve)
+    train_ours(run, build_envs(run)[0], curve, f"{every} it", steps // size * size)
 
 
 def read_records(path: Path) -> list[Record]:
@@ -270,7 +262,7 @@ def draw(records: Sequence[Record], steps: int, path: Path) -> None:
         for axis, task in zip(row, TASKS, strict=True):
             curves = curves_of(records, algorithm, task, steps)
             for learner, runs in curves.items():
-                plot_runs(axis, runs, "return", learner)
+                plot_runs(axis, runs, "return", NAMES[learner], COLORS[learner])
             if not curves:
                 axis.set_axis_off()
                 continue

@@ -22,7 +22,6 @@ import json
 import statistics
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -30,17 +29,15 @@ import torch
 from benchmarks.curves import Curve, Point, run_child, train_ours
 from embodichain.agents.rl.build import build_envs
 from embodichain.agents.rl.run_config import RunConfig, load_run_config
-from embodichain.agents.rl.trainer.evaluation import Evaluator
 from embodichain.agents.rl.vec_env import knows_success
 from embodichain.ext.gymnasium.gymnasium_env import PREFIX
 from embodichain.utils import to_dict
 
 LEARNERS = ("ours", "sb3")
-EVAL_SEED = 1_000_004
 EVAL_EPISODES = 200
 
 
-def train_sb3(run: RunConfig, env: Any, curve: Curve) -> None:
+def train_sb3(run: RunConfig, env: Any, curve: Curve, every: int) -> None:
     """Train with Stable-Baselines3's PPO at the same hyperparameters."""
     from stable_baselines3.common.env_util import make_vec_env  # noqa: PLC0415 (only this half needs it)
 
@@ -50,10 +47,8 @@ def train_sb3(run: RunConfig, env: Any, curve: Curve) -> None:
     cfg, policy = run.trainer, run.resolved["policy"]
     is_theirs = run.env_id.startswith(PREFIX)
     venv = make_vec_env(run.env_id.removeprefix(PREFIX), env.num_envs, cfg.seed) if is_theirs else SB3VecEnv(env)
-    venv = sb3_learners.normalized(venv, policy)
-    model = sb3_learners.make_ppo(venv, policy, to_dict(run.algorithm), cfg.buffer_size, cfg.seed)
-    steps = cfg.iterations * cfg.buffer_size * env.num_envs
-    model.learn(steps, callback=sb3_learners.AfterIteration(curve.after))
+    settings = policy, to_dict(run.algorithm), cfg.buffer_size, cfg.seed, cfg.iterations
+    sb3_learners.train(sb3_learners.make_ppo, venv, *settings, curve, every)
 
 
 def run_one(config: str, learner: str, seed: int, every: int, overrides: Sequence[str]) -> None:
@@ -63,12 +58,12 @@ def run_one(config: str, learner: str, seed: int, every: int, overrides: Sequenc
     torch.manual_seed(seed)
     env, eval_env = build_envs(run)
     assert eval_env is not None
-    train = {"ours": train_ours, "sb3": train_sb3}[learner]
-    evaluator = Evaluator(eval_env, EVAL_EPISODES, EVAL_SEED, torch.device("cpu"), Path("unused"))
-    steps, results = run.trainer.buffer_size * env.num_envs, {"return": "avg_reward"}
-    if knows_success(eval_env):
-        results["success"] = "success_rate"
-    train(run, env, Curve(evaluator, every, steps, results))
+    results = {"return": "avg_reward"} | ({"success": "success_rate"} if knows_success(eval_env) else {})
+    curve = Curve(eval_env, EVAL_EPISODES, results)
+    if learner == "sb3":
+        train_sb3(run, env, curve, every)
+    else:
+        train_ours(run, env, curve, f"{every} it", run.trainer.iterations * run.trainer.buffer_size * env.num_envs)
 
 
 def spawn(args: argparse.Namespace, learner: str, seed: int) -> list[Point]:

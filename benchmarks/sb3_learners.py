@@ -12,6 +12,7 @@ from stable_baselines3.common.distributions import SquashedDiagGaussianDistribut
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from torch import nn
 
+from benchmarks.curves import Curve
 from embodichain.agents.rl.models.networks import NetworkCfg
 from embodichain.utils import to_dict
 
@@ -29,13 +30,16 @@ def normalized(venv: VecEnv, policy: Mapping[str, Any]) -> VecEnv:
     return VecNormalize(venv, norm_reward=False) if policy.get("normalize_obs") else venv
 
 
-def make_ppo(venv: VecEnv, policy: Mapping[str, Any], cfg: Mapping[str, Any], num_steps: int, seed: int) -> PPO:
+def make_ppo(
+    venv: VecEnv, policy: Mapping[str, Any], cfg: Mapping[str, Any], num_steps: int, seed: int, **options: Any
+) -> PPO:
     """Return PPO on the CPU.
 
     Args:
         policy: a block ``policy`` of the name ``actor_critic``, with equal networks.
         cfg: all of ``algorithm.cfg``.
         num_steps: T.
+        options: further arguments of PPO.
     """
     highest = cfg["learning_rate"]
     rates = {"constant": lambda _: highest, "linear": lambda remaining: remaining * highest}
@@ -55,6 +59,7 @@ def make_ppo(venv: VecEnv, policy: Mapping[str, Any], cfg: Mapping[str, Any], nu
         policy_kwargs=_networks(policy, "vf") | {"log_std_init": policy.get("init_log_std", 0.0)},
         seed=seed,
         device="cpu",
+        **options,
     )
 
 
@@ -92,6 +97,28 @@ def _networks(policy: Mapping[str, Any], critic: str) -> dict[str, Any]:
         "activation_fn": ACTIVATIONS[network["activation"]],
         "ortho_init": network.get("orthogonal_init", False),
     }
+
+
+def train(
+    make: Callable[..., PPO | SAC],
+    venv: VecEnv,
+    policy: Mapping[str, Any],
+    cfg: Mapping[str, Any],
+    num_steps: int,
+    seed: int,
+    iterations: int,
+    curve: Curve,
+    every: int,
+) -> None:
+    """Train by ``make_ppo`` or ``make_sac``, and evaluate after every few iterations; arguments as of these."""
+    model = make(normalized(venv, policy), policy, cfg, num_steps, seed)
+    size = num_steps * venv.num_envs
+
+    def after(iteration: int, greedy: Any) -> None:
+        if iteration % every == 0:
+            curve.run(greedy, f"step_{iteration * size}")
+
+    model.learn(iterations * size, callback=AfterIteration(after))
 
 
 class GreedyPolicy(nn.Module):

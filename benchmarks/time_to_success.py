@@ -1,6 +1,6 @@
 """Time to success of variants of a config: the sweep that chose the quickstarts' hyperparameters.
 
-    python benchmarks/time_to_success.py configs/agents/rl/push_cube/train_config_quickstart.json \\
+    python -m benchmarks.time_to_success configs/agents/rl/push_cube/train_config_quickstart.json \\
         --seeds 1 2 3 --steps 900000 --every 65536 \\
         --variant "quickstart" --variant "small networks: policy.actor.network_cfg.hidden_sizes=[128,128] ..."
 
@@ -22,90 +22,38 @@ import argparse
 import itertools
 import json
 import math
-import os
 import statistics
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from embodichain.agents.rl.build import build_envs, build_learner, provide
-from embodichain.agents.rl.metrics.sinks import RunLog
-from embodichain.agents.rl.models import Policy
+from benchmarks.curves import Curve, Point, plot_runs, run_child, train_ours
+from embodichain.agents.rl.build import build_envs
 from embodichain.agents.rl.run_config import load_run_config
-from embodichain.agents.rl.trainer.evaluation import Evaluation, Evaluator
-from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.ext.report.compare import compare_groups
 
-EVAL_SEED = 1_000_004
 EVAL_EPISODES = 200
-
-
-class TimedEvaluator(Evaluator):
-    """Measures the CPU time of the evaluations, and prints the training time until each."""
-
-    excluded = 0.0  # CPU time that is not the training's, s
-
-    def run(self, policy: Policy, label: str, *args: Any, **kwargs: Any) -> Evaluation:
-        """Evaluate."""
-        start = time.process_time()
-        result = super().run(policy, label, *args, **kwargs)
-        point = {"seconds": start - self.excluded, "success": result.success_rate, "step": int(label.split("_")[1])}
-        print(json.dumps(point), flush=True)
-        self.excluded += time.process_time() - start
-        return result
 
 
 def train(config: str, overrides: list[str], seed: int, steps: int, every: int) -> None:
     """Train in this process and print the points of the learning curve."""
     torch.set_num_threads(1)
     run = load_run_config(config, [*overrides, "trainer.events={}", "trainer.enable_eval=true", f"trainer.seed={seed}"])
-    cfg = run.trainer
     torch.manual_seed(seed)
     np.random.seed(seed)  # noqa: NPY002 (the generator that users' code draws from)
     env, eval_env = build_envs(run)
     assert eval_env is not None
-    policy, algorithm = build_learner(run, env, torch.device("cpu"))
-    with TemporaryDirectory() as folder:
-        evaluator = TimedEvaluator(eval_env, EVAL_EPISODES, EVAL_SEED, torch.device("cpu"), Path(folder))
-        evaluator.excluded = time.process_time()
-        provide(algorithm, run, env, Path(folder))
-        trainer = Trainer(
-            policy,
-            env,
-            algorithm,
-            cfg.buffer_size,
-            eval_freq=every,
-            save_freq="1000000 it",
-            checkpoint_dir=folder,
-            cfg=cfg,
-            config={},
-            log=RunLog(),
-        )
-        trainer.evaluator = evaluator
-        trainer.train(steps)
+    curve = Curve(eval_env, EVAL_EPISODES, {"success": "success_rate"}, time.process_time)
+    train_ours(run, env, curve, every, steps)
 
 
-def run_child(task: list[str]) -> list[dict[str, float]]:
-    """Train in a separate process; return the points of its learning curve."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    result = subprocess.run(
-        [sys.executable, __file__, *task], env=environment, capture_output=True, text=True, check=False
-    )
-    if result.returncode:
-        raise SystemExit(result.stderr)
-    return [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
-
-
-def time_to(points: list[dict[str, float]], success: float) -> tuple[float, float]:
+def time_to(points: list[Point], success: float) -> tuple[float, float]:
     """Return steps and seconds until the first of two points in a row at ``success``; infinite without such points."""
     for point, following in itertools.pairwise(points):
         if min(point["success"], following["success"]) >= success:
@@ -140,11 +88,7 @@ def draw(results: list[dict[str, Any]], path: Path) -> None:
     figure = Figure(figsize=(7.0, 4.0), layout="constrained")
     axis = figure.subplots()
     for result in results:
-        steps = [point["step"] for point in result["curves"][0]]
-        values = np.array([[point["success"] for point in curve] for curve in result["curves"]])
-        label = f"{result['variant']} ({len(values)} seeds)"
-        (line,) = axis.plot(steps, np.median(values, axis=0), label=label)
-        axis.fill_between(steps, values.min(axis=0), values.max(axis=0), alpha=0.2, color=line.get_color())
+        plot_runs(axis, result["curves"], "success", result["variant"])
     axis.set(xlabel="environment steps", ylabel=f"success of {EVAL_EPISODES} episodes", ylim=(0, 1.02))
     axis.grid(alpha=0.3)
     axis.legend(loc="lower right")
@@ -174,7 +118,11 @@ def main() -> None:
         size = ["--steps", str(args.steps), "--every", str(args.every)]
         futures = {
             name: [
-                pool.submit(run_child, [args.config, "--seeds", str(seed), *size, "--child", *overrides])
+                pool.submit(
+                    run_child,
+                    "benchmarks.time_to_success",
+                    [args.config, "--seeds", str(seed), *size, "--child", *overrides],
+                )
                 for seed in args.seeds
             ]
             for name, overrides in variants.items()

@@ -19,8 +19,6 @@ import json
 import math
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -31,10 +29,11 @@ import numpy as np
 import torch
 from tensordict import TensorDict
 
+from benchmarks import curves
 from benchmarks.peers.clock import Clock
 from benchmarks.peers.setting import SUCCESS_TASKS, load_setting
 from benchmarks.peers.worker import LEARNERS, process_environment
-from benchmarks.time_to_success import EVAL_EPISODES, EVAL_SEED, time_to
+from benchmarks.time_to_success import EVAL_EPISODES, time_to
 from embodichain.agents.rl.build import build_envs
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.trainer.evaluation import Evaluator
@@ -74,7 +73,7 @@ def train(task: str, learner: str, seed: int, every: int, threads: int) -> None:
     np.random.seed(seed)  # noqa: NPY002 (what libraries draw from)
     env, eval_env = build_envs(setting.run)
     assert eval_env is not None
-    evaluator = Evaluator(eval_env, EVAL_EPISODES, EVAL_SEED, torch.device("cpu"), Path("videos"))
+    evaluator = Evaluator(eval_env, EVAL_EPISODES, curves.EVAL_SEED, torch.device("cpu"), Path("videos"))
     iterations = setting.run.trainer.iterations
 
     def evaluate(clock: Clock) -> None:
@@ -82,8 +81,8 @@ def train(task: str, learner: str, seed: int, every: int, threads: int) -> None:
         if count % every == 0 or count == iterations:
             success = evaluator.run(Deterministic(clock), "peer").success_rate
             seconds = sum(iteration.seconds for iteration in clock.iterations)
-            point = {"seconds": seconds, "success": success, "step": count * setting.iteration_steps}
-            print(f"point {json.dumps(point)}", flush=True)
+            point = {"step": count * setting.iteration_steps, "seconds": seconds, "success": success}
+            print(json.dumps(point), flush=True)
 
     module = importlib.import_module(f"benchmarks.peers.{LEARNERS[learner]}")
     with Clock(time.process_time if threads == 1 else time.perf_counter, evaluate) as clock:
@@ -91,17 +90,12 @@ def train(task: str, learner: str, seed: int, every: int, threads: int) -> None:
         module.train(setting, env, clock, iterations)
 
 
-def run_child(task: str, learner: str, seed: int, every: int, threads: int) -> list[dict[str, float]]:
+def run_child(task: str, learner: str, seed: int, every: int, threads: int) -> list[curves.Point]:
     """Train in a separate process; return the points of its learning curve."""
-    environment = process_environment(learner, threads)
     options = map(str, (task, learner, seed, every, threads))
-    command = [sys.executable, "-m", "benchmarks.peers.success", "--child", *options]
     with tempfile.TemporaryDirectory() as folder:  # for the logs
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{learner} on {task} failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
-    lines = [line.removeprefix("point ") for line in done.stdout.splitlines() if line.startswith("point ")]
-    return [json.loads(line) for line in lines]
+        arguments = ["--child", *options]
+        return curves.run_child("benchmarks.peers.success", arguments, process_environment(learner, threads), folder)
 
 
 def main() -> None:
@@ -130,16 +124,16 @@ def main() -> None:
             for learner in args.learners
         }
         for (task, learner), futures in runs.items():
-            curves = [future.result() for future in futures]
-            reached = [time_to(curve, args.success)[1] for curve in curves]
-            last = statistics.median(curve[-1]["success"] for curve in curves)
-            seconds = statistics.median(curve[-1]["seconds"] for curve in curves)
+            found = [future.result() for future in futures]
+            reached = [time_to(curve, args.success)[1] for curve in found]
+            last = statistics.median(curve[-1]["success"] for curve in found)
+            seconds = statistics.median(curve[-1]["seconds"] for curve in found)
             in_time = f"{sum(map(math.isfinite, reached))}/{len(reached)}"
             print(
                 f"{task:14}{learner:10}{statistics.median(reached):>13.1f}{in_time:>9}{last:>12.1%}{seconds:>13.1f}",
                 flush=True,
             )
-            results.append({"task": task, "learner": learner, "seeds": args.seeds, "curves": curves})
+            results.append({"task": task, "learner": learner, "seeds": args.seeds, "curves": found})
     print(json.dumps({"benchmark": "peers.success", "success": args.success, "threads": threads, "results": results}))
 
 
