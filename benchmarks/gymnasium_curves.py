@@ -139,19 +139,6 @@ def train_config(algorithm: str, task: str, seed: int, iterations: int) -> dict[
     }
 
 
-def train_sb3(algorithm: str, task: str, seed: int, iterations: int, curve: Curve, every: int) -> None:
-    """Train with Stable-Baselines3, in its own vector environment."""
-    from stable_baselines3.common.env_util import make_vec_env  # noqa: PLC0415 (only this half needs it)
-
-    from benchmarks import sb3_learners  # noqa: PLC0415
-
-    settings = SETTINGS[algorithm]
-    venv = make_vec_env(task, settings["num_envs"], seed)
-    make = {"ppo": sb3_learners.make_ppo, "sac": sb3_learners.make_sac}[_algorithm(algorithm)]
-    sizes = settings["buffer_size"], seed, iterations
-    sb3_learners.train(make, venv, settings["policy"], settings["algorithm"], *sizes, curve, every)
-
-
 def run_one(algorithm: str, task: str, learner: str, seed: int, steps: int) -> None:
     """Train once in this process, printing the curve's points."""
     torch.set_num_threads(1)
@@ -159,10 +146,12 @@ def run_one(algorithm: str, task: str, learner: str, seed: int, steps: int) -> N
     env = GymnasiumEnv(GymnasiumEnvCfg(id=PREFIX + task, num_envs=EVAL_EPISODES))
     curve = Curve(env, EVAL_EPISODES, {"return": "avg_reward", "length": "avg_length"})
     every = STEPS_OF_A_POINT[algorithm] // size
-    if learner == "sb3":
-        train_sb3(algorithm, task, seed, steps // size, curve, every)
-        return
     run = load_run_config(train_config(algorithm, task, seed, steps // size))
+    if learner == "sb3":
+        from benchmarks import sb3_learners  # noqa: PLC0415 (only this half needs Stable-Baselines3)
+
+        sb3_learners.train(run, None, curve, every)
+        return
     torch.manual_seed(seed)
     train_ours(run, build_envs(run)[0], curve, f"{every} it", steps // size * size)
 

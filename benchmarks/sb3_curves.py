@@ -22,33 +22,16 @@ import json
 import statistics
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import torch
 
 from benchmarks.curves import Curve, Point, run_child, train_ours
 from embodichain.agents.rl.build import build_envs
-from embodichain.agents.rl.run_config import RunConfig, load_run_config
+from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.vec_env import knows_success
-from embodichain.ext.gymnasium.gymnasium_env import PREFIX
-from embodichain.utils import to_dict
 
 LEARNERS = ("ours", "sb3")
 EVAL_EPISODES = 200
-
-
-def train_sb3(run: RunConfig, env: Any, curve: Curve, every: int) -> None:
-    """Train with Stable-Baselines3's PPO at the same hyperparameters."""
-    from stable_baselines3.common.env_util import make_vec_env  # noqa: PLC0415 (only this half needs it)
-
-    from benchmarks import sb3_learners  # noqa: PLC0415
-    from embodichain.ext.gymnasium.sb3 import SB3VecEnv  # noqa: PLC0415
-
-    cfg, policy = run.trainer, run.resolved["policy"]
-    is_theirs = run.env_id.startswith(PREFIX)
-    venv = make_vec_env(run.env_id.removeprefix(PREFIX), env.num_envs, cfg.seed) if is_theirs else SB3VecEnv(env)
-    settings = policy, to_dict(run.algorithm), cfg.buffer_size, cfg.seed, cfg.iterations
-    sb3_learners.train(sb3_learners.make_ppo, venv, *settings, curve, every)
 
 
 def run_one(config: str, learner: str, seed: int, every: int, overrides: Sequence[str]) -> None:
@@ -61,7 +44,9 @@ def run_one(config: str, learner: str, seed: int, every: int, overrides: Sequenc
     results = {"return": "avg_reward"} | ({"success": "success_rate"} if knows_success(eval_env) else {})
     curve = Curve(eval_env, EVAL_EPISODES, results)
     if learner == "sb3":
-        train_sb3(run, env, curve, every)
+        from benchmarks import sb3_learners  # noqa: PLC0415 (only this half needs Stable-Baselines3)
+
+        sb3_learners.train(run, env, curve, every)
     else:
         train_ours(run, env, curve, f"{every} it", run.trainer.iterations * run.trainer.buffer_size * env.num_envs)
 

@@ -9,11 +9,15 @@ import torch
 from stable_baselines3 import PPO, SAC
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.distributions import SquashedDiagGaussianDistribution
+from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from torch import nn
 
 from benchmarks.curves import Curve
 from embodichain.agents.rl.models.networks import NetworkCfg
+from embodichain.agents.rl.run_config import RunConfig
+from embodichain.ext.gymnasium.gymnasium_env import PREFIX
+from embodichain.ext.gymnasium.sb3 import SB3VecEnv
 from embodichain.utils import to_dict
 
 ACTIVATIONS = {"relu": nn.ReLU, "elu": nn.ELU, "tanh": nn.Tanh}
@@ -99,26 +103,24 @@ def _networks(policy: Mapping[str, Any], critic: str) -> dict[str, Any]:
     }
 
 
-def train(
-    make: Callable[..., PPO | SAC],
-    venv: VecEnv,
-    policy: Mapping[str, Any],
-    cfg: Mapping[str, Any],
-    num_steps: int,
-    seed: int,
-    iterations: int,
-    curve: Curve,
-    every: int,
-) -> None:
-    """Train by ``make_ppo`` or ``make_sac``, and evaluate after every few iterations; arguments as of these."""
-    model = make(normalized(venv, policy), policy, cfg, num_steps, seed)
-    size = num_steps * venv.num_envs
+def train(run: RunConfig, env: Any, curve: Curve, every: int) -> None:
+    """Train at a run's hyperparameters, and evaluate after ``every`` iterations.
+
+    Args:
+        env: our environments; for a Gymnasium task Stable-Baselines3 has its own.
+    """
+    cfg, policy, num_envs = run.trainer, run.resolved["policy"], run.env.num_envs
+    is_theirs = run.env_id.startswith(PREFIX)
+    venv = make_vec_env(run.env_id.removeprefix(PREFIX), num_envs, cfg.seed) if is_theirs else SB3VecEnv(env)
+    make = {"ppo": make_ppo, "sac": make_sac}[run.algorithm_name]
+    model = make(normalized(venv, policy), policy, to_dict(run.algorithm), cfg.buffer_size, cfg.seed)
+    size = cfg.buffer_size * num_envs
 
     def after(iteration: int, greedy: Any) -> None:
         if iteration % every == 0:
             curve.run(greedy, f"step_{iteration * size}")
 
-    model.learn(iterations * size, callback=AfterIteration(after))
+    model.learn(cfg.iterations * size, callback=AfterIteration(after))
 
 
 class GreedyPolicy(nn.Module):
