@@ -4,7 +4,7 @@ Legend: N envs, T rollout steps, L sequence length, B minibatch.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from tensordict import TensorDict
@@ -59,22 +59,6 @@ def check_rollout(rollout: TensorDict) -> None:
         raise ValueError(f"a complete rollout has batch size [N, T+1], got {list(rollout.batch_size)}")
 
 
-class BatchReader(Protocol):
-    """Attributes of a policy that ``learning_batch`` reads."""
-
-    @property
-    def evaluation_fields(self) -> tuple[str, ...]:
-        """Fields of the rollout that ``evaluate_actions`` reads in addition to ``action``."""
-
-    @property
-    def state_size(self) -> int:
-        """Size of the recurrent state; 0: not recurrent."""
-
-    @property
-    def sequence_length(self) -> int | None:
-        """L, or None: single steps; for recurrent policies the whole rollout."""
-
-
 def chunk_problems(buffer_size: int, length: int) -> list[str]:
     """Return the error of rollouts of ``buffer_size`` steps that chunks of ``length`` actions do not divide."""
     if buffer_size % length == 0:
@@ -87,8 +71,8 @@ def chunk_problems(buffer_size: int, length: int) -> list[str]:
     ]
 
 
-def check_sequences(policy: BatchReader, num_steps: int, batch_size: int) -> None:
-    """Check that T is divisible by L, and L is not more than B; else a ConfigError."""
+def check_sequences(policy: Any, num_steps: int, batch_size: int) -> None:
+    """Check that T is divisible by the policy's L, and L is not more than B; else a ConfigError."""
     length = policy.sequence_length
     if length is not None and num_steps % length:
         raise ConfigError(
@@ -102,10 +86,11 @@ def check_sequences(policy: BatchReader, num_steps: int, batch_size: int) -> Non
         )
 
 
-def learning_batch(rollout: TensorDict, policy: BatchReader, **columns: torch.Tensor) -> TensorDict:
+def learning_batch(rollout: TensorDict, policy: Any, **columns: torch.Tensor) -> TensorDict:
     """Return a rollout's transitions as the policy's ``evaluate_actions`` and the algorithm's loss need them.
 
     Args:
+        policy: a ``Policy``.
         columns: further tensors [N, T], by name: advantages, returns, masks.
 
     Returns:
