@@ -9,7 +9,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import safetensors.torch
@@ -87,16 +87,8 @@ def load_attributes(owner: object, state: Mapping[str, Any]) -> None:
             setattr(owner, name, value)
 
 
-class DeclaresState(Protocol):
-    """An object that declares the attributes which change after it was built: their ``state_names``."""
-
-    @property
-    def state_names(self) -> tuple[str, ...]:
-        """Names of the attributes."""
-
-
-def declared_state(owner: DeclaresState) -> dict[str, Any]:
-    """Return the attributes that an object declares as its state, by name; nothing is copied."""
+def declared_state(owner: Any) -> dict[str, Any]:
+    """Return the attributes that change after an object was built, its ``state_names``, by name, without copies."""
     return {name: getattr(owner, name) for name in owner.state_names}
 
 

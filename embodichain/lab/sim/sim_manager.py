@@ -25,7 +25,7 @@ from embodichain.lab.sim.rendering.renderer import Appearance, Drawer, make_draw
 from embodichain.lab.sim.shapes import MeshCfg
 from embodichain.utils import ConfigError, logger, unknown_name
 from embodichain.utils.profiling import section
-from embodichain.utils.state import DeclaresState, declared_state, load_attributes
+from embodichain.utils.state import declared_state, load_attributes
 from embodichain.utils.system import count_processors
 
 T = TypeVar("T")
@@ -273,9 +273,9 @@ class SimulationManager:
         for uid, sensor in self.sensors.items():
             sensor.load_state_dict(state["sensors"][uid])
 
-    def parts(self) -> dict[str, DeclaresState]:
+    def parts(self) -> dict[str, Any]:
         """Return the objects with a state of their own, outside the physics, by name in a checkpoint."""
-        found: dict[str, DeclaresState] = {f"._lights.{uid}": light for uid, light in self._lights.items()}
+        found: dict[str, Any] = {f"._lights.{uid}": light for uid, light in self._lights.items()}
         found |= {f".contact_sensors.{uid}": sensor for uid, sensor in self.contact_sensors.items()}
         found |= {f"._rigid_objects.{uid}.physics": body.physics for uid, body in self.rigid_objects.items()}
         for kind, articulations in (("_articulations", self.articulations), ("_robots", self.robots)):
