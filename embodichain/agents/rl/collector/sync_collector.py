@@ -14,7 +14,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from embodichain.agents.rl.models.policy import Actor, allocate_for, policy_input, valued, with_defaults
+from embodichain.agents.rl.models.policy import allocate_for, policy_input, valued, with_defaults
 from embodichain.agents.rl.vec_env import VecEnv, step_with
 from embodichain.utils import ConfigError
 from embodichain.utils.device import torch_threads
@@ -96,6 +96,7 @@ class SyncCollector(BaseCollector):
     environments must write their results into the rollout.
 
     Args:
+        policy: a ``Policy``, or an object with its ``get_action`` and ``get_value``.
         device: device of the policy and the collector's own rollout.
         on_step_callback: function called after every step.
         versioned: the policy writes its ``policy_version`` [N], and the rollouts have it.
@@ -104,7 +105,7 @@ class SyncCollector(BaseCollector):
     def __init__(
         self,
         env: VecEnv,
-        policy: Actor,
+        policy: Any,
         device: torch.device | str,
         on_step_callback: StepCallback | None = None,
         *,

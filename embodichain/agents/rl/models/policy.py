@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import torch
 from gymnasium import spaces
@@ -42,50 +42,19 @@ _METHODS = {
 }
 
 
-class Actor(Protocol):
-    """The part of ``Policy`` that a collector uses."""
+def with_defaults(policy: Any) -> Any:
+    """Return an object with a policy's ``get_action`` and ``get_value``, after giving it the attributes that it lacks.
 
-    @property
-    def obs_keys(self) -> tuple[str, ...]:
-        """Entries of the environment's structured observation that it reads."""
-
-    @property
-    def state_size(self) -> int:
-        """Size of the recurrent state; 0: not recurrent."""
-
-    @property
-    def extra_fields(self) -> tuple[tuple[str, int], ...]:
-        """Names and widths of further fields that it writes."""
-
-    @property
-    def chunk_length(self) -> int:
-        """H, the number of actions of a choice."""
-
-    @property
-    def has_normalizer(self) -> bool:
-        """Whether ``obs`` is normalised; it may then be float64."""
-
-    @property
-    def log_prob_size(self) -> int | None:
-        """A', the number of log-probabilities per action of a chunk; None: A."""
-
-    def get_action(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
-        """Write ``action``, ``sample_log_prob``, ``value`` and the attributes' fields into ``td``."""
-
-    def get_value(self, td: TensorDict) -> TensorDict:
-        """Write ``value`` into ``td``."""
-
-
-def with_defaults(policy: Actor) -> Actor:
-    """Return a policy after giving it the attributes of ``Actor`` that a class of its own lacks."""
-    for name, value in vars(Actor).items():
-        if isinstance(value, property) and not hasattr(policy, name):
+    These are the attributes of ``Policy`` that a collector reads.
+    """
+    for name in ("obs_keys", "state_size", "extra_fields", "chunk_length", "has_normalizer", "log_prob_size"):
+        if not hasattr(policy, name):
             setattr(policy, name, getattr(Policy, name))
     return policy
 
 
 def allocate_for(
-    policy: Actor,
+    policy: Any,
     num_envs: int,
     num_decisions: int,
     obs_dim: int,
@@ -100,7 +69,7 @@ def allocate_for(
 
 
 def policy_input(
-    policy: Actor,
+    policy: Any,
     obs: TensorDict,
     state: torch.Tensor | None,
     device: torch.device,
@@ -127,7 +96,7 @@ def policy_input(
     return TensorDict(fields, batch_size=flat.shape[:1])
 
 
-def valued(policy: Actor, td: TensorDict) -> TensorDict:
+def valued(policy: Any, td: TensorDict) -> TensorDict:
     """Return ``policy.get_value(td)``, also for policies that write into ``td`` and return None."""
     returned: TensorDict | None = policy.get_value(td)
     return td if returned is None else returned
