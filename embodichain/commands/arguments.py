@@ -36,11 +36,6 @@ def add_device(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_overrides(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments ``key=value``, which ``cli.main`` takes between options, too."""
-    parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="values in place of the config's")
-
-
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Declare the option ``--json``."""
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")

@@ -2,7 +2,7 @@
 
 import argparse
 
-from embodichain.agents.rl.config.arguments import add_allow_import, allowed_imports
+from embodichain.agents.rl.config.arguments import add_allow_import, add_overrides, allowed_imports
 from embodichain.commands import arguments
 from embodichain.tools.evaluate import evaluate_run, format_evaluation
 
@@ -17,7 +17,7 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     arguments.add_run(parser)
-    arguments.add_overrides(parser)
+    add_overrides(parser)
     parser.add_argument(
         "--episodes", type=arguments.number_of_episodes(), default=200, metavar="E", help="default: %(default)s"
     )

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from embodichain.agents.rl.build import build_task, evaluated, open_run
 from embodichain.agents.rl.checkpoint.saved_run import find_run, names_run
-from embodichain.agents.rl.config.arguments import add_allow_import, allowed_imports
+from embodichain.agents.rl.config.arguments import add_allow_import, add_overrides, allowed_imports
 from embodichain.agents.rl.metrics.panel import EvaluationLog
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.run_config import load_run_config, scene_env, with_scene
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "target", metavar="RUN", help=f"{arguments.RUN_HELP}; with --agent: a training config, by file, folder or name"
     )
-    arguments.add_overrides(parser)
+    add_overrides(parser)
     parser.add_argument("--agent", choices=list(AGENTS), help="what acts instead of a policy, in a new environment")
     parser.add_argument("--viewer", action="store_true", help="in the browser, until Ctrl-C, instead of a video")
     parser.add_argument(

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from embodichain.agents.rl.checkpoint.saved_run import find_run_folder, names_run
-from embodichain.agents.rl.config.arguments import add_allow_import, allowed_imports, split_overrides
+from embodichain.agents.rl.config.arguments import add_allow_import, add_overrides, allowed_imports, split_overrides
 from embodichain.agents.rl.run_config import env_config_keys, find_train_config, load_run_config
-from embodichain.commands.arguments import CONFIG_HELP, add_json, add_overrides, format_columns, print_result
+from embodichain.commands.arguments import CONFIG_HELP, add_json, format_columns, print_result
 from embodichain.lab.gym.config.env_config import converted, defaults_of
 from embodichain.lab.gym.env_sources import find_source
 from embodichain.lab.gym.envs.env_cfg import TOP_FIELDS

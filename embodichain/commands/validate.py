@@ -14,7 +14,7 @@ from embodichain.agents.rl.config.trainer_cfg import is_env_config
 from embodichain.agents.rl.run_config import RunConfig, find_train_config, load_run_config, scene_cfg
 from embodichain.agents.rl.trainer.viewer import check_viewer_is_installed
 from embodichain.agents.rl.vec_env import mirror_map_of
-from embodichain.commands.arguments import CONFIG_HELP, add_overrides
+from embodichain.commands.arguments import CONFIG_HELP
 from embodichain.commands.robot_files import format_changes
 from embodichain.lab.gym.config.env_config import config_to_cfg, converted
 from embodichain.lab.gym.env_sources import TaskCfg, find_source
@@ -37,7 +37,7 @@ _NUM_ENVS = 3  # that are tried
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("config", type=Path, metavar="CONFIG", help=f"{CONFIG_HELP}; or an environment config's file")
-    add_overrides(parser)
+    arguments.add_overrides(parser)
     arguments.add_import(parser)
     arguments.add_allow_import(parser)
 

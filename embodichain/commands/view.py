@@ -21,6 +21,7 @@ from tensordict import TensorDict
 from embodichain.agents.rl.config.arguments import (
     add_allow_import,
     add_import,
+    add_overrides,
     allowed_imports,
     apply_overrides,
     import_named_modules,
@@ -60,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"{arguments.CONFIG_HELP}; or an environment config's file; or a robot's model: MJCF, URDF, "
         "menagerie/<model>, or a bundled asset's name",
     )
-    arguments.add_overrides(parser)
+    add_overrides(parser)
     parser.add_argument(
         "--viewer", action="store_true", help="in the browser, with a slider for each number of the action"
     )

@@ -56,7 +56,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add_training_device(parser)
     add_allow_import(parser, "the config (trainer.import_modules, dotted paths)")
-    add_writes_and_overrides(parser, "let a save_path of the config lead into this folder, outside the run's own")
+    parser.add_argument(
+        "--allow-write",
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="let a save_path of the config lead into this folder, outside the run's own",
+    )
+    add_overrides(parser)
 
 
 def add_training_device(parser: argparse.ArgumentParser) -> None:
@@ -75,14 +82,13 @@ def device_here(text: str) -> str:
     return text
 
 
-def all_overrides(args: argparse.Namespace, device_key: str = "trainer.device") -> list[str]:
+def all_overrides(args: argparse.Namespace) -> list[str]:
     """Return the overrides of a command line, that of ``--device`` included; an override of the same key counts."""
-    return [*([] if args.device is None else [f"{device_key}={args.device}"]), *args.overrides]
+    return [*([] if args.device is None else [f"trainer.device={args.device}"]), *args.overrides]
 
 
-def add_writes_and_overrides(parser: argparse.ArgumentParser, allow_write_help: str) -> None:
-    """Add ``--allow-write``, with a help text of the command's, and the overrides ``key=value``."""
-    parser.add_argument("--allow-write", action="append", default=[], metavar="FOLDER", help=allow_write_help)
+def add_overrides(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments ``key=value``, which ``cli.main`` takes between options, too."""
     parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="values in place of the config's")
 
 
