@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from gymnasium import spaces
 from matplotlib.image import imsave
@@ -88,9 +87,11 @@ def run(args: argparse.Namespace) -> int:
         text = format_robot(env) if is_robot else f"{format_spaces(env_id, env)}\n\n{changes}".rstrip()
         if args.viewer:
             print(text, flush=True)
-            show_scene(env, args.seed)
+            viewer.play_live(env, HandAgent(env), torch.device("cpu"), args.seed)
             return 0
-        image = render_scene(env, view, tuple(args.size or (960, 720)), args.seed)
+        env.reset(seed=args.seed)
+        with closing(View.of(env, view, tuple(args.size or (960, 720)))) as camera:
+            image = camera.render()
     try:
         imsave(path, image)
     except (OSError, ValueError) as error:
@@ -130,18 +131,6 @@ def opened_robot(
     cfg = config_to_cfg(data, env_class=EmbodiedEnv, allowed_imports=allowed_imports)
     with closing(EmbodiedEnv(cfg.for_run(seed, 1, sim_device="cpu"))) as env:
         yield str(file), env, {}
-
-
-def render_scene(env: EmbodiedEnv, view: dict[str, object], size: tuple[int, int], seed: int) -> np.ndarray:
-    """Return an image [H, W, 3] uint8 of the beginning of an episode."""
-    env.reset(seed=seed)
-    with closing(View.of(env, view, size)) as camera:
-        return camera.render()
-
-
-def show_scene(env: EmbodiedEnv, seed: int) -> None:
-    """Show the scene in the browser, with a slider for each number of the action, until Ctrl-C."""
-    viewer.play_live(env, HandAgent(env), torch.device("cpu"), seed)
 
 
 def config_camera(configs: Iterable[TaskCfg | None]) -> dict[str, object]:
