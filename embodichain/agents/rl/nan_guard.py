@@ -178,8 +178,9 @@ class NanGuard:
 
     def _column(self, column: int) -> str:
         """Return a column of the flat observation with the name of its entry."""
-        entry = "" if self._space is None else entry_of_column(self._space, column)
-        return f"obs[{column}]{f' ({entry})' if entry else ''}"
+        columns = entry_columns(self._space) if isinstance(self._space, spaces.Dict) else {}
+        entry = next((f" ({name})" for name, part in columns.items() if part.start <= column < part.stop), "")
+        return f"obs[{column}]{entry}"
 
 
 def _describe_origin(rollout: TensorDict | None, metrics: Mapping[str, float]) -> str:
@@ -193,9 +194,3 @@ def _describe_origin(rollout: TensorDict | None, metrics: Mapping[str, float]) -
 
 def _few(ids: list[int]) -> str:
     return f"{ids[:_FEW]}{'...' if len(ids) > _FEW else ''}"
-
-
-def entry_of_column(space: spaces.Space[Any], column: int) -> str:
-    """Return the name of the entry that a column of the flat observation belongs to, "" if none."""
-    columns = entry_columns(space) if isinstance(space, spaces.Dict) else {}
-    return next((name for name, part in columns.items() if part.start <= column < part.stop), "")
