@@ -58,8 +58,12 @@ def find_config(target: str | Path) -> Path:
     path = Path(target)
     if (shipped := doors.shipped_path(path)) != path:
         return _announced(shipped) if shipped.is_file() else find_config(shipped)
-    if path.is_dir() and (files := _files(path)):
-        return _announced(_only(files, path))
+    if path.is_dir():
+        files = sorted(file for file in path.glob("train*") if file.suffix in CONFIG_SUFFIXES)
+        if len(files) > 1:
+            raise ConfigError(f"{path}: has several configs, name one: {', '.join(map(str, files))}")
+        if files:
+            return _announced(files[0])
     if path.suffix in CONFIG_SUFFIXES or (path.exists() and not path.is_dir()):
         return path  # its reader reports the error
     names = _names()
@@ -123,13 +127,9 @@ def _names() -> dict[str, Path]:
 
 
 def _shipped_in(folder: Path) -> list[ShippedConfig]:
-    paths = {_variant(path): path for path in sorted(folder.glob("train_config*.json"))}
+    paths = {path.stem.removeprefix(f"{_MAIN}_"): path for path in sorted(folder.glob("train_config*.json"))}
     ordered = [name for name in _FIRST if name in paths] + [name for name in paths if name not in _FIRST]
     return [_read(paths[variant], variant, is_first=variant == ordered[0]) for variant in ordered]
-
-
-def _variant(path: Path) -> str:
-    return path.stem.removeprefix(f"{_MAIN}_")
 
 
 def _read(path: Path, variant: str, is_first: bool) -> ShippedConfig:
@@ -138,16 +138,6 @@ def _read(path: Path, variant: str, is_first: bool) -> ShippedConfig:
     env_id = (load_config_file(doors.ROOT / env) if isinstance(env, str) else env)["id"]
     starts_from_clone = data["policy"].get("init_from") is not None
     return ShippedConfig(path, variant, env_id, data["algorithm"]["name"], is_first, starts_from_clone)
-
-
-def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.glob("train*") if path.suffix in CONFIG_SUFFIXES)
-
-
-def _only(files: Sequence[Path], folder: Path) -> Path:
-    if len(files) > 1:
-        raise ConfigError(f"{folder}: has several configs, name one: {', '.join(map(str, files))}")
-    return files[0]
 
 
 def _announced(path: Path) -> Path:
