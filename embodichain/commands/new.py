@@ -76,9 +76,6 @@ def write_task(name: str, into: Path, robot: str | None = None, config: str | No
     Args:
         robot: model of the robot, named as for ``robot.fpath``; None: the template's own.
         config: training config whose task is copied, as ``find_train_config`` takes it; None: the templates.
-
-    Raises:
-        ConfigError: the name cannot be used, or is taken, or the model cannot be a robot.
     """
     camel, folder = "".join(part.capitalize() for part in name.split("_")), into / name
     if not re.fullmatch(r"[a-z][a-z0-9_]{,99}", name) or keyword.iskeyword(name):

@@ -41,9 +41,6 @@ def robot_task(file: str, joint_action: Mapping[str, Any] | None = None) -> dict
         file: name as for ``robot.fpath``.
         joint_action: the action term of driven joints; None: changes of position, or for a free base positions around
             the initial ones.
-
-    Raises:
-        ConfigError: the model cannot be a robot, or there is nothing to act on.
     """
     model = load_model(file, "robot")
     is_free = len(free_joints(model.spec, model.roots)) == 1

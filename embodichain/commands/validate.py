@@ -62,9 +62,6 @@ def read_config(
         overrides: ``trainer.num_envs=256``, ``env.rewards.reach.weight=2`` and the like.
         allowed_imports: prefixes of the modules that it may name.
         device: replaces a training config's.
-
-    Raises:
-        ConfigError: all mistakes, one per line.
     """
     path = find_train_config(path)
     data = load_config_file(path)

@@ -319,9 +319,6 @@ def init_policy(policy: Policy, cfg: PolicyBlock, env_config: Mapping[str, Any])
 
     A policy without a critic skips the critic's. Rank 0 reads. The block of a user's policy is not read. Observations
     or actions that differ by the environments' configs are a warning.
-
-    Raises:
-        ConfigError: parameters do not fit, or the run's policy used them in another way.
     """
     target: str | None = getattr(cfg, "init_from", None)
     if target is None:
@@ -355,9 +352,6 @@ def load_teacher(run: RunConfig, env: TaskEnv) -> Teacher:
     Its own environment is built for a moment, since that determines its input: each entry is read from the entry of the
     same name in the group ``teacher``, or of a name that ends in it (``clean/joints/pos`` for ``joints/pos``). Rank 0
     reads.
-
-    Raises:
-        ConfigError: an entry is missing or of another size, or the teacher's actions mean something else.
     """
 
     with placed("policy.teacher: "), logger.without_repeats():

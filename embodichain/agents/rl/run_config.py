@@ -81,11 +81,7 @@ class RunConfig:
 
 
 def find_train_config(target: str | Path) -> Path:
-    """Return the training config that a user names, as ``find_config``.
-
-    Raises:
-        ConfigError: there is none; for a task without a shipped config, with the command that trains it.
-    """
+    """Return the training config that a user names, as ``find_config``."""
     name = str(target)
     if not Path(name).exists() and not names_config(name):
         if find_source(name) is not None:
@@ -107,11 +103,7 @@ def train_command(configs: Sequence[ShippedConfig]) -> str | None:
 
 
 def read_source(source: TrainSource) -> tuple[dict[str, Any], str, Path]:
-    """Return a training config's plain data, its name in messages, and the folder that its paths may be relative to.
-
-    Raises:
-        ConfigError: the file cannot be read, the source is none, or Python's objects hold values that no file can.
-    """
+    """Return a training config's plain data, its name in messages, and the folder that its paths may be relative to."""
     if isinstance(source, (str, Path)):
         path = find_train_config(source)
         return load_config_file(path), str(path), path.parent
@@ -463,9 +455,6 @@ def with_scene(cfg: TaskCfg, place: str) -> EmbodiedEnvCfg:
 
     Args:
         place: the tool, for the message.
-
-    Raises:
-        ConfigError: the environments are another library's.
     """
     own = scene_cfg(cfg)
     if own is None:
@@ -480,13 +469,10 @@ def _no_scene(cfg: Any) -> str:
 def check_resumed_config(
     before: dict[str, Any], run: RunConfig, target: str, allowed_imports: Sequence[str] = ()
 ) -> None:
-    """Compare the config of a checkpoint with the one to continue with.
+    """Compare a checkpoint's config with the one to continue with; a ConfigError if they differ beyond ``MayChange``.
 
     Args:
         target: the run to resume, for the message.
-
-    Raises:
-        ConfigError: they differ in settings that are not ``MayChange``, one per line, or the checkpoint's is invalid.
     """
     own = json.loads(json.dumps(before))
     for path in may_change():

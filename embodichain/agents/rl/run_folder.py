@@ -143,9 +143,6 @@ def take_run(
     Args:
         resume: a run's folder, a checkpoint of it, or ``latest``; None: the launch's, if any.
         exp_name: experiment name of the runs to consider; None: all.
-
-    Raises:
-        ConfigError: there is no such run, it cannot be read, or another process trains in it.
     """
     restarts = 0 if placement is None else placement.restarts
     is_restart = bool(process_group.gather(torch.tensor(restarts)).max() > 0)

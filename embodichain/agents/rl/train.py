@@ -117,9 +117,6 @@ def load_training(
     """Read the config and, for a resume, the checkpoint to continue from, which rank 0 locks and reads.
 
     Processes that torchrun has restarted continue their run.
-
-    Raises:
-        ConfigError: the config or the checkpoint cannot be used, or they do not fit each other.
     """
     run = None if config is None else run_config.load_run_config(config, overrides, allowed_imports)
     point = None
@@ -148,12 +145,7 @@ def run_training(
     lock: RunLock,
     allowed_writes: Sequence[str],
 ) -> dict[str, Any]:
-    """Build, train, and return the summary; on all ranks.
-
-    Raises:
-        ConfigError, CommandFailedError, InterruptedTraining, NonFiniteError, UnsavedTrainingError: as
-            ``train_from_config``.
-    """
+    """Build, train, and return the summary; on all ranks."""
     cfg, start = run.trainer, time.monotonic()
     if point is not None and (finished := process_group.run_on_main(lambda: finished_summary(point, cfg.iterations))):
         return finished

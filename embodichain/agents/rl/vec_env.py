@@ -130,11 +130,7 @@ def knows_success(env: object) -> bool:
 
 
 def mirror_map_of(env: Any) -> MirrorMap:
-    """Return an environment's mirror map.
-
-    Raises:
-        ConfigError: one line: the environment declares none, or one of other sizes than its observations and actions.
-    """
+    """Return an environment's mirror map."""
     place, name = "algorithm.cfg.symmetry: ", type(env).__name__
     if not hasattr(env, "mirror_map"):
         raise ConfigError(f"{place}the environment {name} declares no mirror map: it has no method mirror_map")
@@ -157,11 +153,7 @@ def mirror_map_of(env: Any) -> MirrorMap:
 
 
 def step_with(env: Any, chunk_length: int) -> Step:
-    """Return ``env.step``, or ``env.step_chunk`` for a policy of chunks.
-
-    Raises:
-        ConfigError: the environment has no ``step_chunk``.
-    """
+    """Return ``env.step``, or ``env.step_chunk`` for a policy of chunks."""
     if chunk_length > 1 and not hasattr(env, "step_chunk"):
         raise ConfigError(
             f"the policy chooses chunks of {chunk_length} actions (policy.chunk_length), and the environment "

@@ -82,22 +82,14 @@ def find_run(
 
 
 def find_run_folder(target: str) -> Path:
-    """Return the folder of the run that a user names as for :func:`find_run`, to read it; it may have no checkpoint.
-
-    Raises:
-        ConfigError: there is none, or it has links that lead out of it.
-    """
+    """Return the folder of the run that a user names as for :func:`find_run`, to read it; it may have no checkpoint."""
     folder, _, _ = _read_target(target)
     check_links(folder)
     return folder
 
 
 def settled(target: str) -> str:
-    """Return a name of the same run and checkpoint that stays, where another run may have this name later.
-
-    Raises:
-        ConfigError: no run in ``outputs`` has a checkpoint.
-    """
+    """Return a name of the same run and checkpoint that stays, where another run may have this name later."""
     folder, is_best = _meant(Path(target))
     path = folder / "best" if is_best else folder
     return target if path == Path(target) else str(path)
@@ -114,11 +106,7 @@ def names_run(target: str) -> bool:
 
 
 def last_run(exp_name: str | None = None) -> Path:
-    """Return the folder of the run in ``outputs``, of any or one ``exp_name``, that saved last.
-
-    Raises:
-        ConfigError: none has a checkpoint.
-    """
+    """Return the folder of the run in ``outputs``, of any or one ``exp_name``, that saved last."""
     run = _last_saved(Path("outputs"), exp_name)
     if run is None:
         which = "" if exp_name is None else f" of '{exp_name}'"
@@ -187,11 +175,7 @@ class RunLock:
         self.release()
 
     def take(self, folder: Path, patience: float = 0.0) -> None:
-        """Take the lock of a run's folder; wait ``patience`` seconds for another process to end.
-
-        Raises:
-            ConfigError: another process trains in it.
-        """
+        """Take the lock of a run's folder; wait ``patience`` seconds for another process to end."""
         path, deadline = folder / LOCK, time.monotonic() + patience
         # Not truncated: it may have the name of another holder.
         self._file = file = open(path, "a+", encoding="utf-8", opener=open_without_links)  # noqa: SIM115 (held)

@@ -156,9 +156,6 @@ def split_overrides(overrides: Sequence[str], env_keys: Collection[str]) -> tupl
         overrides: ``env.rewards.reach.weight=2``; also ``trainer.gym_config.env.rewards.reach.weight=2`` and
             ``gym_config.env.rewards.reach.weight=2``, its path in a run's ``config.json``.
         env_keys: the keys of an environment's config; the training config has none of them.
-
-    Raises:
-        ConfigError: the overrides are no list of texts.
     """
     if isinstance(overrides, str) or not all(isinstance(override, str) for override in overrides):
         raise ConfigError(f"overrides: must be a list such as ['trainer.num_envs=256'], got {overrides!r}")

@@ -92,9 +92,6 @@ def find_named_file(name: str, folder: Path, place: str) -> Path:
             root.
         folder: config's folder.
         place: name's place in the config, for messages.
-
-    Raises:
-        ConfigError: there is no such file.
     """
     places = [base / name for base in (Path(), folder, *folder.absolute().parents, doors.ROOT)]
     path = next((path for path in places if path.is_file()), None)

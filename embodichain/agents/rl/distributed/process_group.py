@@ -229,9 +229,6 @@ def adopt_process_group(device: torch.device) -> ProcessGroup:
     """Return the processes of the group that the program itself has initialized; on all ranks.
 
     Only that group's own time limits apply. Inside ``join_process_group``, return its group instead.
-
-    Raises:
-        ConfigError: there is no process group.
     """
     global _PROCESS_GROUP
     if isinstance(_PROCESS_GROUP, TorchProcessGroup):

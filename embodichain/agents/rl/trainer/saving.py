@@ -122,9 +122,6 @@ class Saver:
         Args:
             saved: the checkpoint's entry of this rank.
             checkpoints: the checkpoint's folder; None: this run's.
-
-        Raises:
-            ConfigError: a segment is missing or damaged.
         """
         self._segments.load(self._stores(), saved, checkpoints or self._folder.path)
 

@@ -93,9 +93,6 @@ class ScriptRun:
         Args:
             log: gets the sinks; they are closed at the end.
             step: environment steps before; later lines of a ``metrics.jsonl`` in the folder are deleted.
-
-        Raises:
-            ConfigError: another process trains in the folder.
         """
         self.config["trainer"]["iterations"] = iterations
         if not get_process_group().is_main:
