@@ -24,7 +24,6 @@ ACTIVATIONS = {"relu": nn.ReLU, "elu": nn.ELU, "tanh": nn.Tanh}
 TRANSLATED = {"hidden_sizes", "activation", "orthogonal_init"}
 """Options of ``network_cfg``."""
 
-
 EPSILON = SquashedDiagGaussianDistribution(1).epsilon
 """Its ``slope_floor``."""
 

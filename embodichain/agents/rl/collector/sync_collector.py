@@ -24,7 +24,6 @@ from embodichain.utils.profiling import section
 _CHECKED = 2  # steps
 _NUMBERS = ("rewards", "metrics")  # of a step's info
 
-
 StepCallback = Callable[[TensorDict, dict[str, Any]], None]
 """Called after every step with the policy's fields of that step (``obs``, ``action``, ``sample_log_prob``, ``value``,
 and the policy's other fields; batch size [N]; overwritten by the next rollout) and the environment's

@@ -14,7 +14,6 @@ from embodichain.utils.utility import check_plain
 
 _ELEMENT = re.compile(r"\[\d+\]$")
 
-
 _INLINE = re.compile(r"(trainer\.)?gym_config\.")  # in a training config, and in a run's record
 
 

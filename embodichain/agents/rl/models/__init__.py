@@ -46,7 +46,6 @@ __all__ = [
     "save_vla_model",
 ]
 
-
 _EXTENSION = {
     "embodichain.ext.vla.loading": ("load_vla_model", "save_vla_model"),
     "embodichain.ext.vla.policy": ("LoRACfg", "VLAConfig", "VLAPolicy", "VLAPolicyCfg", "VLAPlaceholderPolicy"),

@@ -15,7 +15,6 @@ from embodichain.agents.rl.models.squash import LinearScale, TanhSquash
 
 LOG_STD_RANGE = (-5.0, 2.0)  # std 0.0067 to 7.4
 
-
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 

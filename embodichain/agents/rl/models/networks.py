@@ -33,19 +33,14 @@ from embodichain.utils.observations import entry_columns, entry_spaces
 
 Activation = Literal["elu", "gelu", "leaky_relu", "mish", "relu", "selu", "sigmoid", "silu", "softplus", "tanh"]
 
-
 N = TypeVar("N", bound=type[nn.Module])
 
-
 BUILT_IN = ("mlp", "simba", "cnn")
-
 
 # Gains of the last layers where orthogonal_init is on; see MLP.
 _OUTPUT_GAINS = {"actor": 0.01, "critic": 1.0}
 
-
 _NETWORKS: dict[str, type[nn.Module]] = {}
-
 
 _ACTIVATIONS: dict[str, type[nn.Module]] = {
     "elu": nn.ELU,
@@ -60,10 +55,8 @@ _ACTIVATIONS: dict[str, type[nn.Module]] = {
     "tanh": nn.Tanh,
 }
 
-
 # Rows of a large batch that pass through all layers together on a CPU: its cache holds their activations.
 _ROWS = 1024
-
 
 _TRUNCATED_STD = 0.87962566103423978  # std of a standard normal that is truncated at -2 and 2
 

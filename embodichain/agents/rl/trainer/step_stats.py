@@ -19,7 +19,6 @@ from embodichain.utils.state import declared_state, load_attributes
 
 _WINDOW = 100
 
-
 _Ended = tuple[int, list[float], list[int], list[bool]]
 """A step; the returns, lengths and successes of the episodes that ended there."""
 
