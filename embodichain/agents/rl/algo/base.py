@@ -178,13 +178,8 @@ class BaseAlgorithm(ABC):
         return {}
 
     def take_step_counts(self) -> list[tuple[int, int]]:
-        """Return the numbers of calls and of skipped steps of ``gradient_step`` since the last call, by optimizer.
-
-        Optimizers without a call are left out.
-        """
-        optimizers = (value for value in vars(self).values() if isinstance(value, torch.optim.Optimizer))
-        counts = [c for optimizer in optimizers if (c := take_step_counts(optimizer)) is not None]
-        return [(asked, skipped) for asked, skipped in torch.stack(counts).tolist()] if counts else []
+        """Return the result of ``optim.take_step_counts`` for the algorithm's optimizers."""
+        return take_step_counts(value for value in vars(self).values() if isinstance(value, torch.optim.Optimizer))
 
     def _stateful(self) -> dict[str, Any]:
         kinds = (torch.optim.Optimizer, LRScheduler, nn.Module)

@@ -103,13 +103,14 @@ class FusedAdam(torch.optim.Adam):
             )
 
 
-def take_step_counts(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
-    """Return the numbers of calls and of skipped steps of ``gradient_step`` since the last call, int64 [2], or None."""
-    counts = _COUNTS.pop(optimizer, None)
-    if counts is None:
-        return None
-    asked, skipped = counts
-    return torch.stack((torch.full_like(skipped, asked), skipped))
+def take_step_counts(optimizers: Iterable[torch.optim.Optimizer]) -> list[tuple[int, int]]:
+    """Return the numbers of calls and of skipped steps of ``gradient_step`` since the last call, by optimizer.
+
+    Optimizers without a call are left out.
+    """
+    counts = [_COUNTS.pop(optimizer) for optimizer in optimizers if optimizer in _COUNTS]
+    skipped = torch.stack([count for _, count in counts]).tolist() if counts else []
+    return [(asked, count) for (asked, _), count in zip(counts, skipped, strict=True)]
 
 
 def adapted_learning_rate(
