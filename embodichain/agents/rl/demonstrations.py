@@ -22,7 +22,6 @@ from embodichain.agents.rl.run_config import RunConfig
 from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.tasks.rl import build_env
-from embodichain.lab.gym.registry import get_env_spec
 from embodichain.utils import ConfigError, doors, logger, placed, replace
 
 FILE = "demonstrations.pt"
@@ -90,19 +89,11 @@ def load_demonstrations(
 
     def find() -> dict[str, Any]:
         if source != EXPERT:
-            read, task_class, space = (
-                doors.load(doors.DATASETS, "lerobot"),
-                get_env_spec(run.env_id).cls,
-                env.single_action_space,
-            )
-            # The config refuses others.
-            assert isinstance(run.env, EmbodiedEnvCfg)
-            assert issubclass(task_class, EmbodiedEnv)
-            assert isinstance(space, spaces.Box)
-            ends = run.env.extensions.get("success_terminates", task_class.success_terminates)
-            joints = None if "state" in env.single_observation_space.spaces else env.robot.joint_names
-            config, seen = run.resolved["gym_config"], env.single_observation_space
-            task = Task(seen, space, bool(ends), joints, config, policy.reads_flat_obs, imitates, env.step_dt)
+            config, seen, space = run.resolved["gym_config"], env.single_observation_space, env.single_action_space
+            joints = None if "state" in seen.spaces else env.robot.joint_names
+            ends = bool(env.success_terminates)
+            task = Task(seen, space, ends, joints, config, policy.reads_flat_obs, imitates, env.step_dt)
+            read = doors.load(doors.DATASETS, "lerobot")
             found: Demonstrations = read(source, cfg.num_demonstrations, task, policy.obs_keys)
             return found.to_data()
         path = folder / FILE
