@@ -498,26 +498,24 @@ def may_change() -> Sequence[str]:
 
 
 def changes_of_env_file(
-    config: dict[str, Any], overrides: Sequence[str] = (), allowed_imports: Sequence[str] = ()
+    config: dict[str, Any], run: RunConfig, overrides: Sequence[str] = (), allowed_imports: Sequence[str] = ()
 ) -> list[str]:
     """Return how the file that a run's environment config came from differs from it now, one per line.
 
     Args:
         config: checkpoint's config. A missing file does not differ; of one that is no config any more,
             the first error is the line.
-        overrides: overrides of both.
-        allowed_imports: prefixes as for :func:`load_checkpoint_config`.
+        run: result of :func:`load_checkpoint_config` with the same arguments.
     """
     path = config["trainer"].get("gym_config")
     if not isinstance(path, str) or not Path(path).is_file():
         return []
-    own = load_checkpoint_config(config, overrides, allowed_imports)
     try:
         as_file = {key: value for key, value in config.items() if key != "gym_config"}
         now = load_checkpoint_config(as_file, overrides, allowed_imports)
     except ConfigError as error:
         return [str(error).partition("\n")[0]]
-    return differences(own.resolved["gym_config"], now.resolved["gym_config"], "")
+    return differences(run.resolved["gym_config"], now.resolved["gym_config"], "")
 
 
 def _without_recorders(config: dict[str, Any]) -> dict[str, Any]:

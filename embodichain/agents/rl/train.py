@@ -126,7 +126,7 @@ def load_training(
         assert point is not None
         saved = point.content["config"]
         run = run_config.load_checkpoint_config(saved, overrides, allowed_imports)
-        if changes := run_config.changes_of_env_file(saved, overrides, allowed_imports):
+        if changes := run_config.changes_of_env_file(saved, run, overrides, allowed_imports):
             logger.log_info(
                 f"the run continues with its own config; {saved['trainer']['gym_config']} differs: {'; '.join(changes)}"
             )

@@ -61,17 +61,17 @@ def test_differences_are_named_by_key_with_both_values(tmp_path: Path) -> None:
 def test_changes_of_the_environments_file_are_named(tmp_path: Path) -> None:
     path = tmp_path / "env.json"
     path.write_text(json.dumps(load_json(CART_POLE_ENV)), encoding="utf-8")
-    config = load(tmp_path, trainer__gym_config=str(path)).resolved
-    assert changes_of_env_file(config) == []
+    run = load(tmp_path, trainer__gym_config=str(path))
+    assert changes_of_env_file(run.resolved, run) == []
     path.write_text(json.dumps(load_json(CART_POLE_ENV) | {"max_episode_steps": 7}), encoding="utf-8")
-    (line,) = changes_of_env_file(config)
+    (line,) = changes_of_env_file(run.resolved, run)
     assert line.startswith("max_episode_steps: ")
     assert line.endswith(" in the run, 7 now")
     path.write_text("{", encoding="utf-8")  # half edited: the run's own config is the one that counts
-    (line,) = changes_of_env_file(config)
+    (line,) = changes_of_env_file(run.resolved, run)
     assert str(path) in line
     path.unlink()
-    assert changes_of_env_file(config) == []
+    assert changes_of_env_file(run.resolved, run) == []
 
 
 def test_model_file_beside_the_environments_file_is_found_again(tmp_path: Path) -> None:
@@ -82,7 +82,8 @@ def test_model_file_beside_the_environments_file_is_found_again(tmp_path: Path) 
     actions = {"joints": {"func": "JointPositionTerm"}}
     env = {"id": "RobotRL", "max_episode_steps": 9, "env": {"actions": actions}, "robot": robot}
     path.write_text(json.dumps(env), encoding="utf-8")
-    assert changes_of_env_file(load(tmp_path, trainer__gym_config=str(path)).resolved) == []
+    run = load(tmp_path, trainer__gym_config=str(path))
+    assert changes_of_env_file(run.resolved, run) == []
 
 
 @pytest.mark.usefixtures("own_folder")
