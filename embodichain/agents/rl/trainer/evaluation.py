@@ -106,7 +106,8 @@ class EpisodeTable:
         columns |= {f"rewards/{name}": value for name, value in info["rewards"].items()}
         columns |= {f"metrics/{name}": value.masked_fill(value.isnan(), 0.0) for name, value in metrics.items()}
         columns |= {f"given/{name}": made * ~value.isnan() for name, value in metrics.items()}
-        values = torch.stack([_summed(value) for value in columns.values()])
+        # Of a chunk the sum over its steps, 0 where not executed.
+        values = torch.stack([value.double().reshape(len(done), -1).sum(dim=1) for value in columns.values()])
         if list(columns) != self._names:
             self._join(list(columns), list(metrics), values)
             self._flags |= {name for name, value in metrics.items() if value.dtype == torch.bool}
@@ -180,11 +181,6 @@ class EpisodeTable:
             table |= {f"metrics/{name}": mean, f"metrics/{name} at the end": end}
         once = table.pop("success_once")
         return {"success": rows[-1], "success_once": once, **table} if self.knows_success else table
-
-
-def _summed(value: Tensor) -> Tensor:
-    """Return the sum over a chunk's steps (0 where not executed), or a single step's value: [N]."""
-    return value.double() if value.dim() == 1 else value.double().sum(dim=1)
 
 
 def _last(value: Tensor, info: dict[str, Any]) -> Tensor:

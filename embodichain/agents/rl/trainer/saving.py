@@ -112,10 +112,6 @@ class Saver:
             self.saved_iteration = content["iteration"]
         return self.last
 
-    def stores_state(self) -> dict[str, Any]:
-        """Return the counts of the algorithm's replay buffers by name."""
-        return {name: store.state_dict() for name, store in self._stores().items()}
-
     def load_stores(self, saved: Mapping[str, Any], checkpoints: Path | None = None) -> None:
         """Load the replay buffers that a checkpoint names.
 

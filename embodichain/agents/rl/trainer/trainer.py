@@ -229,7 +229,7 @@ class Trainer:
             "num_threads": self._threads,
             "policy": self.policy.state_dict(),
             "algorithm": self.algorithm.state_dict(),
-            "stores": self.saver.stores_state(),
+            "stores": {name: store.state_dict() for name, store in self.algorithm.stores().items()},
             "generators": generators_state(),
             "statistics": self._stats.state_dict(),
             "collector": self.collector.state_dict(),
@@ -405,14 +405,10 @@ def warn_of_other_threads(before: int, now: int) -> None:
     """Warn if a resumed training computes its updates with another number of threads than before."""
     if before != now:
         logger.log_warning(
-            f"the run computed its updates with {_threads(before)}, and now does with {_threads(now)}: sums are made "
-            f"in another order, so that the resumed training is not bit-identical. With trainer.torch_threads={before} "
-            "it is"
+            f"the run computed its updates with {before} thread{'s' * (before > 1)}, and now does with {now} "
+            f"thread{'s' * (now > 1)}: sums are made in another order, so that the resumed training is not "
+            f"bit-identical. With trainer.torch_threads={before} it is"
         )
-
-
-def _threads(count: int) -> str:
-    return "1 thread" if count == 1 else f"{count} threads"
 
 
 def update_precision(precision: Literal["float32", "bf16"], device: torch.device) -> AbstractContextManager[object]:
