@@ -479,16 +479,12 @@ def register_network(name: str, override: bool = False) -> Callable[[N], N]:
     return register
 
 
-def get_registered_network_names() -> list[str]:
-    """Return the names that ``actor.type`` may have, sorted."""
-    return sorted({*BUILT_IN, *_NETWORKS, *doors.entries(doors.NETWORKS)})
-
-
 def get_network_class(name: str) -> type[nn.Module]:
     """Return the class of a registered name."""
     if name not in _NETWORKS:
         if (found := doors.load(doors.NETWORKS, name)) is None:
-            raise ConfigError(unknown_name("network type", name, get_registered_network_names()))
+            known = {*BUILT_IN, *_NETWORKS, *doors.entries(doors.NETWORKS)}
+            raise ConfigError(unknown_name("network type", name, known))
         register_network(name)(found)
     return _NETWORKS[name]
 
