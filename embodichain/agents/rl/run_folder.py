@@ -55,9 +55,15 @@ class RunFolder:
         return folder
 
     def remove_without_results(self) -> None:
-        """Remove the folder if it has no results; a warning where it cannot be removed."""
+        """Remove the folder if it has no metric, no checkpoint, and nothing beyond every training's first files.
+
+        A folder that cannot be removed is a warning.
+        """
         try:
-            if not self.has_results():
+            files = (path for path in self.path.rglob("*") if path.is_file())
+            others = any(path.relative_to(self.path).parts[0] not in _AT_THE_START for path in files)
+            logged = self.metrics.exists() and self.metrics.stat().st_size > 0
+            if not (logged or others or any(self.path.glob("checkpoints/*.pt"))):
                 self.remove()
         except OSError as error:
             logger.log_warning(f"{self.path}: has no results, and cannot be removed: {error.strerror}")
@@ -67,13 +73,6 @@ class RunFolder:
         shutil.rmtree(self.path)
         with suppress(OSError):
             self.path.parent.rmdir()
-
-    def has_results(self) -> bool:
-        """Return whether the folder has a metric, a checkpoint, or anything beyond every training's first files."""
-        if (self.metrics.exists() and self.metrics.stat().st_size > 0) or any(self.path.glob("checkpoints/*.pt")):
-            return True
-        others = (path for path in self.path.rglob("*") if path.relative_to(self.path).parts[0] not in _AT_THE_START)
-        return any(path.is_file() for path in others)
 
     @property
     def metrics(self) -> Path:
