@@ -34,11 +34,6 @@ def reason_of(error: Exception) -> str:
     return str(getattr(error, "strerror", None) or error)
 
 
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, or its kind's name."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
-
-
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return ``" Did you mean 'x'?"`` for the known name closest to ``name``, or an empty string."""
     match = closest(name, known)

@@ -26,7 +26,6 @@ from embodichain.lab.gym.envs.managers.actions import POSITION
 from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap
 from embodichain.tools.policy import TOLERANCE, ParityError, Step
 from embodichain.utils import CommandFailedError, ConfigError, install_extra, observations
-from embodichain.utils.errors import first_line
 
 Spec = Mapping[str, Any]
 Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
@@ -233,10 +232,10 @@ def _tracing(module: DeployedPolicy) -> Iterator[None]:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the first line of the error that an exporter's error comes from."""
+    """Return the first line of the error that an exporter's error comes from, or its kind's name."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return first_line(error)
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 @contextmanager
