@@ -61,6 +61,14 @@ def time_to(points: list[Point], success: float) -> tuple[float, float]:
     return math.inf, math.inf
 
 
+def medians(curves: list[list[Point]], success: float) -> tuple[float, float, str, float, float]:
+    """Return the median steps and seconds to success, how many reached it, and the last medians of success and time."""
+    reached = [time_to(curve, success) for curve in curves]
+    steps, seconds = (statistics.median(column) for column in zip(*reached, strict=True))
+    last, total = (statistics.median(curve[-1][key] for curve in curves) for key in ("success", "seconds"))
+    return steps, seconds, f"{sum(math.isfinite(step) for step, _ in reached)}/{len(curves)}", last, total
+
+
 def compare(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Print and return how the other variants' success differs from the first one's."""
     scores = {
@@ -129,15 +137,8 @@ def main() -> None:
         }
         for name, runs in futures.items():
             curves = [future.result() for future in runs]
-            reached = [time_to(curve, args.success) for curve in curves]
-            steps, seconds = (statistics.median(column) for column in zip(*reached, strict=True))
-            last = statistics.median(curve[-1]["success"] for curve in curves)
-            total = statistics.median(curve[-1]["seconds"] for curve in curves)
-            count = sum(math.isfinite(step) for step, _ in reached)
-            print(
-                f"{name:28}{steps:>10,.0f}{seconds:>8.1f}{f'{count}/{len(curves)}':>9}{last:>8.1%}{total:>10.1f}",
-                flush=True,
-            )
+            steps, seconds, in_time, last, total = medians(curves, args.success)
+            print(f"{name:28}{steps:>10,.0f}{seconds:>8.1f}{in_time:>9}{last:>8.1%}{total:>10.1f}", flush=True)
             results.append({"variant": name, "overrides": variants[name], "seeds": args.seeds, "curves": curves})
     differences = compare(results)
     if args.picture is not None:

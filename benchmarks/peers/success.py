@@ -16,9 +16,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import math
 import os
-import statistics
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +31,7 @@ from benchmarks import curves
 from benchmarks.peers.clock import Clock
 from benchmarks.peers.setting import SUCCESS_TASKS, load_setting
 from benchmarks.peers.worker import LEARNERS, process_environment
-from benchmarks.time_to_success import EVAL_EPISODES, time_to
+from benchmarks.time_to_success import EVAL_EPISODES, medians
 from embodichain.agents.rl.build import build_envs
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.trainer.evaluation import Evaluator
@@ -125,14 +123,8 @@ def main() -> None:
         }
         for (task, learner), futures in runs.items():
             found = [future.result() for future in futures]
-            reached = [time_to(curve, args.success)[1] for curve in found]
-            last = statistics.median(curve[-1]["success"] for curve in found)
-            seconds = statistics.median(curve[-1]["seconds"] for curve in found)
-            in_time = f"{sum(map(math.isfinite, reached))}/{len(reached)}"
-            print(
-                f"{task:14}{learner:10}{statistics.median(reached):>13.1f}{in_time:>9}{last:>12.1%}{seconds:>13.1f}",
-                flush=True,
-            )
+            _, seconds, in_time, last, total = medians(found, args.success)
+            print(f"{task:14}{learner:10}{seconds:>13.1f}{in_time:>9}{last:>12.1%}{total:>13.1f}", flush=True)
             results.append({"task": task, "learner": learner, "seeds": args.seeds, "curves": found})
     print(json.dumps({"benchmark": "peers.success", "success": args.success, "threads": threads, "results": results}))
 
