@@ -21,8 +21,8 @@ next
   embodichain new task my_task     a working task of your own to start from"""
 
 
-def _add_train(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", metavar="CONFIG", help=CONFIG_HELP)
+def _add_train(parser: argparse.ArgumentParser, config_help: str = CONFIG_HELP) -> None:
+    parser.add_argument("config", metavar="CONFIG", help=config_help)
     add_options(parser)
     parser.set_defaults(resume=None)
 
@@ -34,13 +34,7 @@ def _add_resume(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_bc(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "config",
-        metavar="CONFIG",
-        help="training config with algorithm.name 'bc': a file (JSON or YAML), or a shipped task's name",
-    )
-    add_options(parser)
-    parser.set_defaults(resume=None)
+    _add_train(parser, "training config with algorithm.name 'bc': a file (JSON or YAML), or a shipped task's name")
 
 
 def _run_bc(args: argparse.Namespace) -> int:
