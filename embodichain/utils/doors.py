@@ -62,12 +62,6 @@ def entries(group: str) -> dict[str, EntryPoint]:
     return found
 
 
-def packages_of_tasks() -> list[str]:
-    """Return the names of the packages, other than ours, whose entry points add tasks."""
-    found = {entry.module.partition(".")[0] for entry in entries(TASKS).values()}
-    return sorted(found - {"embodichain"})
-
-
 def _exists(module: str) -> bool:
     try:
         return find_spec(module) is not None

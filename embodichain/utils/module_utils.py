@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from embodichain.utils.doors import packages_of_tasks
+from embodichain.utils import doors
 from embodichain.utils.errors import ConfigError, nearest, unknown_name
 from embodichain.utils.files import is_run_folder
 from embodichain.utils.utility import load_json
@@ -253,7 +253,8 @@ def find_admitted(name: str, modules: Sequence[str], allowed_imports: Sequence[s
         modules: importable module names; they are imported.
         allowed_imports: prefixes of further modules, for dotted paths. These are not imported.
     """
-    admitted = [*modules, *allowed_imports, *packages_of_tasks()]
+    packages = {entry.module.partition(".")[0] for entry in doors.entries(doors.TASKS).values()} - {"embodichain"}
+    admitted = [*modules, *allowed_imports, *sorted(packages)]
     module, _, attribute = name.rpartition(".")
     candidates = [importlib.import_module(each) for each in modules if not module or each == module]
     if module:
