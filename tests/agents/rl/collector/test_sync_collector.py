@@ -121,7 +121,7 @@ def test_policy_of_another_class_needs_its_methods_alone() -> None:
     class Own:
         get_action, get_value = EchoPolicy.forward, EchoPolicy.get_value
 
-    rollout = SyncCollector(ScriptedEnv(), Own(), "cpu").collect(5)  # type: ignore[arg-type]
+    rollout = SyncCollector(ScriptedEnv(), Own(), "cpu").collect(5)
     assert torch.equal(rollout["obs"].squeeze(-1), FIRST)
     assert torch.equal(rollout["value"], FIRST + 0.5)
 
@@ -262,7 +262,7 @@ class OwnChoice(EchoPolicy):
 
 
 def test_own_get_action_is_used_and_get_value_may_only_write() -> None:
-    rollout = SyncCollector(ScriptedEnv(), OwnChoice(), "cpu").collect(5)  # type: ignore[arg-type]  # returns None
+    rollout = SyncCollector(ScriptedEnv(), OwnChoice(), "cpu").collect(5)  # returns None
     assert torch.equal(rollout["action"][:, :-1, 0], FIRST[:, :-1] + 0.25)
     assert torch.equal(rollout["value"], FIRST + 0.5)
     # V of the final observation, step 3 of env 0
