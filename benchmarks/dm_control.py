@@ -21,6 +21,7 @@ from tempfile import TemporaryDirectory
 import torch
 
 from benchmarks.seeds import Row, add_rows, current_rows, run
+from embodichain.agents.rl.config.named import find_config
 from embodichain.ext.gymnasium.envpool_env import EnvPoolCfg, EnvPoolEnv
 from embodichain.tools.policy import TrainedPolicy, load_policy
 from embodichain.utils.utility import load_json
@@ -56,14 +57,14 @@ def published_return(policy: TrainedPolicy, env_id: str, episodes: int) -> list[
     return total.tolist()
 
 
-def train_and_evaluate(config: Path, seed: int, episodes: int) -> Row:
+def train_and_evaluate(name: str, seed: int, episodes: int) -> Row:
     """Train with one seed, and return the row's numbers."""
     with TemporaryDirectory() as folder:
-        run(folder, "train", str(config), f"trainer.seed={seed}")
+        run(folder, "train", name, f"trainer.seed={seed}")
         (summary,) = Path(folder).glob("outputs/*/summary.json")
         trained = load_json(summary)
         policy = load_policy(str(summary.parent))
-    returns = published_return(policy, load_json(config)["trainer"]["gym_config"]["id"], episodes)
+    returns = published_return(policy, load_json(find_config(name))["trainer"]["gym_config"]["id"], episodes)
     return {
         "return": round(statistics.mean(returns), 1),
         "returns": [round(value, 1) for value in returns],
@@ -96,7 +97,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     for name in args.configs:
-        add_rows(RESULTS, name, args.seeds, lambda path, seed: train_and_evaluate(path, seed, args.episodes))
+        add_rows(RESULTS, name, args.seeds, lambda name, seed: train_and_evaluate(name, seed, args.episodes))
     print(table_of(current_rows(RESULTS)))
 
 

@@ -1,6 +1,7 @@
 """Headlines: shipped configs trained with fresh seeds, and evaluated on episodes that no training saw.
 
     python -m benchmarks.seeds push_cube --seeds 8001 8002 8003
+    python -m benchmarks.seeds "push_cube --processes 2 trainer.num_envs=32" --seeds 8001 8002 8003
     python -m benchmarks.seeds --tables
 
 Each training is a separate process, as ``embodichain train`` starts it, without evaluations and videos; then
@@ -53,11 +54,11 @@ def digest_of(config: Path) -> str:
     return hashlib.sha256(json.dumps([train, env], sort_keys=True).encode()).hexdigest()[:12]
 
 
-def train_and_evaluate(config: Path, seed: int, episodes: int) -> Row:
-    """Train with one seed, evaluate the last checkpoint, and return the row's numbers."""
+def train_and_evaluate(command: str, seed: int, episodes: int) -> Row:
+    """Train by ``embodichain train COMMAND`` with one seed, evaluate the last checkpoint, return the row's numbers."""
     with TemporaryDirectory() as folder:
         overrides = [f"trainer.seed={seed}", "trainer.enable_eval=false", "trainer.events.eval={}"]
-        run(folder, "train", str(config), *overrides)
+        run(folder, "train", *command.split(), *overrides)
         (summary,) = Path(folder).glob("outputs/*/summary.json")
         trained = json.loads(summary.read_text(encoding="utf-8"))
         evaluated = json.loads(run(folder, "eval", "latest", "--episodes", str(episodes), "--json"))
@@ -83,11 +84,11 @@ def run(folder: str, *words: str) -> str:
 
 
 def current_rows(results: Path) -> dict[str, list[Row]]:
-    """Return the rows of configs that have not changed since, by the config's name; of a seed the last row."""
+    """Return the rows of configs that have not changed since, by the row's ``config``; of a seed the last row."""
     lines = results.read_text(encoding="utf-8").splitlines() if results.exists() else []
     rows: dict[str, dict[int, Row]] = {}
     found = [json.loads(line) for line in lines]
-    digests = {name: digest_of(find_config(name)) for name in dict.fromkeys(row["config"] for row in found)}
+    digests = {name: digest_of(find_config(name.split()[0])) for name in dict.fromkeys(row["config"] for row in found)}
     for row in found:
         if row["digest"] == digests[row["config"]]:
             rows.setdefault(row["config"], {})[row["seed"]] = row
@@ -127,13 +128,17 @@ def commit(results: Path) -> str:
     return head.strip() + ("+" if others else "")
 
 
-def add_rows(results: Path, name: str, seeds: Sequence[int], measure: Callable[[Path, int], Row]) -> None:
-    """Append a row for each seed of a config to a file, with the numbers that ``measure`` returns."""
-    path, machine = find_config(name), describe_machine()
-    facts = {"config": name, "digest": digest_of(path), "commit": commit(results), "date": str(date.today())}
+def add_rows(results: Path, command: str, seeds: Sequence[int], measure: Callable[[str, int], Row]) -> None:
+    """Append a row for each seed to a file, with the numbers that ``measure`` returns.
+
+    Args:
+        command: name of a shipped config, and further words for ``embodichain train``, if any.
+    """
+    digest, machine = digest_of(find_config(command.split()[0])), describe_machine()
+    facts = {"config": command, "digest": digest, "commit": commit(results), "date": str(date.today())}
     facts["machine"] = f"{machine['processor']}, {machine['cores']} cores"
     for seed in seeds:
-        row = facts | {"seed": seed} | measure(path, seed)
+        row = facts | {"seed": seed} | measure(command, seed)
         print(json.dumps(row), flush=True)
         with results.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
@@ -142,13 +147,13 @@ def add_rows(results: Path, name: str, seeds: Sequence[int], measure: Callable[[
 def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("config", nargs="?", help="name of a shipped config, such as push_cube or reach/sac")
+    parser.add_argument("config", nargs="?", help="name of a shipped config, and words for `train`, in quotes")
     parser.add_argument("--seeds", type=int, nargs="+", default=[])
     parser.add_argument("--episodes", type=int, default=1000)
     parser.add_argument("--tables", action="store_true", help="write the tables of README.md and docs/")
     args = parser.parse_args()
     if args.config:
-        add_rows(RESULTS, args.config, args.seeds, lambda path, seed: train_and_evaluate(path, seed, args.episodes))
+        add_rows(RESULTS, args.config, args.seeds, lambda words, seed: train_and_evaluate(words, seed, args.episodes))
     if args.tables:
         rows = current_rows(RESULTS)
         write_tables(table_of(rows), PAGES)
