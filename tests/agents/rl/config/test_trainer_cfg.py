@@ -40,21 +40,6 @@ def test_yaml_says_the_same_as_json(tmp_path: Path) -> None:
     assert load_run_config(path) == load(tmp_path, config)
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "problem"),
-    [
-        ("seed", -1, "greater than or equal to 0"),  # numpy's generator takes none
-        ("exp_name", "", "at least 1 character"),
-        ("model_type", "other", "should be 'standard'"),
-    ],
-)
-def test_impossible_value_is_refused_with_its_path(tmp_path: Path, key: str, value: Any, problem: str) -> None:
-    (error,) = errors(tmp_path, tiny_config(**{f"trainer__{key}": value}))
-    assert error.startswith(f"trainer.{key}: ")
-    assert problem in error
-    assert error.endswith(f"got {value!r}")
-
-
 def test_override_takes_the_place_of_a_value_at_any_depth(tmp_path: Path) -> None:
     cfg = load(
         tmp_path,
