@@ -25,7 +25,6 @@ from embodichain.lab.gym.registry import get_env_spec, make
 from embodichain.utils import ConfigError, collected
 from embodichain.utils.observations import flatten_dict_observation
 from embodichain.utils.utility import load_json
-from tests.agents.rl.fakes import tiny_config, write_config
 from tests.shipped import REPOSITORY, TRAIN_CONFIGS, env_config_of
 
 ENV_CONFIGS = sorted(REPOSITORY.glob("configs/**/gym_config*.json"))
@@ -259,22 +258,6 @@ def test_training_needs_sizes_alone(
         assert main(["--config", "train.json", "algorithm.name=ppo"]) == 0
         teacher = ["policy.teacher=outputs/generic_exp"]
     assert main(["--config", "train.json", *teacher]) == 0
-
-
-OPTIONAL = ["trainer.eval_freq", "policy.normalize_obs", "algorithm.cfg"]
-
-
-@pytest.mark.parametrize("key", OPTIONAL)
-def test_training_runs_without_an_optional_key(key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["--config", write_config(tmp_path, without(tiny_config(), tuple(key.split("."))))]) == 0
-
-
-@pytest.mark.parametrize("path", TRAIN_CONFIGS, ids=name_of)
-def test_paths_in_the_config_are_those_of_the_documented_command(path: Path) -> None:
-    # It is given from the repository's root: python -m embodichain.agents.rl.train --config <path>
-    named = load_json(path)["trainer"]["gym_config"]
-    assert isinstance(named, dict) or (REPOSITORY / named).is_file()
 
 
 @pytest.mark.e2e
