@@ -139,8 +139,3 @@ RL = "embodichain.agents.rl"
 def test_documented_parameters_come_first_and_in_their_order(path: str, names: str) -> None:
     there = parameters(path)
     assert there[: len(names.split())] == names.split()
-
-
-def test_config_classes_have_the_documented_methods() -> None:
-    cfg = importlib.import_module("embodichain.agents.rl.algo").PPOCfg()
-    assert all(callable(getattr(cfg, name)) for name in ("copy", "replace", "to_dict", "validate"))

@@ -1,12 +1,9 @@
 """requirements.lock, requirements/*.txt and what `make setup` does with them; nothing here asks the network."""
 
-import hashlib
 import re
 import shutil
 import subprocess
-import sys
 import tomllib
-import zipfile
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -116,38 +113,6 @@ def test_make_installs_nothing_without_a_hash_but_the_package_itself() -> None:
         assert {"--require-hashes", "--no-deps", "--only-binary"} <= set(line)
     for line in own:
         assert {"--no-deps", "--no-build-isolation", "--no-index"} <= set(line)
-
-
-def wheel(path: Path, body: str) -> str:
-    """Write a wheel of one module and return its hash."""
-    with zipfile.ZipFile(path, "w") as file:
-        file.writestr("widget.py", body)
-        file.writestr("widget-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: widget\nVersion: 1.0\n")
-        file.writestr("widget-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        file.writestr("widget-1.0.dist-info/RECORD", "widget.py,,\n")
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-@pytest.mark.e2e
-@pytest.mark.parametrize(("case", "code"), [("as locked", 0), ("tampered with", 1), ("without a hash", 1)])
-def test_file_that_is_not_the_locked_one_ends_the_installation(case: str, code: int, tmp_path: Path) -> None:
-    path = tmp_path / "widget-1.0-py3-none-any.whl"
-    lock = f"widget==1.0 --hash=sha256:{wheel(path, 'A = 1')}\n"
-    if case == "tampered with":
-        wheel(path, "import os")
-    if case == "without a hash":
-        lock = "widget==1.0\n"
-    (tmp_path / "lock.txt").write_text(lock, encoding="utf-8")
-    options = commands("setup")[0]
-    options = options[options.index("install") : options.index("--requirement")]  # those of `make setup`
-    where = ["--no-index", "--find-links", str(tmp_path), "--target", str(tmp_path / "there")]
-    call = [sys.executable, "-m", "pip", *options, *where, "--requirement", str(tmp_path / "lock.txt")]
-    environment = {"PATH": "/usr/bin:/bin", "PIP_CONFIG_FILE": "/dev/null"}
-    done = subprocess.run(call, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == code, done.stderr
-    assert (tmp_path / "there/widget.py").exists() == (code == 0)
-    if code:
-        assert ("DO NOT MATCH THE HASHES" if case == "tampered with" else "Hashes are required") in done.stderr
 
 
 # A pip that says what it was asked for, and how it is configured.

@@ -125,20 +125,6 @@ def test_results_show_the_curves_and_say_how_much_sooner(capsys: pytest.CaptureF
     assert "UniLab's time by ours: 0.00" in capsys.readouterr().out  # we never get there
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [([], "--unilab"), (["--unilab", "/nowhere/python"], "/nowhere/python: no such file")],
-    ids=["none", "missing"],
-)
-def test_python_of_unilab_is_required(
-    arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["legs", *arguments])
-    with pytest.raises(SystemExit):
-        legs.main()
-    assert message in capsys.readouterr().err
-
-
 def test_commands_of_the_comparison_replace_those_of_the_config() -> None:
     run = load_run_config(legs.CONFIG, legs.fixed_commands())
     env = with_scene(run.env, "test")

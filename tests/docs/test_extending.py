@@ -65,21 +65,8 @@ def altered(mistake: Mistake, folder: Path) -> str:
     return mistake.command
 
 
-def test_page_has_the_files_and_commands_of_three_walk_throughs() -> None:
-    assert sorted(FILES) == [
-        "my_lab/a2c.py",
-        "my_lab/reach.py",
-        "my_lab/residual.py",
-        "reach_env.json",
-        "reach_train.json",
-    ]
-    assert len(COMMANDS) == 4
+def test_every_row_of_the_tables_of_mistakes_is_read() -> None:
     assert len(MISTAKES) == PAGE.count("\n| the command |") + PAGE.count("\n| `my_lab/") + PAGE.count("\n| `reach_")
-
-
-@pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".json")])
-def test_configs_are_json(name: str) -> None:
-    assert isinstance(json.loads(FILES[name]), dict)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """The files, commands and snippets of docs/gymnasium.md run."""
 
-import json
 import re
 import shlex
 import sys
@@ -28,12 +27,6 @@ def folder_with_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     write_files(files_of(PAGE), tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "my_envs", raising=False)
-
-
-def test_the_config_has_five_lines() -> None:
-    config = files_of(PAGE)["pendulum.json"]
-    assert len(config.splitlines()) == 5
-    assert json.loads(config)["trainer"]["gym_config"] == {"id": "gymnasium:Pendulum-v1"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -86,11 +86,10 @@ def test_actions_are_clipped_and_images_are_uint8_as_in_training() -> None:
         policy.act({"image": image.astype(np.float32)})
 
 
-@pytest.mark.parametrize("width", [4, 6])
-def test_array_in_place_of_several_entries_is_refused(width: int, run: str) -> None:
+def test_array_in_place_of_several_entries_is_refused(run: str) -> None:
     """The flat order is the learner's own: an array of the right width may hold the entries in another."""
     with pytest.raises(ConfigError, match=r"^obs: an array .*pass a dictionary of robot/qf, robot/qpos, robot/qvel"):
-        load_policy(run).act(np.zeros((2, width), np.float32))
+        load_policy(run).act(np.zeros((2, 6), np.float32))
 
 
 @pytest.mark.parametrize(
