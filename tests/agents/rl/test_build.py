@@ -1,5 +1,4 @@
 import dataclasses
-import json
 import os
 import types
 from datetime import datetime
@@ -17,7 +16,8 @@ from embodichain.agents.rl.run_folder import RunFolder
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
 from embodichain.utils import ConfigError, device, replace
-from tests.agents.rl.fakes import tiny_config, write_config
+from embodichain.utils.utility import load_json
+from tests.agents.rl.fakes import CART_POLE_ENV, tiny_config, write_config
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 
@@ -42,24 +42,6 @@ def test_without_evaluation_there_is_no_second_environment() -> None:
     env, eval_env = build_envs(run)
     assert eval_env is None
     assert isinstance(env, CartPoleEnv)
-
-
-def test_action_size_that_is_not_the_environments_is_an_error() -> None:
-    with pytest.raises(ConfigError, match=r"policy\.action_dim is 3, the environment's action size is 1"):
-        build_tiny(policy__action_dim=3)
-
-
-# Rollouts have 2 environments of 4 steps, minibatches 8 transitions.
-@pytest.mark.parametrize(
-    ("changes", "error"),
-    [
-        ({"policy__sequence_length": 3}, r"policy\.sequence_length: a rollout of 4 steps .* sequences of 3"),
-        ({"algorithm__cfg__batch_size": 3}, r"algorithm\.cfg\.batch_size: 3 transitions are less than one sequence"),
-    ],
-)
-def test_sequences_that_do_not_fit_the_rollouts_are_refused(changes: dict[str, Any], error: str) -> None:
-    with pytest.raises(ConfigError, match=error):
-        build_tiny(policy=RECURRENT, **changes)
 
 
 def test_off_policy_sequences_need_not_fit_the_rollouts() -> None:
@@ -108,50 +90,25 @@ SYMMETRY = {
 }
 
 
-def symmetric_learner(network: dict[str, Any], *overrides: str) -> Any:
-    symmetry = {"algorithm__cfg__symmetry": {"mirror_loss_coef": 0.5}, "trainer__enable_eval": False}
-    run = load_run_config(write_config(Path(), tiny_config(**network, **symmetry)), overrides)
-    env, _ = build_envs(run)
-    algorithm = build_learner(run, env, torch.device("cpu"))[1]
-    provide(algorithm, run, env, Path())
-    return algorithm
-
-
 def test_learner_with_symmetry_gets_the_environments_mirror_map() -> None:
-    algorithm = symmetric_learner({}, f"env.symmetry={json.dumps(SYMMETRY)}")
+    environment = load_json(CART_POLE_ENV)
+    environment["env"]["symmetry"] = SYMMETRY
+    changes = {"trainer__gym_config": environment, "algorithm__cfg__symmetry": {"mirror_loss_coef": 0.5}}
+    run, env, _, algorithm = build_tiny(**changes)
+    provide(algorithm, run, env, Path())
     assert algorithm.cfg.symmetry.mirror_loss_coef == 0.5
     assert algorithm.symmetry.mirror_map.obs.size == 6
 
 
-def test_symmetry_in_an_environment_without_one_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^algorithm\.cfg\.symmetry: no mirror map: the config of CartPoleEnv has"):
-        symmetric_learner({})
-
-
-def tiny_parts(**changes: Any) -> tuple[Any, ...]:
-    run = load_run_config(write_config(Path(), tiny_config(**changes)))
-    env, eval_env = build_envs(run)
-    policy, algorithm = build_learner(run, env, torch.device("cpu"))
-    return run, RunFolder.create("tiny"), env, eval_env, policy, algorithm
-
-
-def test_folder_of_a_run_has_the_resolved_config() -> None:
-    run, folder, *rest = tiny_parts()
-    trainer = build_trainer(run, folder, *rest)
-    trainer.log.close()
-    assert json.loads((folder.path / "config.json").read_text(encoding="utf-8")) == json.loads(json.dumps(run.resolved))
-    assert sorted(os.listdir(folder.path)) == ["checkpoints", "config.json", "logs", "metrics.jsonl"]
-
-
 def test_failed_start_removes_its_folder_and_closes_the_logs(monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = tiny_parts()
+    run, *parts = build_tiny()
 
     def fail(self: EmbodiedEnv, **kwargs: Any) -> Any:
         raise RuntimeError("no start position")
 
     monkeypatch.setattr(EmbodiedEnv, "reset", fail)
     with pytest.raises(RuntimeError, match="no start position"):  # an open file would be a ResourceWarning
-        build_trainer(*parts)
+        build_trainer(run, RunFolder.create("tiny"), parts[0], None, *parts[1:])
     assert not Path("outputs").exists()
 
 
@@ -174,14 +131,6 @@ def test_run_that_begins_in_the_same_second_waits(monkeypatch: pytest.MonkeyPatc
     names = [RunFolder.create("a").path.name for _ in range(2)]
     assert names == ["a_20260102_030405", "a_20260102_030406"]
     assert sorted(os.listdir("outputs")) == names
-
-
-def test_folder_has_name_and_time_and_its_subfolders() -> None:
-    folder = RunFolder.create("my.exp-1")
-    assert folder.path.parent == Path("outputs")
-    name, date, time = folder.path.name.rsplit("_", 2)
-    assert (name, len(date), len(time), (date + time).isdigit()) == ("my.exp-1", 8, 6, True)
-    assert sorted(os.listdir(folder.path)) == ["checkpoints", "logs"]
 
 
 def test_removing_a_folder_leaves_those_of_other_runs() -> None:

@@ -5,7 +5,6 @@ import json
 import os
 import random
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,8 @@ import pytest
 import torch
 from matplotlib.image import imread
 
-from embodichain.agents.rl import build, train
 from embodichain.agents.rl import run_folder as run_folder_module
+from embodichain.agents.rl import train
 from embodichain.agents.rl.algo import PPO
 from embodichain.agents.rl.build import open_run
 from embodichain.agents.rl.checkpoint import files
@@ -136,41 +135,6 @@ def test_run_ends_well_and_leaves_what_it_promises(capsys: pytest.CaptureFixture
     assert json.loads((folder / "machine.json").read_text(encoding="utf-8"))["cores"] >= 1
 
 
-# --- bad input: exit code 2, one message, nothing left behind ---
-
-
-BAD_INPUT: dict[str, tuple[Callable[[], list[str]], str]] = {
-    "missing file": (lambda: ["--config", "absent.json"], "absent.json: no such file (working directory "),
-    "invalid JSON of the environment": (
-        lambda: config_with(trainer__gym_config=str(Path("env.json").write_text("{") and "env.json")),
-        "env.json: invalid JSON at line 1, column 2: ",
-    ),
-    "action size": (
-        lambda: config_with(policy__action_dim=7),
-        "policy.action_dim is 7, the environment's action size is 1",
-    ),
-}
-
-
-def config_with(**changes: Any) -> list[str]:
-    return ["--config", write_config(Path(), tiny_config(**changes))]
-
-
-@pytest.mark.parametrize("name", BAD_INPUT)
-def test_bad_input_is_one_message_and_leaves_nothing(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    arguments, message = BAD_INPUT[name][0](), BAD_INPUT[name][1]
-    before = sorted(os.listdir())
-    assert main(arguments) == 2
-    printed = capsys.readouterr()
-    assert printed.err.startswith(f"error: {message}")
-    assert printed.err.count("\n") == 1  # no traceback
-    assert printed.out == ""
-    assert sorted(os.listdir()) == before
-
-
 # --- ends that are not planned ---
 
 
@@ -189,24 +153,18 @@ class Spy:
             monkeypatch.setattr(owner, "close", close)
 
 
-def fail_in_update(monkeypatch: pytest.MonkeyPatch, number: int, error: BaseException) -> None:
-    """Let the given update of PPO raise an error in place of learning."""
-    update, calls = PPO.update, [0]
-
-    def failing(self: PPO, rollout: Any) -> dict[str, float]:
-        calls[0] += 1
-        if calls[0] == number:
-            raise error
-        return update(self, rollout)
-
-    monkeypatch.setattr(PPO, "update", failing)
-
-
 def test_interrupted_training_saves_and_closes_everything(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    update, numbers = PPO.update, iter((1, 2))
+
+    def interrupted(self: PPO, rollout: Any) -> dict[str, float]:
+        if next(numbers) == 2:
+            raise KeyboardInterrupt
+        return update(self, rollout)
+
     spy = Spy(monkeypatch)
-    fail_in_update(monkeypatch, 2, KeyboardInterrupt())
+    monkeypatch.setattr(PPO, "update", interrupted)
     assert run_main() == 130
     (checkpoint,) = (run_folder() / "checkpoints").glob("*.pt")
     assert (checkpoint.name, load_checkpoint(checkpoint)["global_step"]) == ("tiny_step_8.pt", 8)
@@ -228,16 +186,6 @@ def test_interrupt_before_the_training_claims_no_checkpoint(
     assert capsys.readouterr().err == "interrupted\n"
     assert spy.closed == ["env", "env"]
     assert not Path("outputs").exists()
-
-
-def test_fault_in_the_training_is_raised_after_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    spy = Spy(monkeypatch)
-    fail_in_update(monkeypatch, 2, ZeroDivisionError("of a bug"))
-    with pytest.raises(ZeroDivisionError, match="of a bug"):
-        run_train()
-    (checkpoint,) = (run_folder() / "checkpoints").glob("*.pt")
-    assert load_checkpoint(checkpoint)["global_step"] == 8
-    assert spy.closed == ["log", "env", "env"]
 
 
 @pytest.mark.parametrize("normalizes", [True, False], ids=["in the warm-up", "in the first iteration"])
@@ -269,23 +217,13 @@ def test_fault_in_the_evaluation_is_raised_after_a_checkpoint(monkeypatch: pytes
         if label == "step_16":
             raise ZeroDivisionError("of a bug")
 
+    spy = Spy(monkeypatch)
     monkeypatch.setattr(EmbodiedEnv, "start_recording", fail)
     with pytest.raises(ZeroDivisionError, match="of a bug"):
         run_train()
     (checkpoint,) = (run_folder() / "checkpoints").glob("*.pt")
     assert load_checkpoint(checkpoint)["global_step"] == 8
-
-
-def test_failed_start_leaves_nothing_and_closes_the_envs(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(**arguments: Any) -> Any:
-        raise ZeroDivisionError("of a bug")
-
-    monkeypatch.setattr(build, "Trainer", fail)
-    spy = Spy(monkeypatch)
-    with pytest.raises(ZeroDivisionError, match="of a bug"):
-        run_train()
     assert spy.closed == ["log", "env", "env"]
-    assert not Path("outputs").exists()
 
 
 # --- the command line ---
@@ -430,10 +368,9 @@ def test_final_files_that_cannot_be_written_are_warnings(
 # --- what is printed, and where the numbers come from ---
 
 
-@pytest.mark.parametrize("name", ["stdout", "stderr"])
-def test_training_goes_on_where_nothing_can_be_printed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_goes_on_where_nothing_can_be_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     with Path("/dev/full").open("w", encoding="utf-8") as full:
-        monkeypatch.setattr(sys, name, full)
+        monkeypatch.setattr(sys, "stdout", full)
         assert run_main() == 0
         full.flush()  # as the interpreter does at its end
     assert [row["step"] for row in read_metrics(run_folder())] == [8, 16]
