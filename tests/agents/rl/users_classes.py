@@ -17,19 +17,6 @@ from embodichain.utils import configclass
 SIZE, ACTIONS = 3, 2  # of `Users` where none are given
 
 
-@register_algo("users_idle")
-class Idle(BaseAlgorithm):
-    """Learns nothing."""
-
-    def __init__(self, cfg, policy):
-        self.cfg = cfg
-        self.policy = policy
-        self.device = torch.device(cfg.device)
-
-    def update(self, rollout: TensorDict) -> dict[str, float]:
-        return {"loss": 0.0}
-
-
 @configclass
 class RegressionCfg:
     """No learning rate, no minibatches."""
@@ -110,31 +97,6 @@ class Gaussian(Users):
     def get_action(self, tensordict: TensorDict, deterministic: bool = False) -> TensorDict:
         with torch.no_grad():
             return self.forward(tensordict, deterministic)
-
-
-@register_policy("users_valueless")
-class Valueless(Gaussian):
-    """Writes no value."""
-
-    def get_value(self, tensordict: TensorDict) -> TensorDict:
-        return tensordict
-
-
-@register_policy("users_unwritten")
-class Unwritten(Policy):
-    """Declares everything, and does nothing yet; it has no parameters either."""
-
-    def __init__(self, obs_dim, action_dim, device, config):
-        super().__init__()
-        self.device = device
-
-    def get_action(self, tensordict, deterministic=False): ...
-
-    def forward(self, tensordict, deterministic=False): ...
-
-    def get_value(self, tensordict): ...
-
-    def evaluate_actions(self, tensordict): ...
 
 
 @register_policy("users_actor")

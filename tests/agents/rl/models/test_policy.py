@@ -186,7 +186,9 @@ def test_value_with_a_dimension_too_many_is_refused() -> None:
     assert "policy Column: forward returned 'value' of shape [2, 1]; expected is" in complaint(Column())
 
 
-@pytest.mark.parametrize(("method", "got"), [("forward", "None"), ("evaluate_actions", "tuple")])
+@pytest.mark.parametrize(
+    ("method", "got"), [("forward", "None"), ("get_action", "None"), ("evaluate_actions", "tuple")]
+)
 def test_method_that_returns_something_else_is_refused(method: str, got: str) -> None:
     result = None if got == "None" else (torch.zeros(2), torch.zeros(2))
     policy = type("Other", (Users,), {method: lambda self, td, deterministic=False: result})()
