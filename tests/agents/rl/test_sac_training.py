@@ -14,7 +14,7 @@ from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.train import main as train
 from embodichain.cli import main as cli
 from embodichain.utils import ConfigError
-from tests.agents.rl.fakes import NETWORK, assert_same, read_metrics, tiny_config, tiny_sac_config, write_config
+from tests.agents.rl.fakes import read_metrics, tiny_config, tiny_sac_config, write_config
 
 pytestmark = pytest.mark.e2e
 
@@ -62,21 +62,6 @@ def test_metrics_of_every_iteration_are_finite(trained: Path) -> None:
         assert set(metrics) == SAC_METRICS
         assert all(math.isfinite(value) for value in metrics.values())
     assert [row["train/replay_steps"] for row in found] == [8, 16]
-
-
-def test_resumed_run_has_the_state_that_was_saved_and_continues(runs: Path) -> None:
-    before = load_checkpoint(runs / "sac/checkpoints/tiny_step_16.pt")
-    # 2 iterations of 4 gradient steps
-    assert before["algorithm"]["num_updates"] == 8
-    target = before["algorithm"]["target_critics"]
-    own = {name.removeprefix("critics."): x for name, x in before["policy"].items() if name.startswith("critics.")}
-    assert own.keys() == target.keys()
-    assert not any(torch.equal(own[name], target[name]) for name in own)  # they follow by tau
-    assert train(["--resume", str(runs / "sac"), "trainer.iterations=3"]) == 0
-    after = load_checkpoint(runs / "sac/checkpoints/tiny_step_24.pt")
-    assert after["algorithm"]["num_updates"] == 12
-    steps = after["algorithm"]["critic_optimizer"]["state"][0]["step"]
-    assert steps.item() == 12
 
 
 @pytest.mark.parametrize(
@@ -145,22 +130,6 @@ def test_settings_without_effect_are_said(own_folder: Path, capsys: pytest.Captu
     assert not capsys.readouterr().err
 
 
-def test_nothing_is_learned_before_the_default_learning_starts(own_folder: Path) -> None:
-    config = tiny_sac_config(algorithm__cfg=None, trainer__enable_eval=False)
-    assert train(["--config", write_config(own_folder, config)]) == 0
-    (run,) = Path("outputs").iterdir()
-    assert [row["train/replay_steps"] for row in read_metrics(run)] == [8, 16]
-    assert not any("train/critic_loss" in row for row in read_metrics(run))
-
-
-def test_same_seed_gives_the_same_bits(trained: Path, own_folder: Path) -> None:
-    assert train(["--config", write_config(own_folder, tiny_sac_config())]) == 0
-    (run,) = Path("outputs").iterdir()
-    ours, theirs = (load_checkpoint(p / "checkpoints/tiny_step_16.pt") for p in (run, trained / "sac"))
-    assert_same(ours["policy"], theirs["policy"])
-    assert_same(ours["algorithm"], theirs["algorithm"])
-
-
 @pytest.mark.ext
 def test_rollouts_may_be_collected_asynchronously(own_folder: Path) -> None:
     asynchronous = {"env_groups": 2, "max_staleness": 2}
@@ -177,17 +146,9 @@ def problem(config: dict[str, Any], folder: Path) -> str:
     return line
 
 
-OTHER_POLICIES = {
-    "actor_critic": {"actor": NETWORK, "critic": NETWORK},
-    "actor_only": {"actor": NETWORK},
-    "actor_critic_recurrent": {"actor": NETWORK, "critic": NETWORK},
-}
-
-
-@pytest.mark.parametrize("name", OTHER_POLICIES)
-def test_sac_with_another_policy_is_one_line(name: str, tmp_path: Path) -> None:
-    found = problem(tiny_sac_config(policy={"name": name, **OTHER_POLICIES[name]}), tmp_path)
-    assert found.startswith(f"policy.name: '{name}' with algorithm.name 'sac': SAC improves policies of class Soft")
+def test_sac_with_another_policy_is_one_line(tmp_path: Path) -> None:
+    found = problem(tiny_sac_config(policy=tiny_config()["policy"]), tmp_path)
+    assert found.startswith("policy.name: 'actor_critic' with algorithm.name 'sac': SAC improves policies of class S")
 
 
 def test_ppo_with_the_policy_of_sac_is_one_line(tmp_path: Path) -> None:
