@@ -1,6 +1,5 @@
 """The built-in policies from their config block through collection and update. Legend: N envs, T rollout steps."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +9,6 @@ from embodichain.agents.rl.algo import PPO, PPOCfg, compute_gae
 from embodichain.agents.rl.buffer import iterate_minibatches, learning_batch
 from embodichain.agents.rl.collector import SyncCollector
 from embodichain.agents.rl.models import Policy, build_policy
-from embodichain.agents.rl.train import train_from_config
-from tests.agents.rl.fakes import tiny_config, write_config
 from tests.agents.rl.probes import IMAGE, ColourEnv, MemoryEnv, ProbeEnv
 
 MLP: dict[str, Any] = {"type": "mlp", "network_cfg": {"hidden_sizes": [16], "activation": "tanh"}}
@@ -90,22 +87,6 @@ def test_update_reaches_every_parameter(name: str) -> None:
     assert torch.equal(*results)
 
 
-def test_images_are_stored_as_bytes() -> None:
-    env = ColourEnv(3)
-    rollout = SyncCollector(env, make(BLOCKS["image"], env), "cpu").collect(2)
-    assert rollout["obs"].shape == (3, 3, 1)
-    assert rollout["entries", IMAGE].shape == (3, 3, 8, 8, 3)
-    assert rollout["entries", IMAGE].dtype == torch.uint8
-
-
-def test_squashed_actions_lie_within_the_bounds() -> None:
-    env = MemoryEnv(8)
-    policy = make(BLOCKS["squashed"] | {"init_log_std": 1.0}, env)
-    rollout = SyncCollector(env, policy, "cpu").collect(16)
-    assert rollout["raw_action"].abs().max() > 2
-    assert rollout["action"].abs().max() <= 1
-
-
 def train(env: ProbeEnv, block: dict[str, Any], iterations: int) -> float:
     """Return the mean reward of the last steps of episodes in the last rollout; 0 is best, a constant has -1."""
     policy = make(block | {"init_log_std": -1.0}, env)
@@ -132,22 +113,3 @@ def test_cue_is_remembered_by_the_recurrent_policy_alone() -> None:
     # The deviation is learned too; at its first value, 0.37, the best policy still pays 0.14.
     assert train(MemoryEnv(64), BLOCKS["recurrent"], 40) > -0.25
     assert train(MemoryEnv(64), BLOCKS["plain"], 40) < -0.75
-
-
-@pytest.mark.e2e
-@pytest.mark.parametrize(
-    "policy",
-    [
-        {"squash": True, "obs_groups": {"actor": ["robot/q*"], "critic": ["*"]}},
-        {"name": "actor_critic_recurrent", "hidden_size": 4, "sequence_length": 2, "obs_groups": {"actor": ["*/qpos"]}},
-    ],
-)
-def test_policy_is_trained_and_evaluated_from_a_config_file(
-    policy: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    config = tiny_config()
-    config["policy"] |= policy
-    summary = train_from_config(write_config(tmp_path, config))
-    assert summary["env_steps"] == 16
-    assert summary["episodes"] == 3

@@ -38,13 +38,6 @@ def test_typed_config_is_read_as_the_file() -> None:
     assert load_run_config(typed).resolved == load_run_config(config).resolved
 
 
-def test_dictionary_trains_and_can_be_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    summary = train_from_config(tiny_config(), overrides=["trainer.iterations=1"])
-    resumed = train_from_config(None, resume=summary["run_folder"], overrides=["trainer.iterations=2"])
-    assert (summary["env_steps"], resumed["env_steps"]) == (8, 16)
-
-
 @pytest.mark.parametrize(
     ("config", "message"),
     [
