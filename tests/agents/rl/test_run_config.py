@@ -72,17 +72,6 @@ def test_errors_of_every_part_are_reported_together(monkeypatch: pytest.MonkeyPa
         ({"policy": None}, ["policy: required, but missing"]),
         ({"policy": 5}, ["policy: Input should be an object, got 5"]),
         ({"policy__name": ["a"]}, ["policy.name: Input should be a valid string, got ['a']"]),
-        ({"policy__name": None}, ["policy.name: required, but missing. Known: "]),
-        (
-            {"policy__name": "actor_critik"},
-            ["policy: unknown policy 'actor_critik'. Did you mean 'actor_critic'? Known: "],
-        ),
-        (
-            {"policy__critic": None},
-            ["policy: policy 'actor_critic' needs an 'actor' and a 'critic' network; the block has no "],
-        ),
-        ({"algorithm__name": "poo"}, ["algorithm.name: unknown algorithm 'poo'. Did you mean 'ppo'? Known: "]),
-        ({"algorithm__name": None}, ["algorithm.name: required, but missing"]),
         ({"trainer": None}, ["trainer: required, but missing"]),
         ({"trainer__events": {"evaluation": {}}}, ["trainer.events.evaluation: unknown key. Known: train, eval"]),
         (
@@ -113,36 +102,6 @@ def test_malformed_block_is_named_once(changes: dict[str, Any], expected: list[s
     assert len(found) == len(expected), found
     for line, start in zip(found, expected, strict=True):
         assert line.startswith(start)
-
-
-def test_environment_config_without_an_id_says_so() -> None:
-    data = load_json(CART_POLE_ENV)
-    del data["id"]
-    Path("env.json").write_text(json.dumps(data), encoding="utf-8")
-    (error,) = errors(tiny_config(trainer__gym_config="env.json"))
-    assert error.startswith("env.json: id: the name of an environment is needed, got None. Known: CartPole")
-
-
-# --- where the environment's config is ---
-
-
-def test_gym_config_is_looked_up_here_then_beside_the_config() -> None:
-    Path("elsewhere").mkdir()
-    config = write_config(Path("elsewhere"), tiny_config(trainer__gym_config="env.json", trainer__num_envs=None))
-    env_file("elsewhere/env.json", num_envs=3)
-    assert load_run_config(config).env.num_envs == 3
-    env_file("env.json", num_envs=4)
-    assert load_run_config(config).env.num_envs == 4
-
-
-def test_gym_config_that_is_nowhere_names_the_places() -> None:
-    Path("elsewhere").mkdir()
-    config = write_config(Path("elsewhere"), tiny_config(trainer__gym_config="env.json"))
-    with pytest.raises(ConfigError) as caught:
-        load_run_config(config)
-    here = Path.cwd()
-    places = f"{here}/env.json or {here}/elsewhere/env.json, nor in a folder above it"
-    assert str(caught.value) == f"trainer.gym_config: no such file: {places}"
 
 
 # --- values of the environment's config on the command line ---
@@ -220,12 +179,6 @@ def test_override_of_the_environment_is_checked_like_its_file(prefix: str) -> No
     ]
     own = ["env.rewards.mine.func=success_reward", "env.rewards.mine.weight=2"]
     assert with_scene(load_run_config(write_config(Path(), config), own).env, "test").rewards["mine"].weight == 2
-
-
-def test_environment_config_in_place_of_a_training_config() -> None:
-    with pytest.raises(ConfigError) as caught:
-        load_run_config(env_file())
-    assert str(caught.value) == "env.json: is an environment's config; needed is the training config that names it"
 
 
 def test_record_of_a_run_is_a_config_to_train_by() -> None:
@@ -351,15 +304,6 @@ def user_module(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     yield "users_task_of_this_test"
     sys.modules.pop("users_task_of_this_test", None)
     registration._REGISTRY.pop("UsersRL", None)
-
-
-def test_module_of_a_config_is_refused_unless_allowed(user_module: str) -> None:
-    config = tiny_config(trainer__gym_config=env_file(id="UsersRL"), trainer__import_modules=[user_module])
-    (error,) = errors(config)
-    assert error.startswith(f"trainer.import_modules: '{user_module}' is not allowed to be imported")
-    assert user_module not in sys.modules
-    run = load_run_config(write_config(Path(), config), allowed_imports=[user_module])
-    assert run.env_id == "UsersRL"
 
 
 @pytest.mark.parametrize("name", ["users_task_of_this_test.near", "os.system"])
