@@ -13,11 +13,6 @@ def write(tmp_path: Path, name: str, text: str) -> Path:
     return path
 
 
-def test_json_is_read_as_it_stands(tmp_path: Path) -> None:
-    assert load_json(write(tmp_path, "a.json", '{"a": [1, 2.5, null, "ü"]}')) == {"a": [1, 2.5, None, "ü"]}
-    assert load_json(str(write(tmp_path, "b.json", "[]"))) == []
-
-
 def test_invalid_json_is_reported_with_file_line_and_column(tmp_path: Path) -> None:
     # The second line lacks a value: the parser stops at the brace, column 1 of line 3.
     path = write(tmp_path, "broken.json", '{"a": 1,\n "b":\n}')

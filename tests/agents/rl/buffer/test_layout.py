@@ -108,7 +108,3 @@ def test_every_field_of_a_synchronous_rollout_is_in_the_table(
     collector = SyncCollector(env(), actor, "cpu")
     collector.keeps_final_obs = True
     check(collector.collect(T), actor, fields | {"final"})
-
-
-def test_fields_of_every_rollout_are_allocated() -> None:
-    assert set(allocate_rollout(2, T, 3, 1, "cpu").keys()) == ALWAYS

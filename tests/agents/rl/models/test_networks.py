@@ -63,12 +63,6 @@ def test_unknown_argument_of_a_network_is_named() -> None:
         parse_policy_block(block(widht=5))
 
 
-def test_unknown_network_lists_the_known_ones() -> None:
-    wrong = {"type": "residul"}
-    with pytest.raises(ConfigError, match=r"policy\.actor\.type: .*'residul'\. Did you mean 'residual'\?.* cnn, mlp"):
-        parse_policy_block({"name": "actor_critic", "actor": wrong, "critic": {}})
-
-
 def kinds(mlp: MLP) -> list[str]:
     return [type(layer).__name__ for layer in mlp]
 

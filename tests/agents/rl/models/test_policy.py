@@ -17,7 +17,7 @@ from embodichain.agents.rl.models import (
     check_policy,
     register_policy,
 )
-from embodichain.agents.rl.models.policy import check_policy_class, takes
+from embodichain.agents.rl.models.policy import check_policy_class
 from embodichain.utils import ConfigError
 from tests.agents.rl.fakes import linear_policy
 from tests.agents.rl.users_classes import ACTIONS, SIZE, Users
@@ -328,23 +328,3 @@ def test_other_signature_is_shown_with_the_expected_one() -> None:
         ConfigError, match=r"expected is get_action\(td, deterministic=False\), got get_action\(self, t"
     ):
         check_policy_class(NotDeterministic)
-
-
-class Methods:
-    def one(self, x: Any) -> None: ...
-
-    def two(self, x: Any, y: Any = None) -> None: ...
-
-    def any(self, *args: Any) -> None: ...
-
-    def named(self, x: Any, *, y: Any) -> None: ...
-
-    @torch.no_grad()
-    def wrapped(self, x: Any) -> None: ...
-
-
-@pytest.mark.parametrize(
-    ("name", "counts"), [("one", [2]), ("two", [2, 3]), ("any", [1, 2, 3, 4]), ("named", []), ("wrapped", [2])]
-)
-def test_takes_counts_positional_arguments(name: str, counts: list[int]) -> None:
-    assert [count for count in range(1, 5) if takes(getattr(Methods, name), count)] == counts
