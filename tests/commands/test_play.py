@@ -66,10 +66,9 @@ def test_grid_plays_each_episode_once_in_slow_motion(
 
 
 @needs_gl
-@pytest.mark.parametrize("agent", ["zero", "random"])
-def test_task_alone_is_played_from_its_config(agent: str, run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = run_folder.parent / f"{agent}.mp4"
-    assert main(["play", "train_config.json", "--agent", agent, *SMALL, "--out", str(out)]) == 0
+def test_task_alone_is_played_from_its_config(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = run_folder.parent / "zero.mp4"
+    assert main(["play", "train_config.json", "--agent", "zero", *SMALL, "--out", str(out)]) == 0
     assert "no success" in capsys.readouterr().out  # nobody balances the pole
     assert len(frames(out)) < 60
 
