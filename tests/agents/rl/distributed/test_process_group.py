@@ -25,9 +25,6 @@ from tests.agents.rl.distributed.processes import RankError, receive, run_ranks,
 
 several = pytest.mark.e2e
 
-WORLDS = (2, 4)
-
-
 # --- one process ---
 
 
@@ -95,6 +92,8 @@ def collectives(process_group: TorchProcessGroup) -> dict[str, Any]:
         process_group.run_on_main(refuse)
     except ConfigError as error:
         refusal = str(error)
+    is_second = process_group.rank == 1
+    compared = {"ordered": torch.tensor([2.0, 1.0] if is_second else [1.0, 2.0]), "tiny": torch.tensor(is_second)}
     return {
         "sum": process_group.sum(own).tolist(),
         "mean": process_group.mean(own).tolist(),
@@ -107,79 +106,57 @@ def collectives(process_group: TorchProcessGroup) -> dict[str, Any]:
         "run_on_main": process_group.run_on_main(lambda: os.environ["RANK"]),
         "refusal": refusal,
         "own stays": own.tolist(),
+        "same": process_group.differing({"same": torch.arange(5.0)}),
+        "differing": process_group.differing({"same": torch.arange(5.0), **compared}),
     }
 
 
 @several
-@pytest.mark.parametrize("world", WORLDS)
-def test_collective_operations(world: int) -> None:
-    results = run_ranks(world, collectives)
-    total = sum(range(1, world + 1))
-    for rank, result in enumerate(results):
-        assert result["sum"] == [total, world / 2]
-        assert result["mean"] == [total / world, 0.5]
-        assert result["gather"] == list(range(1, world + 1))
-        assert result["gather of scalars"] == list(range(world))
-        assert result["gather_data"] == [{"rank": r, "long": "x" * r} for r in range(world)]
-        assert [x.item() for x in result["only_to_main"]] == (list(range(world)) if rank == 0 else [])
+def test_collective_operations() -> None:
+    for rank, result in enumerate(run_ranks(3, collectives)):
+        assert result["sum"] == [6, 1.5]
+        assert result["mean"] == [2, 0.5]
+        assert result["gather"] == [1, 2, 3]
+        assert result["gather of scalars"] == [0, 1, 2]
+        assert result["gather_data"] == [{"rank": r, "long": "x" * r} for r in range(3)]
+        assert [x.item() for x in result["only_to_main"]] == ([0, 1, 2] if rank == 0 else [])
         assert result["broadcast"] == [0, 0]
         assert result["broadcast_data"] == ["of", 0]
         assert result["run_on_main"] == "0"
         assert result["refusal"] == "no such thing"
         assert result["own stays"] == [rank + 1, 0.5]
+        assert (result["same"], result["differing"]) == ([], ["ordered", "tiny"])
 
 
-def averaged(
-    process_group: TorchProcessGroup, samples: list[int] | None, bucket_bytes: int
-) -> list[list[float] | None]:
-    group_module.BUCKET_BYTES = bucket_bytes
-    first, second, frozen, without = (nn.Parameter(torch.zeros(2)) for _ in range(4))
-    double = nn.Parameter(torch.zeros(1, dtype=torch.float64))
-    frozen.requires_grad_(False)
-    first.grad = torch.tensor([1.0, 2.0]) * (process_group.rank + 1)
-    second.grad = torch.tensor([1.0, float("nan") if samples and not samples[process_group.rank] else 0.0])
-    double.grad = torch.tensor([process_group.rank], dtype=torch.float64)
-    if process_group.rank == 0:
-        without.grad = torch.tensor([8.0, 0.0])
-    parameters = [first, second, frozen, double, without, first]
-    process_group.average_gradients(parameters, None if samples is None else torch.tensor(samples[process_group.rank]))
-    return [None if p.grad is None else p.grad.tolist() for p in parameters[:5]]
-
-
-@several
-@pytest.mark.parametrize("bucket_bytes", [1, 2**20])
-def test_gradients_are_averaged(bucket_bytes: int) -> None:
-    # (1 + 2) / 2 and (2 + 4) / 2; the one that only rank 0 has, 8 / 2
-    for result in run_ranks(2, averaged, None, bucket_bytes):
-        assert result == [[1.5, 3], [1, 0], None, [0.5], [4, 0]]
+def averaged(process_group: TorchProcessGroup) -> list[list[list[float] | None]]:
+    """Average gradients in one bucket and in several, and weighted by samples of both ranks and of rank 0 alone."""
+    results = []
+    for samples, bucket_bytes in ((None, 2**20), (None, 1), ([1, 3], 2**20), ([5, 0], 2**20)):
+        group_module.BUCKET_BYTES = bucket_bytes
+        first, second, frozen, without = (nn.Parameter(torch.zeros(2)) for _ in range(4))
+        double = nn.Parameter(torch.zeros(1, dtype=torch.float64))
+        frozen.requires_grad_(False)
+        first.grad = torch.tensor([1.0, 2.0]) * (process_group.rank + 1)
+        second.grad = torch.tensor([1.0, float("nan") if samples and not samples[process_group.rank] else 0.0])
+        double.grad = torch.tensor([process_group.rank], dtype=torch.float64)
+        if process_group.rank == 0:
+            without.grad = torch.tensor([8.0, 0.0])
+        own = None if samples is None else torch.tensor(samples[process_group.rank])
+        process_group.average_gradients([first, second, frozen, double, without, first], own)
+        found = (first, second, frozen, double, without)
+        results.append([None if p.grad is None else p.grad.tolist() for p in found])
+    return results
 
 
 @several
-def test_gradients_are_weighted_by_their_samples() -> None:
-    # Samples 1 and 3: (1 * 1 + 3 * 2) / 4 = 1.75, twice as much, (0 + 3 * 1) / 4, (8 * 1) / 4.
-    for result in run_ranks(2, averaged, [1, 3], 2**20):
-        assert result == [[1.75, 3.5], [1, 0], None, [0.75], [2, 0]]
-
-
-@several
-def test_gradients_of_no_samples_do_not_count() -> None:
-    for result in run_ranks(2, averaged, [5, 0], 2**20):
-        assert result == [[1, 2], [1, 0], None, [0], [8, 0]]
-
-
-def compare(process_group: TorchProcessGroup) -> list[list[str]]:
-    same, ordered, tiny = torch.arange(5.0), torch.tensor([1.0, 2.0]), torch.tensor(True)
-    if process_group.rank == 1:
-        ordered, tiny = ordered.flip(0), torch.tensor(False)
-    return [
-        process_group.differing({"same": same}),
-        process_group.differing({"same": same, "ordered": ordered, "tiny": tiny}),
-    ]
-
-
-@several
-def test_tensors_that_differ_are_named_on_all_ranks() -> None:
-    assert run_ranks(2, compare) == [[[], ["ordered", "tiny"]]] * 2
+def test_gradients_are_averaged_and_weighted_by_their_samples() -> None:
+    for plain, in_buckets, weighted, alone in run_ranks(2, averaged):
+        # (1 + 2) / 2 and (2 + 4) / 2; the one that only rank 0 has, 8 / 2
+        assert plain == in_buckets == [[1.5, 3], [1, 0], None, [0.5], [4, 0]]
+        # Samples 1 and 3: (1 * 1 + 3 * 2) / 4 = 1.75, twice as much, (0 + 3 * 1) / 4, (8 * 1) / 4.
+        assert weighted == [[1.75, 3.5], [1, 0], None, [0.75], [2, 0]]
+        # Of rank 1 there are no samples: its gradients do not count.
+        assert alone == [[1, 2], [1, 0], None, [0], [8, 0]]
 
 
 # --- a process is lost ---

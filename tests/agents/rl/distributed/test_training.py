@@ -112,9 +112,14 @@ def test_another_number_of_processes_begins_new_episodes(
 
 
 def evaluate(rank: int, folder: Path) -> list[float]:
-    """Success, return, length and metric of an evaluation of 5 episodes, by a policy that is the same on all."""
+    """Return the results of an evaluation of 5 episodes, by a policy that is the same on all."""
     summary = train(rank, folder, str(folder / "train_config.json"), overrides=["algorithm.cfg.learning_rate=1e-30"])
-    row = rows(folder / summary["run_folder"])[-1]
+    return results_of(folder / summary["run_folder"])
+
+
+def results_of(run: Path) -> list[float]:
+    """Return the last evaluation's success, return, length and metric."""
+    row = rows(run)[-1]
     return [row[f"eval/{name}"] for name in ("success_rate", "avg_reward", "avg_length", "metrics/pole_angle")]
 
 
@@ -126,19 +131,13 @@ def test_split_evaluation_is_that_of_one_process(tmp_path: Path, monkeypatch: py
         policy__normalize_obs=False,  # its statistics would differ
     )
     two = run_ranks(2, evaluate, tmp_path, joined=False)
-    one = evaluate_alone(tmp_path, monkeypatch)
-    assert two == [pytest.approx(one, rel=1e-5)] * 2
+    monkeypatch.chdir(tmp_path)
+    changes = ["algorithm.cfg.learning_rate=1e-30", "trainer.exp_name=alone"]
+    one = train_from_config("train_config.json", False, changes)
+    assert two == [pytest.approx(results_of(tmp_path / one["run_folder"]), rel=1e-5)] * 2
 
 
-def evaluate_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    monkeypatch.chdir(folder)
-    path, change = str(folder / "train_config.json"), "algorithm.cfg.learning_rate=1e-30"
-    summary = train_from_config(path, False, [change, "trainer.exp_name=alone"])
-    row = rows(folder / summary["run_folder"])[-1]
-    return [row[f"eval/{name}"] for name in ("success_rate", "avg_reward", "avg_length", "metrics/pole_angle")]
-
-
-def interrupt(rank: int, folder: Path, where: str) -> tuple[int, int]:
+def interrupt(rank: int, folder: Path) -> tuple[int, int]:
     """Let a signal reach rank 1 alone, in the second iteration; return the exit code and the finished iterations."""
     trainers: list[Trainer] = []
     collect = Trainer._collect
@@ -159,7 +158,7 @@ def interrupt(rank: int, folder: Path, where: str) -> tuple[int, int]:
 
 def test_signal_to_one_rank_stops_all_after_the_same_iteration(tmp_path: Path) -> None:
     config(tmp_path, trainer__iterations=5)
-    assert run_ranks(2, interrupt, tmp_path, "collecting", joined=False) == [(143, 1), (143, 1)]
+    assert run_ranks(2, interrupt, tmp_path, joined=False) == [(143, 1), (143, 1)]
     (path,) = tmp_path.glob("outputs/*/checkpoints/*.pt")
     content = load_checkpoint(path)
     assert (content["global_step"], len(content["other_ranks"])) == (16, 1)

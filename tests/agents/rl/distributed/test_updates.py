@@ -27,7 +27,7 @@ from tests.agents.rl.distributed.processes import RankError, run_ranks
 
 pytestmark = pytest.mark.e2e
 
-N, T, OBS, A = 8, 6, 3, 2
+N, T, OBS, A, W = 8, 6, 3, 2, 4
 NUM_UPDATES = 2
 
 # Of 48 transitions, batches of 20 of a single process leave a remainder of 8.
@@ -81,12 +81,12 @@ def shuffled(rank: int, epoch: int, count: int) -> Tensor:
     return torch.rand(count, generator=torch.Generator().manual_seed(1000 * epoch + rank)).argsort()
 
 
-def learn(name: str, world: int, envs: slice, distributed: bool) -> list[dict[str, Tensor]]:
+def learn(name: str, envs: slice, distributed: bool) -> list[dict[str, Tensor]]:
     """Return the policy's state after each update."""
     algorithm, settings, normalises = CASES[name]
     # ProcessGroup begin with different parameters: those of rank 0 count.
     policy = make_policy(algorithm, normalises, seed=envs.start)
-    batch_size = 20 // world * (1 if distributed else world)
+    batch_size = 20 // W * (1 if distributed else W)
     learner = build_algo(
         algorithm, COMMON | settings | {"batch_size": batch_size}, policy, "cpu", distributed=distributed
     )
@@ -104,26 +104,26 @@ def in_order(rank: int, epochs: Iterator[int], count: int, device: Any) -> Tenso
 
 
 def learn_as_rank(process_group: TorchProcessGroup) -> dict[str, list[dict[str, Tensor]]]:
-    share = N // process_group.world_size
+    share = N // W
     results = {}
     for name in CASES:
         epochs = iter(range(100))
         rollout_buffer.torch.randperm = partial(in_order, process_group.rank, epochs)  # type: ignore[attr-defined]
         envs = slice(process_group.rank * share, (process_group.rank + 1) * share)
-        results[name] = learn(name, process_group.world_size, envs, distributed=True)
+        results[name] = learn(name, envs, distributed=True)
     return results
 
 
-def learn_alone(name: str, world: int, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Tensor]]:
+def learn_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Tensor]]:
     """Learn in this process, in minibatches that hold what those of W processes hold together."""
     epochs = iter(range(100))
 
     def together(flat: TensorDict, batch_size: int, device: Any) -> Iterator[TensorDict]:
-        counts = rows_of_ranks(flat, world)
-        offsets = [sum(counts[:rank]) for rank in range(world)]
+        counts = rows_of_ranks(flat)
+        offsets = [sum(counts[:rank]) for rank in range(W)]
         epoch = next(epochs)
         pieces = [
-            (shuffled(rank, epoch, count) + offset).split(minibatch_sizes(count, batch_size // world, counts))
+            (shuffled(rank, epoch, count) + offset).split(minibatch_sizes(count, batch_size // W, counts))
             for rank, (count, offset) in enumerate(zip(counts, offsets, strict=True))
         ]
         for rows in zip(*pieces, strict=True):
@@ -131,40 +131,38 @@ def learn_alone(name: str, world: int, monkeypatch: pytest.MonkeyPatch) -> list[
 
     for module in (ppo, grpo, users_algorithm):
         monkeypatch.setattr(module, "iterate_minibatches", together)
-    return learn(name, world, slice(0, N), distributed=False)
+    return learn(name, slice(0, N), distributed=False)
 
 
-def rows_of_ranks(flat: TensorDict, world: int) -> list[int]:
+def rows_of_ranks(flat: TensorDict) -> list[int]:
     if len(flat) == N * T:
-        return [N * T // world] * world
+        return [N * T // W] * W
     # GRPO keeps the steps of first episodes alone.
     rollouts = [make_rollout(make_policy("grpo", False), number, slice(0, N)) for number in range(NUM_UPDATES)]
     valid = [alive_mask(rollout["done"][:, :-1]) for rollout in rollouts]
     (mask,) = (mask for mask in valid if mask.sum() == len(flat))
-    return [int(part.sum()) for part in mask.chunk(world)]
+    return [int(part.sum()) for part in mask.chunk(W)]
 
 
-@pytest.fixture(scope="module", params=[2, 4])
-def learned(request: pytest.FixtureRequest) -> tuple[int, list[dict[str, list[dict[str, Tensor]]]]]:
-    return request.param, run_ranks(request.param, learn_as_rank)
+@pytest.fixture(scope="module")
+def learned() -> list[dict[str, list[dict[str, Tensor]]]]:
+    return run_ranks(W, learn_as_rank)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_all_ranks_have_the_same_bits_after_every_update(name: str, learned: tuple[int, list[Any]]) -> None:
-    _, results = learned
-    for other in results[1:]:
-        for own_state, state in zip(results[0][name], other[name], strict=True):
+def test_all_ranks_have_the_same_bits_after_every_update(name: str, learned: list[Any]) -> None:
+    for other in learned[1:]:
+        for own_state, state in zip(learned[0][name], other[name], strict=True):
             assert all(torch.equal(own_state[key], state[key]) for key in own_state)
-    first, second = results[0][name]
+    first, second = learned[0][name]
     assert not all(torch.equal(first[key], second[key]) for key in first)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_update_is_that_of_one_process_on_the_same_rollout(
-    name: str, learned: tuple[int, list[Any]], monkeypatch: pytest.MonkeyPatch
+    name: str, learned: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world, results = learned
-    for state, alone in zip(results[0][name], learn_alone(name, world, monkeypatch), strict=True):
+    for state, alone in zip(learned[0][name], learn_alone(name, monkeypatch), strict=True):
         for key, value in alone.items():
             torch.testing.assert_close(state[key], value, rtol=1e-4, atol=1e-5)
 
