@@ -1,5 +1,6 @@
 """Distillations by the trainer, through the commands: 2 environments, 4 steps an iteration."""
 
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,12 @@ def summary_of(config: dict[str, Any]) -> dict[str, Any]:
     return train_from_config(write_config(Path(), config))
 
 
-@pytest.fixture
-def teacher() -> str:
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The folder of a run whose policy reads all, ``robot/qf`` included."""
-    config = tiny_config(trainer__exp_name="teacher", trainer__iterations=1)
-    return str(Path(summary_of(config)["run_folder"]).absolute())
+    with chdir(tmp_path_factory.mktemp("teacher")):
+        run = summary_of(tiny_config(trainer__exp_name="teacher", trainer__iterations=1))["run_folder"]
+        return str(Path(run).absolute())
 
 
 def joint_velocities(env: Any) -> torch.Tensor:

@@ -1,6 +1,5 @@
 """Training whose physics is the GPU's engine, on the processor. Legend: N envs, T rollout steps."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -17,39 +16,25 @@ from tests.no_sync import no_host_sync, work_as_on_a_device
 pytestmark = [needs_warp, pytest.mark.e2e]
 
 
-@pytest.mark.e2e
-def test_run_of_the_train_command_ends_well_and_is_resumed(
+def test_resumed_run_is_the_uninterrupted_one_bit_for_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    config = write_config(Path(), tiny_config())
-    assert main(["--config", config, "trainer.sim_device=warp:cpu"]) == 0
-    (folder,) = Path("outputs").iterdir()
-    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    assert summary["env_steps"] == 16  # 2 iterations x 4 steps x 2 environments
-    lines = read_metrics(folder)
-    assert [line["charts/diverged_episodes"] for line in lines] == [0.0, 0.0]
-    assert main(["--resume", str(folder), "trainer.iterations=3"]) == 0
-    capsys.readouterr()
-    assert main(["--resume", str(folder), "trainer.iterations=4", "trainer.sim_device=cpu"]) == 2
-    assert "the checkpoint's physics ran on mujoco_warp: resume it with the same sim_device" in capsys.readouterr().err
-
-
-@pytest.mark.e2e
-def test_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     policies = []
     for name, lengths in (("whole", [3]), ("parts", [1, 3])):
         (tmp_path / name).mkdir()
         monkeypatch.chdir(tmp_path / name)
-        config = write_config(Path(), tiny_config(trainer__enable_eval=False))
-        start = ["--config", config, "trainer.sim_device=warp:cpu"]
+        start = ["--config", write_config(Path(), tiny_config()), "trainer.sim_device=warp:cpu"]
         for length in lengths:
             assert main([*start, f"trainer.iterations={length}"]) == 0
             (folder,) = Path("outputs").iterdir()
             start = ["--resume", str(folder)]
         (checkpoint,) = folder.glob("checkpoints/*_step_24.pt")  # 3 iterations x 4 steps x 2 environments
         policies.append(load_checkpoint(checkpoint)["policy"])
+        assert [line["charts/diverged_episodes"] for line in read_metrics(folder)] == [0.0] * 3
     assert_same(*policies)
+    capsys.readouterr()
+    assert main([*start, "trainer.iterations=4", "trainer.sim_device=cpu"]) == 2
+    assert "the checkpoint's physics ran on mujoco_warp: resume it with the same sim_device" in capsys.readouterr().err
 
 
 def test_device_of_the_physics_is_checked_with_the_rest(
