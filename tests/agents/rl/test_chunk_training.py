@@ -52,13 +52,6 @@ def test_chunks_of_one_train_as_single_actions_do_bit_for_bit(tmp_path: Path) ->
         assert_same(ones[part], plain[part], part)
 
 
-def test_rollout_that_cannot_be_made_of_chunks_is_refused(tmp_path: Path) -> None:
-    path = write_config(tmp_path, tiny_config(policy__chunk_length=3))
-    with pytest.raises(ConfigError, match=r"trainer\.buffer_size: 4 steps .* chunks of 3 .* multiple is 3 or 6"):
-        train_from_config(path)
-    assert not Path("outputs").exists()
-
-
 @pytest.mark.ext
 def test_rollout_that_a_vlas_chunks_do_not_divide_is_refused(tmp_path: Path) -> None:
     policy = {"name": "vla", "vla_config": {"model_config": {"chunk_length": 3}}}

@@ -109,17 +109,6 @@ def test_masked_steps_and_groups_without_spread_have_no_gradient() -> None:
     assert sorted(batch["advantage"].tolist()) == pytest.approx([-r, -r, 0, 0, 0, 0, 0, 0, r, r])
 
 
-def test_equal_returns_everywhere_leave_the_policy_as_it_is() -> None:
-    policy = make_policy()
-    before = copy.deepcopy(policy.state_dict())
-    rollout = make_rollout(policy)
-    rollout["reward"].fill_(1.0)
-    rollout["done"].zero_()
-    metrics = GRPO(GRPOCfg(group_size=2, n_epochs=2), policy).update(rollout)
-    assert metrics["informative_fraction"] == metrics["grad_norm"] == 0
-    assert all(torch.equal(value, before[name]) for name, value in policy.state_dict().items())
-
-
 def test_sequences_without_a_valid_step_are_dropped() -> None:
     policy = TablePolicy(sequence_length=2)
     rollout = allocate_rollout(2, 6, 1, 1, "cpu")

@@ -59,23 +59,6 @@ def test_the_critics_alone_train_the_encoder(rates: dict[str, float], moved: dic
     assert {part: not torch.allclose(weights(sac, part), before[part], atol=1e-9) for part in moved} == moved
 
 
-def test_the_actor_leaves_no_gradient_in_the_encoder() -> None:
-    sac = make()
-    found: list[Tensor | None] = []
-    improve = sac._improve_actor
-
-    def watching(batch: TensorDict) -> dict[str, Tensor]:
-        sac.policy.encoder.zero_grad()  # type: ignore[union-attr]
-        metrics = improve(batch)
-        found.extend(p.grad for p in sac.policy.encoder.parameters())  # type: ignore[union-attr]
-        return metrics
-
-    sac._improve_actor = watching  # type: ignore[method-assign]
-    update(sac, make_batch())
-    assert found
-    assert all(grad is None for grad in found)
-
-
 def test_images_are_encoded_once_in_a_gradient_step() -> None:
     sac, calls = make(), []
     assert sac.policy.encoder is not None

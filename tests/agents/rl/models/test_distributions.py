@@ -187,19 +187,6 @@ def test_sum_over_a_chunk_is_one_long_actions_log_prob(squash: bool) -> None:
     assert one.chunk_length == 1
 
 
-def test_chunk_of_one_is_the_ordinary_policy_to_the_last_bit() -> None:
-    chunks = make(1)
-    torch.manual_seed(0)
-    block = {"name": "actor_critic", "actor": NETWORK, "critic": NETWORK, "init_log_std": -0.3}
-    plain = build_policy(block, OBS, SPACE, "cpu")
-    results = []
-    for policy in (chunks, plain):
-        torch.manual_seed(3)
-        results.append(policy.get_action(states()))
-    assert (results[0] == results[1]).all()
-    assert results[0]["action"].shape == (B, A)
-
-
 # Two independent choices, among 2 and 3: (1/4, 3/4) and (1/4, 1/4, 1/2).
 LOGITS = torch.tensor([[0.0, math.log(3.0), 0.0, 0.0, math.log(2.0)]])
 SIZES = (2, 3)

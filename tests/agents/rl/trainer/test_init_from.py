@@ -99,16 +99,6 @@ def test_resumed_run_does_not_begin_again(teacher: Path) -> None:
     assert after["policy"]["normalizer.count"] == before["policy"]["normalizer.count"] + 8
 
 
-def test_what_is_not_there_or_damaged_is_one_line(
-    teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert error_of(pupil("nowhere"), capsys).startswith("policy.init_from: nowhere: no such run: must be a run's")
-    (file,) = (teacher / "checkpoints").glob("*.pt")
-    damaged = tmp_path / "damaged.pt"
-    damaged.write_bytes(file.read_bytes()[:-200])
-    assert error_of(pupil(damaged), capsys).startswith(f"policy.init_from: {damaged}: damaged")
-
-
 def test_parameters_that_do_not_fit_are_named_each(teacher: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wide = {"type": "mlp", "network_cfg": {"hidden_sizes": [5], "activation": "tanh"}}
     line = error_of(pupil(teacher, policy__actor=wide, policy__normalize_obs=False), capsys)

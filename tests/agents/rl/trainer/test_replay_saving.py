@@ -125,29 +125,6 @@ def test_training_resumed_after_a_failed_update_equals_the_whole(
     assert_same(resume(tmp_path), whole)
 
 
-def test_buffer_of_an_interrupted_iteration_is_saved_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (before := make(tmp_path)).train(40)
-    trainer = make(tmp_path / "interrupted")
-    draws, draw = iter(range(1000)), ReplayBuffer._draw
-    with monkeypatch.context() as patch:
-        # 2 in each update: the sixth one fails, after the buffer has got its rollout.
-        patch.setattr(ReplayBuffer, "_draw", lambda *args: draw(*args) if next(draws) < 10 else 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            trainer.train(STEPS)
-    trainer.saver.rescue(is_together=True)
-    again = make(tmp_path / "interrupted")
-    again.load_state_dict(load_checkpoint(tmp_path / "interrupted/tiny_step_40.pt"))
-    assert_same(slots_of(replay_of(again)), slots_of(replay_of(before)))
-    for a, b in zip(*(buffer_sample(replay_of(trainer)) for trainer in (again, before)), strict=True):
-        assert torch.equal(a, b)
-
-
-def buffer_sample(buffer: ReplayBuffer) -> list[Tensor]:
-    torch.manual_seed(1)
-    batch = buffer.sample(100, 3, 0.9)
-    return [batch["obs"], batch["action"], batch["reward"], batch["discount"], batch["next", "obs"]]
-
-
 def failing_replace(count: int, error: BaseException, is_after: bool = False) -> Callable[[Any, Any], None]:
     """Return ``os.replace``, by which each file gets its name, that raises at a call, before or after its work."""
     calls, replace = iter(range(1, 1000)), os.replace

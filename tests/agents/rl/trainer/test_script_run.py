@@ -9,13 +9,11 @@ import torch
 from torch import distributed as dist
 
 from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
-from embodichain.agents.rl.build import open_run
 from embodichain.agents.rl.checkpoint.files import load_checkpoint
 from embodichain.agents.rl.checkpoint.saved_run import RunLock, find_run
 from embodichain.agents.rl.collector import SyncCollector
 from embodichain.agents.rl.distributed.process_group import ProcessGroup, forget_process_group, get_process_group
 from embodichain.agents.rl.models import Policy, build_mlp_from_cfg, build_policy
-from embodichain.agents.rl.run_config import load_checkpoint_config, with_scene
 from embodichain.agents.rl.train import main
 from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.lab.gym.config.env_config import config_to_cfg
@@ -23,7 +21,7 @@ from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.managers.record import record_camera_data
 from embodichain.lab.gym.envs.tasks.rl import build_env
-from embodichain.utils import ConfigError, replace
+from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
 from tests.agents.rl.distributed.processes import environment, free_port, run_ranks
 from tests.agents.rl.fakes import (
@@ -41,16 +39,6 @@ from tests.agents.rl.fakes import (
 pytestmark = pytest.mark.e2e
 
 N, T = 2, 4
-
-
-class ListWriter:
-    """Keeps what a ``SummaryWriter`` would write."""
-
-    def __init__(self) -> None:
-        self.scalars: dict[str, list[tuple[int, float]]] = {}
-
-    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None:
-        self.scalars.setdefault(tag, []).append((global_step, scalar_value))
 
 
 def cart_pole_cfg(**changes: Any) -> EmbodiedEnvCfg:
@@ -97,17 +85,6 @@ def make_trainer(env: Any, folder: Path, algorithm: BaseAlgorithm | None = None,
 
 
 # --- what a script hands over ---
-
-
-def test_writer_gets_every_scalar_at_its_step(env: EmbodiedEnv, tmp_path: Path) -> None:
-    writer = ListWriter()
-    make_trainer(env, tmp_path, writer=writer).train(16)
-    wanted = {"train/policy_loss", "rewards/upright", "metrics/pole_angle", "charts/SPS"}
-    assert wanted <= set(writer.scalars)
-    assert {step for scalars in writer.scalars.values() for step, _ in scalars} == {8, 16}
-    assert {tag: values[-1][1] for tag, values in writer.scalars.items()} == {
-        tag: value for tag, value in read_metrics(tmp_path)[-1].items() if tag not in ("step", "wall_time")
-    }
 
 
 def test_second_training_in_a_folder_begins_its_metrics_anew(env: EmbodiedEnv, tmp_path: Path) -> None:
@@ -227,19 +204,6 @@ def test_groups_of_grpo_begin_alike_in_built_environments(has_collector: bool, t
 
 
 # --- what others make of its checkpoints ---
-
-
-def test_checkpoint_has_the_config_to_build_its_parts_again(env: EmbodiedEnv, tmp_path: Path) -> None:
-    trainer = make_trainer(env, tmp_path)
-    trainer.train(16)
-    run = load_checkpoint_config(load_checkpoint(trainer.save_checkpoint())["config"])
-    assert replace(with_scene(run.env, "test"), sim_cfg=env.cfg.sim_cfg) == env.cfg
-    assert run.trainer.iterations == 2
-    assert run.algorithm.batch_size == 8
-    with open_run(find_run(str(tmp_path)), 2) as opened:
-        assert str(opened.env.device) == "cpu"
-        for name, value in trainer.policy.state_dict().items():
-            assert torch.equal(opened.policy.state_dict()[name], value)
 
 
 def test_run_of_a_script_is_resumed_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
