@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import signal
 import subprocess
@@ -13,15 +12,12 @@ from typing import Any
 
 import pytest
 
-from embodichain.agents.rl.checkpoint.files import load_checkpoint
 from embodichain.agents.rl.train import main
-from tests.agents.rl.fakes import assert_same, tiny_config, tiny_sac_config, write_config
+from tests.agents.rl.fakes import assert_same, last_checkpoint, only_run, tiny_config, tiny_sac_config, write_config
+from tests.agents.rl.test_resume import rows
 
 ITERATIONS = 30
 PPO: dict[str, Any] = {"trainer__iterations": ITERATIONS, "trainer__save_freq": "1 it", "trainer__enable_eval": False}
-VOLATILE = ("wall_time", "time/", "charts/SPS")  # durations differ
-
-
 def command(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     words = [sys.executable, "-m", "embodichain.cli", *arguments]
     return subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -29,12 +25,9 @@ def command(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 
 def result(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the last checkpoint's learner and the metrics of every iteration."""
-    (run,) = (folder / "outputs").iterdir()
-    last = max((run / "checkpoints").glob("*.pt"), key=lambda path: int(path.stem.rpartition("_")[2]))
-    content = load_checkpoint(last)
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    kept = [{name: value for name, value in row.items() if not name.startswith(VOLATILE)} for row in rows]
-    return {name: content[name] for name in ("policy", "algorithm", "env", "global_step")}, kept
+    run = only_run(folder)
+    content = last_checkpoint(run)
+    return {name: content[name] for name in ("policy", "algorithm", "env", "global_step")}, rows(run)
 
 
 @pytest.mark.e2e

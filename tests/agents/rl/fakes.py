@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from embodichain.agents.rl.algo import AlgorithmCfg, BaseAlgorithm, register_algo
 from embodichain.agents.rl.algo.optim import gradient_step
 from embodichain.agents.rl.buffer import ReplayBuffer
+from embodichain.agents.rl.checkpoint.files import load_checkpoint
 from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
 from embodichain.agents.rl.models import ActorCritic, Policy
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
@@ -83,6 +84,17 @@ def read_tensorboard(folder: Path) -> dict[str, list[tuple[int, float]]]:
 def read_metrics(run: Path) -> list[dict[str, Any]]:
     """Return the rows of a run's metrics."""
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def only_run(folder: Path = Path()) -> Path:
+    """Return the folder of the only run in ``outputs``."""
+    (run,) = (folder / "outputs").iterdir()
+    return run
+
+
+def last_checkpoint(run: Path) -> dict[str, Any]:
+    """Return what a run's checkpoint of the most steps holds."""
+    return load_checkpoint(max((run / "checkpoints").glob("*.pt"), key=lambda path: int(path.stem.rpartition("_")[2])))
 
 
 def give_cart_pole_an_expert(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,15 @@ from embodichain.cli import main
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
-from tests.agents.rl.fakes import CART_POLE_ENV, assert_same, give_cart_pole_an_expert, tiny_config, write_config
-from tests.agents.rl.test_resume import only_run
+from tests.agents.rl.fakes import (
+    CART_POLE_ENV,
+    assert_same,
+    give_cart_pole_an_expert,
+    last_checkpoint,
+    only_run,
+    tiny_config,
+    write_config,
+)
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("own_folder")]
 
@@ -40,10 +47,6 @@ def config(**changes: Any) -> dict[str, Any]:
         algorithm={"name": "bc", "cfg": settings},
         **changes,
     )
-
-
-def last(run: Path) -> dict[str, Any]:
-    return load_checkpoint(run / "checkpoints/tiny_step_64.pt")  # 4 x 2 x 8 frames
 
 
 @pytest.mark.ext
@@ -72,7 +75,7 @@ def test_resumed_cloning_equals_an_uninterrupted_one(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(CartPoleEnv, "expert_action", None)  # which is not asked again
     assert main(["resume", str(cut)]) == 0
     for name in ("policy", "algorithm", "generators"):
-        assert_same(last(cut)[name], last(whole)[name])
+        assert_same(last_checkpoint(cut)[name], last_checkpoint(whole)[name])
 
 
 def test_training_continues_from_the_latest_run_of_a_name() -> None:

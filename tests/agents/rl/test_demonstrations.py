@@ -18,7 +18,14 @@ from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.observations import flat_input
 from embodichain.utils.utility import load_json
-from tests.agents.rl.fakes import CART_POLE_ENV, assert_same, give_cart_pole_an_expert, tiny_config, write_config
+from tests.agents.rl.fakes import (
+    CART_POLE_ENV,
+    assert_same,
+    give_cart_pole_an_expert,
+    last_checkpoint,
+    tiny_config,
+    write_config,
+)
 from tests.lab.scenes import cart_cfg
 
 pytestmark = pytest.mark.usefixtures("own_folder")
@@ -124,11 +131,6 @@ def config(**algorithm: Any) -> dict[str, Any]:
 def train(folder: Path, **algorithm: Any) -> Path:
     """Train, and return the run's folder."""
     return Path(train_from_config(write_config(folder, config(**algorithm)))["run_folder"])
-
-
-def last_checkpoint(run: Path) -> dict[str, Any]:
-    paths = sorted((run / "checkpoints").glob("*step*.pt"), key=lambda path: int(path.stem.rpartition("_")[2]))
-    return load_checkpoint(paths[-1])
 
 
 def test_experts_episodes_are_recorded_reported_and_learned_from(

@@ -11,7 +11,7 @@ import pytest
 from embodichain.agents.rl.checkpoint.files import load_checkpoint
 from embodichain.agents.rl.train import main as train
 from embodichain.utils.utility import load_json
-from tests.agents.rl.fakes import CART_POLE_ENV, assert_same, read_metrics, tiny_config, write_config
+from tests.agents.rl.fakes import CART_POLE_ENV, assert_same, only_run, read_metrics, tiny_config, write_config
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("own_folder")]
 
@@ -44,15 +44,6 @@ def config(env: dict[str, Any], algorithm: str = "ppo", **changes: Any) -> str:
     return write_config(Path(), tiny_config(**given | changes))
 
 
-def run_folder() -> Path:
-    (run,) = Path("outputs").iterdir()
-    return run
-
-
-def rows() -> list[dict[str, Any]]:
-    return read_metrics(run_folder())
-
-
 @pytest.mark.ext
 @pytest.mark.parametrize(("algorithm", "asynchronous"), [("grpo", None), ("ppo", {"max_staleness": 2})])
 def test_nan_reward_costs_its_updates_alone(
@@ -62,8 +53,8 @@ def test_nan_reward_costs_its_updates_alone(
     term = {"func": f"{FAILURES}.bad_reward", "params": {"since": 6, "until": 8}}
     path = config(env_with("rewards", **term), algorithm, trainer__asynchronous=asynchronous)
     assert train(["--config", path, *ALLOW]) == 0
-    assert [row["train/skipped_steps"] for row in rows()] == [0, 2, 0, 0]
-    assert [row["train/policy_loss"] is None for row in rows()] == [False, True, False, False]
+    assert [row["train/skipped_steps"] for row in read_metrics(only_run())] == [0, 2, 0, 0]
+    assert [row["train/policy_loss"] is None for row in read_metrics(only_run())] == [False, True, False, False]
     assert [line for line in capsys.readouterr().err.splitlines() if "WARNING" in line] == [
         "[WARNING] step 16: 2 of 2 gradient steps skipped: loss or gradient not finite (reward not finite in "
         "environments [1], rewards/bad)"
@@ -73,12 +64,12 @@ def test_nan_reward_costs_its_updates_alone(
 def test_run_without_gradient_steps_ends_with_its_state_saved(capsys: pytest.CaptureFixture[str]) -> None:
     term = {"func": f"{FAILURES}.bad_reward", "params": {"since": 6}}
     assert train(["--config", config(env_with("rewards", **term), trainer__save_freq="1 it"), *ALLOW]) == 1
-    run = run_folder()
+    run = only_run()
     assert capsys.readouterr().err.splitlines()[-1] == (
         "error: step 24: 2 updates in a row without a gradient step, since loss or gradient was not finite"
         " (reward not finite in environments [1], rewards/bad) (trainer.max_skipped_updates)"
     )
-    assert [row["step"] for row in rows()] == [8, 16]
+    assert [row["step"] for row in read_metrics(only_run())] == [8, 16]
     first, second = (load_checkpoint(run / "checkpoints" / f"tiny_step_{step}.pt") for step in (8, 16))
     assert_same(second["policy"], first["policy"])
     assert_same(second["algorithm"], first["algorithm"])
@@ -89,7 +80,7 @@ def test_nan_observation_is_named_and_not_normalised(capsys: pytest.CaptureFixtu
     term = {"func": f"{FAILURES}.bad_observation", "mode": "add", "name": "robot/odd", "params": {"since": 20}}
     path = config(env_with("observations", **term), policy__normalize_obs=True)
     assert train(["--config", path, *ALLOW]) == 1
-    (checkpoint,) = (run_folder() / "checkpoints").glob("*.pt")
+    (checkpoint,) = (only_run() / "checkpoints").glob("*.pt")
     policy = load_checkpoint(checkpoint)["policy"]
     assert all(value.isfinite().all() for value in policy.values())
     assert "(obs not finite in environments [1])" in capsys.readouterr().err
@@ -101,7 +92,7 @@ def test_infinite_observation_ends_the_run(bad: str, normalize: bool, capsys: py
     term = {"func": f"{FAILURES}.bad_observation", "mode": "add", "name": "robot/odd", "params": {"bad": bad}}
     path = config(env_with("observations", **term), policy__normalize_obs=normalize)
     assert train(["--config", path, *ALLOW]) == 1
-    assert [row["train/skipped_steps"] for row in rows()] == [2]
+    assert [row["train/skipped_steps"] for row in read_metrics(only_run())] == [2]
     err = capsys.readouterr().err
     assert "2 of 2 gradient steps skipped: loss or gradient not finite (obs not finite in environments [1])" in err
     assert "error: step 16: 2 updates in a row without a gradient step" in err
@@ -116,10 +107,10 @@ def test_absurd_observation_is_named_and_not_normalised(capsys: pytest.CaptureFi
     (warning,) = [line for line in capsys.readouterr().err.splitlines() if "WARNING" in line]
     # The entry was always 0, and has the std of the smallest variance that is told apart: the root of 1e-8.
     assert "step 16: obs[1] (robot/odd) was 1e+09 in environment 1, where 0 ± 0.0001 was expected" in warning
-    (checkpoint,) = (run_folder() / "checkpoints").glob("*.pt")
+    (checkpoint,) = (only_run() / "checkpoints").glob("*.pt")
     policy = load_checkpoint(checkpoint)["policy"]
     assert policy["normalizer.scale"][1] > 1e3  # 1e9 among 66 numbers would have made it 1e-8
-    assert all(row["train/skipped_steps"] == 0 for row in rows())
+    assert all(row["train/skipped_steps"] == 0 for row in read_metrics(only_run()))
 
 
 def test_algorithm_that_breaks_the_policy_ends_the_run_at_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -142,7 +133,7 @@ def test_diverged_physics_is_counted_and_warned_of_above_a_rate(capsys: pytest.C
     assert train(["--config", config(env), *ALLOW]) == 0
     # Steps 0, 7 and 14, of 4 an iteration. Once in 8 environment steps is above the rate, in the first iteration and in
     # the second: one warning for both. The third is below, the fourth above again.
-    assert [row["charts/diverged_episodes"] for row in rows()] == [1, 1, 0, 1]
-    assert all(row["train/skipped_steps"] == 0 for row in rows())
+    assert [row["charts/diverged_episodes"] for row in read_metrics(only_run())] == [1, 1, 0, 1]
+    assert all(row["train/skipped_steps"] == 0 for row in read_metrics(only_run()))
     err = capsys.readouterr().err
     assert err.count("physics became invalid in 1 of 8 environment steps, in environments [1]: ") == 2

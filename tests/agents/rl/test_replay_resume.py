@@ -12,8 +12,8 @@ from embodichain.agents.rl.train import main, train_from_config
 from embodichain.cli import main as cli
 from embodichain.utils.utility import load_json
 from tests.agents.rl.distributed.processes import run_ranks
-from tests.agents.rl.fakes import CART_POLE_ENV, assert_same, tiny_config, write_config
-from tests.agents.rl.test_resume import only_run, rows, run_until, run_whole
+from tests.agents.rl.fakes import CART_POLE_ENV, assert_same, last_checkpoint, only_run, tiny_config, write_config
+from tests.agents.rl.test_resume import rows, run_until, run_whole
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 
@@ -32,10 +32,6 @@ def replay_config(folder: Path = Path(), algorithm: Any = None, policy: Any = No
     for name, value in changes.items():
         config["trainer"][name] = value
     return write_config(folder, config)
-
-
-def last_checkpoint(run: Path) -> Path:
-    return max((run / "checkpoints").glob("*.pt"), key=lambda path: int(path.stem.rpartition("_")[2]))
 
 
 def segments_of(content: dict[str, Any], checkpoints: Path) -> list[Path]:
@@ -57,7 +53,7 @@ def stored(content: dict[str, Any], checkpoints: Path) -> dict[tuple[int, int], 
 
 def assert_same_trainings(ours: Path, theirs: Path) -> None:
     assert rows(ours) == rows(theirs)
-    contents = [load_checkpoint(last_checkpoint(run)) for run in (ours, theirs)]
+    contents = [last_checkpoint(run) for run in (ours, theirs)]
     slots = [stored(content, run / "checkpoints") for content, run in zip(contents, (ours, theirs), strict=True)]
     assert len(slots[0]) == 24
     assert slots[0] == slots[1]
@@ -110,8 +106,7 @@ def test_temporary_segment_of_a_killed_process_is_removed() -> None:
 @pytest.mark.e2e
 def test_lost_segment_is_named_and_nothing_is_changed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--config", replay_config()]) == 0
-    checkpoint = last_checkpoint(only_run())
-    segment = segments_of(load_checkpoint(checkpoint), checkpoint.parent)[0]
+    segment = segments_of(last_checkpoint(only_run()), only_run() / "checkpoints")[0]
     segment.unlink()
     before = {path: path.read_bytes() for path in only_run().rglob("*") if path.is_file()}
     capsys.readouterr()
@@ -166,7 +161,7 @@ def test_each_process_resumes_its_own_replay_buffer(tmp_path: Path, capsys: pyte
     replay_config(tmp_path, save_freq="1 it", keep_last=2, enable_eval=False)
     whole, half = run_ranks(2, train_and_resume, tmp_path, joined=False)[0]
     assert rows(half) == rows(whole)
-    contents = [load_checkpoint(last_checkpoint(run)) for run in (half, whole)]
+    contents = [last_checkpoint(run) for run in (half, whole)]
     for get in (lambda content: content, lambda content: content["other_ranks"][0]):
         ours, theirs = (
             stored(get(content), run / "checkpoints") for content, run in zip(contents, (half, whole), strict=True)
@@ -184,4 +179,4 @@ def test_each_process_resumes_its_own_replay_buffer(tmp_path: Path, capsys: pyte
     assert main(["--resume", str(half), "--no-distributed", "trainer.iterations=7"]) == 0
     (warning,) = [line for line in capsys.readouterr().err.splitlines() if "[WARNING]" in line]
     assert "the environments begin new episodes, and the replay buffers begin empty; " in warning
-    assert load_checkpoint(last_checkpoint(half))["stores"]["replay"]["state"]["num_added"] == 4
+    assert last_checkpoint(half)["stores"]["replay"]["state"]["num_added"] == 4

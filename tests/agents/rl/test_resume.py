@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import torch
 
-from embodichain.agents.rl.checkpoint.files import load_checkpoint
 from embodichain.agents.rl.checkpoint.saved_run import RunLock
 from embodichain.agents.rl.train import main, train_from_config
 from embodichain.agents.rl.trainer.evaluation import Evaluator
@@ -29,6 +28,8 @@ from tests.agents.rl.fakes import (
     CART_POLE_ENV,
     PUSH_CUBE_ENV,
     assert_same,
+    last_checkpoint,
+    only_run,
     read_metrics,
     read_tensorboard,
     tiny_config,
@@ -103,24 +104,15 @@ def legs(threads: int) -> dict[str, Any]:
     return tiny_config(trainer__gym_config=env, trainer__iterations=4, trainer__eval_freq="3 it")
 
 
-def only_run(folder: Path = Path()) -> Path:
-    (run,) = (folder / "outputs").iterdir()
-    return run
-
-
 def rows(run: Path) -> list[dict[str, float]]:
     lines = read_metrics(run)
     return [{name: value for name, value in line.items() if not name.startswith(TIMES)} for line in lines]
 
 
-def final(run: Path) -> dict[str, Any]:
-    return load_checkpoint(max((run / "checkpoints").glob("*.pt"), key=lambda path: int(path.stem.rpartition("_")[2])))
-
-
 def assert_same_runs(ours: Path, theirs: Path) -> None:
     assert rows(ours) == rows(theirs)
     left_out = ("train_seconds", "config")
-    a, b = ({k: v for k, v in final(run).items() if k not in left_out} for run in (ours, theirs))
+    a, b = ({k: v for k, v in last_checkpoint(run).items() if k not in left_out} for run in (ours, theirs))
     assert_same(a, b)
 
 
@@ -199,7 +191,7 @@ def test_another_number_of_threads_is_one_warning(capsys: pytest.CaptureFixture[
     config = write_config(Path(), tiny_config(trainer__torch_threads=2))
     assert main(["--config", config]) == 0
     run = only_run()
-    assert final(run)["num_threads"] == 2
+    assert last_checkpoint(run)["num_threads"] == 2
     capsys.readouterr()
     assert main(["--resume", str(run), "trainer.iterations=3", "trainer.torch_threads=1"]) == 0
     text = capsys.readouterr().err
@@ -421,7 +413,7 @@ def test_signal_saves_the_last_finished_iteration(
     assert main(["--config", write_config(Path(), tiny_config(trainer__enable_eval=False))]) == 129
     assert interrupt.count == 22  # no step was made after it
     run = only_run()
-    assert final(run)["global_step"] == 8
+    assert last_checkpoint(run)["global_step"] == 8
     out = capsys.readouterr().err
     assert f"checkpoint saved: {run}/checkpoints/tiny_step_8.pt; 'embodichain resume {run}' continues from there" in out
     assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == handlers

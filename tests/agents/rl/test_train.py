@@ -13,8 +13,7 @@ import pytest
 import torch
 from matplotlib.image import imread
 
-from embodichain.agents.rl import run_folder as run_folder_module
-from embodichain.agents.rl import train
+from embodichain.agents.rl import run_folder, train
 from embodichain.agents.rl.algo import PPO
 from embodichain.agents.rl.build import open_run
 from embodichain.agents.rl.checkpoint import files
@@ -27,7 +26,7 @@ from embodichain.agents.rl.train import main, train_from_config
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.utils import doors, write_json
 from embodichain.utils.utility import load_json
-from tests.agents.rl.fakes import CART_POLE_ENV, read_metrics, read_tensorboard, tiny_config, write_config
+from tests.agents.rl.fakes import CART_POLE_ENV, only_run, read_metrics, read_tensorboard, tiny_config, write_config
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("own_folder")]
 
@@ -39,11 +38,6 @@ def run_main(*arguments: str, **changes: Any) -> int:
 def run_train(**changes: Any) -> None:
     """Train outside the net that turns exceptions into lines."""
     train_from_config(write_config(Path(), tiny_config(**changes)))
-
-
-def run_folder() -> Path:
-    (folder,) = Path("outputs").iterdir()
-    return folder
 
 
 def test_config_of_the_oldest_layout_trains_and_resumes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,12 +52,12 @@ def test_config_of_the_oldest_layout_trains_and_resumes(capsys: pytest.CaptureFi
         "algorithm": {"name": "ppo", "cfg": {"batch_size": 8}},
     }
     assert main(["--config", write_config(Path(), config)]) == 0
-    record = load_json(run_folder() / "config.json")
+    record = load_json(only_run() / "config.json")
     assert record["gym_config"]["env"]["actions"]["delta_qpos"]["params"] == {"scale": 0.2}
-    assert main(["--resume", str(run_folder()), "trainer.iterations=2", "env.rewards.calm.weight=0.1"]) == 2
+    assert main(["--resume", str(only_run()), "trainer.iterations=2", "env.rewards.calm.weight=0.1"]) == 2
     assert "gym_config.env.rewards.calm.weight: 0.05 in the run, 0.1 now" in capsys.readouterr().err
-    assert main(["--resume", str(run_folder()), "trainer.iterations=2"]) == 0
-    with open_run(find_run(str(run_folder())), 1) as run:
+    assert main(["--resume", str(only_run()), "trainer.iterations=2"]) == 0
+    with open_run(find_run(str(only_run())), 1) as run:
         assert run.config.env.max_episode_steps == 6
 
 
@@ -93,7 +87,7 @@ def test_run_without_a_video_says_why(capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.draws
 def test_run_ends_well_and_leaves_what_it_promises(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_main("trainer.seed=3") == 0
-    folder = run_folder()
+    folder = only_run()
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     # 2 iterations x 4 steps x 2 environments
     assert (summary["env_steps"], summary["episodes"]) == (16, 3)
@@ -166,11 +160,11 @@ def test_interrupted_training_saves_and_closes_everything(
     spy = Spy(monkeypatch)
     monkeypatch.setattr(PPO, "update", interrupted)
     assert run_main() == 130
-    (checkpoint,) = (run_folder() / "checkpoints").glob("*.pt")
+    (checkpoint,) = (only_run() / "checkpoints").glob("*.pt")
     assert (checkpoint.name, load_checkpoint(checkpoint)["global_step"]) == ("tiny_step_8.pt", 8)
-    assert [row["step"] for row in read_metrics(run_folder())] == [8]
+    assert [row["step"] for row in read_metrics(only_run())] == [8]
     assert spy.closed == ["log", "env", "env"]
-    saved = f"checkpoint saved: {checkpoint}; 'embodichain resume {run_folder()}' continues from there"
+    saved = f"checkpoint saved: {checkpoint}; 'embodichain resume {only_run()}' continues from there"
     assert capsys.readouterr().err == f"[INFO] {saved}\ninterrupted\n"
 
 
@@ -203,13 +197,13 @@ def test_fault_in_the_first_iteration_leaves_no_folder(monkeypatch: pytest.Monke
 
 def test_fault_in_the_first_update_leaves_what_was_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     def record_and_fail(self: PPO, rollout: Any) -> Any:
-        (run_folder() / "recorded.npz").touch()
+        (only_run() / "recorded.npz").touch()
         raise ZeroDivisionError("of a bug")
 
     monkeypatch.setattr(PPO, "update", record_and_fail)
     with pytest.raises(ZeroDivisionError, match="of a bug"):
         run_train(trainer__enable_eval=False)
-    assert list(run_folder().rglob("*.npz"))
+    assert list(only_run().rglob("*.npz"))
 
 
 def test_fault_in_the_evaluation_is_raised_after_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,7 +215,7 @@ def test_fault_in_the_evaluation_is_raised_after_a_checkpoint(monkeypatch: pytes
     monkeypatch.setattr(EmbodiedEnv, "start_recording", fail)
     with pytest.raises(ZeroDivisionError, match="of a bug"):
         run_train()
-    (checkpoint,) = (run_folder() / "checkpoints").glob("*.pt")
+    (checkpoint,) = (only_run() / "checkpoints").glob("*.pt")
     assert load_checkpoint(checkpoint)["global_step"] == 8
     assert spy.closed == ["log", "env", "env"]
 
@@ -245,7 +239,7 @@ def test_config_writes_outside_its_run_only_where_allowed(
     env = with_dataset(str(tmp_path / "data/set"))
     flags = ["--allow-write", str(tmp_path / "data")] if allowed else []
     assert run_main(*flags, "trainer.enable_eval=false", trainer__gym_config=env) == 0
-    place = tmp_path / "data/set" if allowed else run_folder() / "set"
+    place = tmp_path / "data/set" if allowed else only_run() / "set"
     assert (place / "meta/info.json").is_file()
     assert (tmp_path / "data").exists() is allowed
     assert ("leads out of the run's folder" in capsys.readouterr().err) is not allowed
@@ -254,7 +248,7 @@ def test_config_writes_outside_its_run_only_where_allowed(
 def test_training_and_evaluation_record_their_datasets_apart() -> None:
     pytest.importorskip("pyarrow")
     assert run_main(trainer__gym_config=with_dataset("set")) == 0
-    assert sorted(path.relative_to(run_folder()).as_posix() for path in run_folder().glob("**/info.json")) == [
+    assert sorted(path.relative_to(only_run()).as_posix() for path in only_run().glob("**/info.json")) == [
         "eval/set/meta/info.json",
         "set/meta/info.json",
     ]
@@ -290,7 +284,7 @@ def test_camera_among_the_training_events_records_the_training() -> None:
         == 0
     )
     # the first state, and 2 iterations of 4 steps with an image every second step
-    frames, _ = imageio_ffmpeg.count_frames_and_secs(str(run_folder() / "videos" / "watch_train.mp4"))
+    frames, _ = imageio_ffmpeg.count_frames_and_secs(str(only_run() / "videos" / "watch_train.mp4"))
     assert frames == 5
 
 
@@ -318,7 +312,7 @@ def test_checkpoints_on_a_full_disk_are_warnings(
 ) -> None:
     fail_saving(monkeypatch, 2, 3)
     assert run_main(*QUICK) == 0
-    folder = run_folder() / "checkpoints"
+    folder = only_run() / "checkpoints"
     assert capsys.readouterr().err.splitlines() == [
         f"[WARNING] the checkpoint of step {step} could not be written: [Errno 28] No space left on device: "
         f"'{folder}/tiny_step_{step}.pt'. The last one that is whole: {folder}/tiny_step_8.pt"
@@ -333,14 +327,14 @@ def test_unwritten_last_checkpoint_is_an_error_and_resumable(
     with monkeypatch.context() as patch:
         fail_saving(patch, 4)
         assert run_main(*QUICK) == 1
-    folder = run_folder() / "checkpoints"
+    folder = only_run() / "checkpoints"
     assert capsys.readouterr().err.splitlines()[-1] == (
         "error: the training is finished, but its last checkpoint could not be written: [Errno 28] No space left on "
         f"device: '{folder}/tiny_step_32.pt'. The last one that is whole: {folder}/tiny_step_24.pt"
     )
     assert main(["--resume", "latest"]) == 0
     assert (folder / "tiny_step_32.pt").is_file()
-    assert [row["step"] for row in read_metrics(run_folder())] == [8, 16, 24, 32]
+    assert [row["step"] for row in read_metrics(only_run())] == [8, 16, 24, 32]
 
 
 def test_final_files_that_cannot_be_written_are_warnings(
@@ -353,7 +347,7 @@ def test_final_files_that_cannot_be_written_are_warnings(
 
     monkeypatch.setattr(doors, "load_all", lambda door: {"report.html": fail} if door == doors.REPORTS else {})
     for name in ("draw_learning_curve", "write_json"):
-        monkeypatch.setattr(run_folder_module, name, fail)
+        monkeypatch.setattr(run_folder, name, fail)
     assert run_main("trainer.enable_eval=false") == 0
     printed = capsys.readouterr()
     assert printed.err.splitlines() == [
@@ -373,8 +367,8 @@ def test_training_goes_on_where_nothing_can_be_printed(monkeypatch: pytest.Monke
         monkeypatch.setattr(sys, "stdout", full)
         assert run_main() == 0
         full.flush()  # as the interpreter does at its end
-    assert [row["step"] for row in read_metrics(run_folder())] == [8, 16]
-    assert (run_folder() / "summary.json").exists()
+    assert [row["step"] for row in read_metrics(only_run())] == [8, 16]
+    assert (only_run() / "summary.json").exists()
 
 
 def test_policy_and_pythons_own_random_numbers_follow_from_the_seed() -> None:

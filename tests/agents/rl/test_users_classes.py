@@ -10,8 +10,8 @@ import pytest
 
 from embodichain.agents.rl.train import main as train
 from embodichain.cli import main as cli
-from tests.agents.rl.fakes import tiny_config, write_config
-from tests.agents.rl.test_resume import Interrupt, assert_same_runs, only_run, rows, run_whole
+from tests.agents.rl.fakes import only_run, tiny_config, write_config
+from tests.agents.rl.test_resume import Interrupt, assert_same_runs, rows, run_whole
 
 pytestmark = pytest.mark.e2e
 

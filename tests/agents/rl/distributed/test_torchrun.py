@@ -19,7 +19,7 @@ import torch
 from embodichain.agents.rl.checkpoint.files import load_checkpoint
 from embodichain.agents.rl.train import main, train_from_config
 from tests.agents.rl.distributed.processes import run_ranks
-from tests.agents.rl.fakes import assert_same, tiny_config, write_config
+from tests.agents.rl.fakes import assert_same, only_run, tiny_config, write_config
 
 ROOT = Path(__file__).resolve().parents[4]
 MODULE = "tests.agents.rl.distributed.faults"
@@ -43,11 +43,6 @@ def write(folder: Path, algorithm: str, iterations: int, **changes: Any) -> None
         **changes,
     )
     write_config(folder, config)
-
-
-def only_run(folder: Path) -> Path:
-    (run,) = (folder / "outputs").iterdir()
-    return run
 
 
 def steps(run: Path) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from pathlib import Path
@@ -17,7 +16,8 @@ from embodichain.agents.rl.train import train_from_config
 from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.utils import ConfigError
 from tests.agents.rl.distributed.processes import run_ranks
-from tests.agents.rl.fakes import tiny_config, write_config
+from tests.agents.rl.fakes import read_metrics, tiny_config, write_config
+from tests.agents.rl.test_resume import rows
 
 pytestmark = pytest.mark.e2e
 
@@ -51,24 +51,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, list[Any
     return folder / "whole" / whole["run_folder"], folder / "half" / half["run_folder"], results
 
 
-def rows(run: Path) -> list[dict[str, float]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-
-
-def timeless(run: Path) -> list[dict[str, float]]:
-    return [
-        {name: value for name, value in row.items() if not name.startswith(("wall_time", "time/", "charts/SPS"))}
-        for row in rows(run)
-    ]
-
-
 def test_rank_0_alone_leaves_the_run_and_all_return_its_summary(runs: tuple[Path, Path, list[Any]]) -> None:
     whole, _, results = runs
     assert results[0] == results[1]
     summary = results[0][0]
     assert summary["env_steps"] == 2 * 4 * 2 * 2  # iterations x steps x environments x processes
     assert summary["episodes"] == 3
-    assert [row["step"] for row in rows(whole)] == [16, 32]
+    assert [row["step"] for row in read_metrics(whole)] == [16, 32]
     assert os.listdir(whole.parent) == [whole.name]
     assert sorted(path.name for path in (whole / "checkpoints").glob("*.pt")) == ["tiny_step_16.pt", "tiny_step_32.pt"]
 
@@ -91,7 +80,7 @@ def test_resumed_run_is_the_same_bit_for_bit(runs: tuple[Path, Path, list[Any]])
         assert str(first[part]) == str(second[part])
     assert all(torch.equal(first["policy"][name], second["policy"][name]) for name in first["policy"])
     assert str(first["other_ranks"][0]["env"]["sim"]) == str(second["other_ranks"][0]["env"]["sim"])
-    assert timeless(whole) == timeless(half)
+    assert rows(whole) == rows(half)
 
 
 def test_another_number_of_processes_begins_new_episodes(
@@ -119,7 +108,7 @@ def evaluate(rank: int, folder: Path) -> list[float]:
 
 def results_of(run: Path) -> list[float]:
     """Return the last evaluation's success, return, length and metric."""
-    row = rows(run)[-1]
+    row = read_metrics(run)[-1]
     return [row[f"eval/{name}"] for name in ("success_rate", "avg_reward", "avg_length", "metrics/pole_angle")]
 
 

@@ -17,7 +17,7 @@ from embodichain.agents.rl.models.registry import parse_policy_block
 from embodichain.agents.rl.models.soft_actor_critic import SoftActorCriticCfg
 from embodichain.agents.rl.train import main
 from embodichain.utils import ConfigError
-from tests.agents.rl.fakes import assert_same, read_metrics, tiny_config, write_config
+from tests.agents.rl.fakes import assert_same, last_checkpoint, only_run, read_metrics, tiny_config, write_config
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("own_folder")]
 
@@ -52,19 +52,14 @@ def error_of(config: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 def run_of(config: str, *overrides: str) -> Path:
     assert main(["--config", config, *overrides]) == 0
-    (run,) = Path("outputs").iterdir()
-    return run
-
-
-def last(run: Path) -> dict[str, Any]:
-    return load_checkpoint(max((run / "checkpoints").glob("*.pt"), key=lambda path: path.stat().st_mtime_ns))
+    return only_run()
 
 
 def test_grpo_begins_with_a_runs_actor_and_is_held_to_it(teacher: Path) -> None:
     (file,) = (teacher / "checkpoints").glob("*.pt")
     config = pupil(teacher / "best")
     run = run_of(config, "algorithm.cfg.learning_rate=1e-30", "trainer.iterations=2", "trainer.save_freq=1 it")
-    taught, content = load_checkpoint(file)["policy"], last(run)
+    taught, content = load_checkpoint(file)["policy"], last_checkpoint(run)
     names = [name for name in content["policy"] if not name.startswith("normalizer")]
     assert names == ["log_std", *(f"actor.{layer}.{kind}" for layer in (0, 2) for kind in ("weight", "bias"))]
     for name in names:
@@ -80,7 +75,7 @@ def test_actor_critic_takes_both(teacher: Path) -> None:
     config = write_config(Path(), tiny_config(policy__init_from=str(teacher)))
     run = run_of(config, "algorithm.cfg.learning_rate=1e-30")
     (file,) = (teacher / "checkpoints").glob("*.pt")
-    taught, learned = load_checkpoint(file)["policy"], last(run)["policy"]
+    taught, learned = load_checkpoint(file)["policy"], last_checkpoint(run)["policy"]
     assert any(name.startswith("critic.") for name in taught)
     names = [name for name in taught if not name.startswith("normalizer")]
     assert_same({name: learned[name] for name in names}, {name: taught[name] for name in names})
@@ -91,10 +86,10 @@ def test_resumed_run_does_not_begin_again(teacher: Path) -> None:
     shutil.copytree(teacher, copy)
     config = pupil(copy)
     run = run_of(config, "trainer.iterations=2")
-    before = last(run)
+    before = last_checkpoint(run)
     shutil.rmtree(copy)
     assert main(["--resume", str(run), "trainer.iterations=3"]) == 0
-    after = last(run)
+    after = last_checkpoint(run)
     assert_same(after["algorithm"]["reference"], before["algorithm"]["reference"])
     assert after["policy"]["normalizer.count"] == before["policy"]["normalizer.count"] + 8
 
