@@ -18,6 +18,8 @@ from tests.agents.rl.test_resume import rows
 
 ITERATIONS = 30
 PPO: dict[str, Any] = {"trainer__iterations": ITERATIONS, "trainer__save_freq": "1 it", "trainer__enable_eval": False}
+
+
 def command(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     words = [sys.executable, "-m", "embodichain.cli", *arguments]
     return subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

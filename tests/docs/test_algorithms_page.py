@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -36,10 +37,8 @@ SPACE = spaces.Dict(
 
 @pytest.fixture(autouse=True)
 def restored_registry() -> Iterator[None]:
-    before = dict(_POLICIES)
-    yield
-    _POLICIES.clear()
-    _POLICIES.update(before)
+    with patch.dict(_POLICIES):
+        yield
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))

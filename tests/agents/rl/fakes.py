@@ -243,6 +243,19 @@ class ChunkedEnv(ScriptedEnv):
         return self._obs(), reward, terminated, truncated, info
 
 
+class StubPolicy(Policy):
+    """Does nothing; its subclasses say what it evaluates actions to."""
+
+    def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
+        return td
+
+    def get_value(self, td: TensorDict) -> TensorDict:
+        return td
+
+    def evaluate_actions(self, td: TensorDict) -> TensorDict:
+        return td
+
+
 def linear_policy(
     normalize_obs: bool = False, obs_dim: int = 2, action_dim: int = 1, chunk_length: int = 1
 ) -> ActorCritic:

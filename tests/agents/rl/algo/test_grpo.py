@@ -14,10 +14,11 @@ from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.models import MLP, ActorOnly, Policy
 from embodichain.agents.rl.trainer.trainer import update_precision
 from embodichain.utils import ConfigError
-from tests.agents.rl.fakes import assert_same
+from tests.agents.rl.algo import test_ppo
+from tests.agents.rl.fakes import StubPolicy, assert_same
 
 
-class TablePolicy(Policy):
+class TablePolicy(StubPolicy):
     """Evaluates every action to the rollout's own log-probability plus a parameter, and keeps what it was asked."""
 
     def __init__(self, sequence_length: int | None = None) -> None:
@@ -25,12 +26,6 @@ class TablePolicy(Policy):
         self.shift = nn.Parameter(torch.zeros(()))
         self.sequence_length = sequence_length
         self.seen: list[TensorDict] = []
-
-    def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
-        return td
-
-    def get_value(self, td: TensorDict) -> TensorDict:
-        return td
 
     def evaluate_actions(self, td: TensorDict) -> TensorDict:
         self.seen.append(td)
@@ -46,13 +41,8 @@ def make_policy(**settings: Any) -> ActorOnly:
 
 def make_rollout(policy: Policy, N: int = 4, T: int = 5) -> TensorDict:
     """A rollout of the policy in random states with random rewards; odd envs end at step 2."""
-    rollout = allocate_rollout(N, T, 2, 1, "cpu")
-    rollout["obs"].normal_()
-    chosen = policy.get_action(TensorDict({"obs": rollout["obs"]}, batch_size=[N, T + 1]))
-    for name in ("action", "sample_log_prob"):
-        rollout[name].copy_(chosen[name])
-    rollout["reward"].normal_()
-    rollout["done"][1::2, 2] = True
+    rollout = test_ppo.make_rollout(policy, N, T)
+    rollout["done"][::2] = False
     return rollout
 
 

@@ -13,22 +13,16 @@ from embodichain.agents.rl.algo import PPO, PPOCfg, compute_gae, normalize_advan
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.models import MLP, ActorCritic, Policy
 from embodichain.agents.rl.trainer.trainer import update_precision
-from tests.agents.rl.fakes import assert_same
+from tests.agents.rl.fakes import StubPolicy, assert_same
 
 
-class FixedPolicy(Policy):
+class FixedPolicy(StubPolicy):
     """Evaluates any two actions to what it was given."""
 
     def __init__(self, log_prob: torch.Tensor, value: torch.Tensor, entropy: torch.Tensor) -> None:
         super().__init__()
         self.unused = nn.Parameter(torch.zeros(()))
         self.out = TensorDict({"sample_log_prob": log_prob, "value": value, "entropy": entropy}, batch_size=[2])
-
-    def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
-        return td
-
-    def get_value(self, td: TensorDict) -> TensorDict:
-        return td
 
     def evaluate_actions(self, td: TensorDict) -> TensorDict:
         return self.out

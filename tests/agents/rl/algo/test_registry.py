@@ -1,4 +1,5 @@
 from collections.abc import Iterator
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -37,12 +38,9 @@ class UserAlgorithm(BaseAlgorithm):
 
 @pytest.fixture(autouse=True)
 def restored_registry() -> Iterator[None]:
-    before = dict(_ALGORITHMS)
-    for name in before.keys() - {"grpo", "ppo"}:  # those of other tests
-        del _ALGORITHMS[name]
-    yield
-    _ALGORITHMS.clear()
-    _ALGORITHMS.update(before)
+    ours = {name: _ALGORITHMS[name] for name in ("grpo", "ppo")}  # without those of other tests
+    with patch.dict(_ALGORITHMS, ours, clear=True):
+        yield
 
 
 @pytest.fixture

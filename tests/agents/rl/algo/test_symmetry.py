@@ -13,6 +13,7 @@ from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.models import MLP, ActorCritic, Policy
 from embodichain.utils import ConfigError
 from embodichain.utils.observations import Mirror, MirrorMap
+from tests.agents.rl.fakes import StubPolicy
 
 FLIP = Mirror.of([1, 0], [-1, -1], "test")  # of the states and actions here
 MAP = MirrorMap(FLIP, FLIP)
@@ -75,18 +76,12 @@ def test_mirror_images_follow_the_samples() -> None:
     assert batch["obs"].tolist() == [[1.0, 2.0], [3.0, 4.0]] * 2
 
 
-class LinearPolicy(Policy):
+class LinearPolicy(StubPolicy):
     """The mean is ``weight * obs``, the std 1, the value the sum of the observation."""
 
     def __init__(self, weight: tuple[float, float]) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.tensor(weight))
-
-    def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
-        return td
-
-    def get_value(self, td: TensorDict) -> TensorDict:
-        return td
 
     def evaluate_actions(self, td: TensorDict) -> TensorDict:
         mean = self.weight * td["obs"]

@@ -1,5 +1,6 @@
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from embodichain.agents.rl.models import (
 from embodichain.agents.rl.models.actor_critic import ActorCriticCfg
 from embodichain.agents.rl.models.registry import _POLICIES
 from embodichain.utils import ConfigError
+from tests.agents.rl.fakes import StubPolicy
 
 OBS = spaces.Box(-np.inf, np.inf, (4, 3))  # flattened observations of 4 environments: O = 3
 ACTION = spaces.Box(-1, 1, (2,))
@@ -29,27 +31,16 @@ BLOCK: dict[str, Any] = {
 }
 
 
-class UserPolicy(Policy):
+class UserPolicy(StubPolicy):
     def __init__(self, action_dim: int, config: object, obs_space: spaces.Box, gain: float = 1.0) -> None:
         super().__init__()
         self.given = (action_dim, config, obs_space, gain)
 
-    def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
-        return td
-
-    def get_value(self, td: TensorDict) -> TensorDict:
-        return td
-
-    def evaluate_actions(self, td: TensorDict) -> TensorDict:
-        return td
-
 
 @pytest.fixture(autouse=True)
 def restored_registry() -> Iterator[None]:
-    before = dict(_POLICIES)
-    yield
-    _POLICIES.clear()
-    _POLICIES.update(before)
+    with patch.dict(_POLICIES):
+        yield
 
 
 def test_actor_critic_is_built_from_its_block_and_the_spaces() -> None:

@@ -116,31 +116,19 @@ def test_evaluator_knows_how_far_it_is_and_what_its_videos_took() -> None:
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("was_training", [True, False])
 @pytest.mark.parametrize("fails_after", [None, 2])
-def test_mode_and_threads_are_restored_even_after_a_failure(was_training: bool, fails_after: int | None) -> None:
-    env, policy = ScriptedEnv(2), linear_policy()
-    policy.train(was_training)
-    env.fails_after = fails_after
-    if fails_after is None:
-        evaluate(env, 3, policy)
-    else:
-        with pytest.raises(RuntimeError, match="fell off the table"):
-            evaluate(env, 3, policy)
-    assert env.threads == {1}
-    assert torch.get_num_threads() == 2
-    assert policy.training is was_training
-    assert not env.is_recording
-
-
-@pytest.mark.parametrize("fails_after", [None, 2])
-def test_part_that_is_frozen_in_evaluation_mode_stays_in_it(fails_after: int | None) -> None:
+def test_modes_and_threads_are_restored_even_after_a_failure(was_training: bool, fails_after: int | None) -> None:
     env = ScriptedEnv(2)
-    backbone = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)).eval()
+    backbone = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5))
     policy = ActorCritic(2, 1, "cpu", nn.Sequential(backbone, nn.Linear(2, 1)), nn.Linear(2, 1))
+    policy.train(was_training)
+    frozen = set(backbone.eval().modules())
     env.fails_after = fails_after
     with nullcontext() if fails_after is None else pytest.raises(RuntimeError, match="fell off the table"):
         evaluate(env, 3, policy)
-    frozen = set(backbone.modules())
-    assert all(module.training is (module not in frozen) for module in policy.modules())
+    assert env.threads == {1}
+    assert torch.get_num_threads() == 2
+    assert all(module.training is (was_training and module not in frozen) for module in policy.modules())
+    assert not env.is_recording
 
 
 @pytest.mark.parametrize(

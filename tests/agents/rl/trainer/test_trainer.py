@@ -148,7 +148,7 @@ def test_best_has_the_most_successes_then_the_highest_return(tmp_path: Path, mon
 
 
 def test_best_is_of_evaluations_that_can_be_compared(tmp_path: Path) -> None:
-    saver, state = Run(tmp_path).trainer.saver, {"best_success": 0.9, "best_reward": 1.0, "best_checkpoint": "a.pt"}
+    state = {"best_success": 0.9, "best_reward": 1.0, "best_checkpoint": "a.pt"}
     for is_comparable in (True, False):
         saver = Run(tmp_path).trainer.saver
         saver.load_state_dict(state | {"iteration": 1}, is_comparable)
