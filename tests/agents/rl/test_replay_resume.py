@@ -132,13 +132,6 @@ def test_what_only_reads_the_policy_needs_no_segments(capsys: pytest.CaptureFixt
     assert [line for line in lines if "replay" in line] == ["[INFO] replay buffer: 24 transitions, 0.0 MB"]
 
 
-def test_replay_buffer_beyond_the_memory_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--config", replay_config(), f"algorithm.cfg.replay_capacity={10**13}"]) == 2
-    (error,) = capsys.readouterr().err.splitlines()
-    assert error.startswith("error: algorithm.cfg.replay_capacity: the 10,000,000,000,000 transitions of the replay ")
-    assert not Path("outputs").exists()
-
-
 # --- two processes ---
 
 

@@ -328,7 +328,6 @@ def test_damaged_checkpoint_gives_way_to_the_one_before_it(capsys: pytest.Captur
     ("target", "message"),
     [
         ("latest", "no run in {here}/outputs has a checkpoint"),
-        ("absent", ABSENT),
         ("absent/best", ABSENT.replace("absent", "absent/best")),
         ("empty", ABSENT.replace("absent", "empty")),
     ],

@@ -14,7 +14,7 @@ from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.models import MLP, ActorOnly, Policy
 from embodichain.agents.rl.trainer.trainer import update_precision
 from embodichain.utils import ConfigError
-from tests.agents.rl.algo import test_ppo
+from tests.agents.rl.algo.test_ppo import make_rollout as make_ended_rollout
 from tests.agents.rl.fakes import StubPolicy, assert_same
 
 
@@ -41,7 +41,7 @@ def make_policy(**settings: Any) -> ActorOnly:
 
 def make_rollout(policy: Policy, N: int = 4, T: int = 5) -> TensorDict:
     """A rollout of the policy in random states with random rewards; odd envs end at step 2."""
-    rollout = test_ppo.make_rollout(policy, N, T)
+    rollout = make_ended_rollout(policy, N, T)
     rollout["done"][::2] = False
     return rollout
 
