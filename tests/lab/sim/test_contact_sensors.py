@@ -126,20 +126,9 @@ def test_shape_is_sensed_where_no_link_has_the_name(tmp_path: Any) -> None:
     assert float(touch.pos[0, 0, 2]) == pytest.approx(0.1, abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("cfg", "message"),
-    [
-        (
-            {"link_names": ["bax"]},
-            r"sensor 'touch'.link_names: unknown link 'bax'. Did you mean 'box'\? Known: box, hull, lid",
-        ),
-        ({"link_names": ["lamp"]}, "sensor 'touch'.link_names: unknown link 'lamp'."),  # it collides with nothing
-        ({"entity": "crete"}, r"sensor 'touch'.entity: unknown robot or articulation 'crete'. Did you mean 'crate'\?"),
-    ],
-)
-def test_wrong_name_is_an_error_that_names_those_there_are(tmp_path: Any, cfg: Any, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        falling(tmp_path, 0.0, **cfg)
+def test_shape_that_collides_with_nothing_is_no_link_to_sense(tmp_path: Any) -> None:
+    with pytest.raises(ConfigError, match=r"sensor 'touch'.link_names: unknown link 'lamp'. .*Known: box, hull, lid"):
+        falling(tmp_path, 0.0, link_names=["lamp"])
 
 
 @pytest.fixture(scope="module")

@@ -130,25 +130,6 @@ def test_enumerating_episodes_ignores_groups_until_reseeded() -> None:
     assert torch.equal(draw(random), first)
 
 
-def test_draws_depend_on_seed_stream_and_tick() -> None:
-    reference = draw(begun(2))
-    assert torch.equal(draw(begun(2)), reference)
-    assert not torch.equal(draw(begun(2, seed=2)), reference)
-    assert not torch.equal(draw(begun(2), name="goal"), reference)
-    assert not torch.equal(draw(begun(2), tick=1), reference)
-
-
-def test_new_block_of_a_stream_starts_again() -> None:
-    random = begun(2)
-    rows = torch.arange(2)
-    with random.stream("a"):
-        first, second = random.uniform(rows, 0.0, 1.0, 3), random.uniform(rows, 0.0, 1.0, 3)
-    with random.stream("a"):
-        again = random.uniform(rows, 0.0, 1.0, 3)
-    assert not torch.equal(first, second)
-    assert torch.equal(first, again)
-
-
 def test_nested_stream_leaves_the_outer_one_where_it_was() -> None:
     random, plain = begun(1), begun(1)
     rows = torch.arange(1)

@@ -97,7 +97,6 @@ def test_row_numbers_are_the_masks() -> None:
     assert row_numbers(plain) is plain
 
 
-MASK = torch.tensor([True, False, True])
 Pair = namedtuple("Pair", ["value", "count"])
 
 

@@ -239,6 +239,8 @@ def test_saved_servos_continue_bit_for_bit(make: Make) -> None:
 def test_servo_refuses_numbers_that_it_sets_itself() -> None:
     with pytest.raises(ValueError, match="servo 'xl330' sets stiffness, armature: give either"):
         JointDrivePropertiesCfg(servo="xl330", stiffness=3.0, armature=0.1)
+    with pytest.raises(ValueError, match="servo 'xl330' sets drive_type"):
+        JointDrivePropertiesCfg(servo="xl330", drive_type="acceleration")
     with pytest.raises(ValueError, match="servo_gain needs a servo"):
         JointDrivePropertiesCfg(servo_gain=3.0)
 
@@ -312,11 +314,6 @@ def test_joint_that_mimics_another_follows_it_behind_its_play(make: Make) -> Non
     assert free == pytest.approx(0.1 + 2 * hinge, abs=1e-3)
     robot.set_qpos(torch.full((1, 1), 0.3), [0], target=False)
     assert robot.get_qpos().tolist() == [[pytest.approx(0.3), pytest.approx(0.7)]]
-
-
-def test_servo_with_an_acceleration_drive_is_refused() -> None:
-    with pytest.raises(ValueError, match="servo 'xl330' sets drive_type"):
-        JointDrivePropertiesCfg(servo="xl330", drive_type="acceleration")
 
 
 @pytest.mark.parametrize("drive", [{"servo": "xl330"}, {"backlash": 0.01, "stiffness": 1.0}])

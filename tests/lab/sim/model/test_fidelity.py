@@ -148,18 +148,12 @@ def test_keyframe_of_an_attached_model_is_its_start(tmp_path: Path) -> None:
         ('<motor joint="j" ctrlrange="-.2 .4" gear="50"/>', (-10, 20)),
         ('<general joint="j" gainprm="3" ctrlrange="-2 2" forcerange="-4 9"/>', (-4, 6)),
         ('<general joint="j" biastype="affine" gainprm="3" ctrlrange="-2 2"/>', (-6, 6)),
-        ('<position joint="j" ctrlrange="-1 1"/>', (-np.inf, np.inf)),
         ('<motor joint="j" forcerange="-3 3" forcelimited="false"/>', (-np.inf, np.inf)),
-        ('<motor joint="j" ctrlrange="-3 3" ctrllimited="false"/>', (-np.inf, np.inf)),
-        ('<motor joint="j" ctrlrange="0 4"/><motor joint="j" ctrlrange="0 3" gear="-2"/>', (-6, 4)),
-        ('<motor joint="j" ctrlrange="-23.7 23.7"/>', (-23.7, 23.7)),
-        ('<motor joint="j" gear="50" ctrlrange="-.2 .2"/>', (-10.0, 10.0)),
         ('<motor joint="j" gear="-50" ctrlrange="-.2 .1"/>', (-5.0, 10.0)),
         ('<motor joint="j" gear="2" ctrlrange="-9 9" forcerange="-3 5"/>', (-6.0, 10.0)),
         ('<motor joint="j" forcelimited="false" forcerange="-1 1" ctrlrange="-4 4"/>', (-4.0, 4.0)),
         ('<motor joint="j" ctrlrange="-4 4"/><motor joint="j" gear="2" ctrlrange="-1 3"/>', (-6.0, 10.0)),
         ('<position joint="j" kp="9" ctrlrange="-1 1"/>', (-np.inf, np.inf)),
-        ('<position joint="j" kp="9" ctrlrange="-1 1" forcerange="-30 5"/>', (-30.0, 5.0)),
         ('<general joint="j" dyntype="filter" gainprm="4" ctrlrange="-1 2"/>', (-4.0, 8.0)),
         ('<motor joint="j" ctrlrange="-99 99"/>', (-40.0, 35.0)),  # the joint's own
     ],
@@ -179,7 +173,7 @@ def test_effort_is_what_the_files_actuators_can_give(
     assert verdict(path) == ("as meant", [])
 
 
-@pytest.mark.parametrize("name", ["body_mass", "jnt_range", "dof_damping", "geom_friction", "key_qpos", "tendon_range"])
+@pytest.mark.parametrize("name", ["body_mass", "key_qpos", "tendon_range"])
 def test_comparison_finds_a_number_that_differs(name: str, tmp_path: Path) -> None:
     text = CASES["muscle_on_tendon"]
     plain = mujoco.MjModel.from_xml_string(text)

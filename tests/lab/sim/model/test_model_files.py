@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 import types
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from embodichain.lab.sim.cfg import (
     URDFComponentCfg,
 )
 from embodichain.lab.sim.model.model_files import Assembly, ModelFile, assemble, load_model
-from embodichain.lab.sim.model.scene import CompiledScene, SceneBuilder, scene_path
+from embodichain.lab.sim.model.scene import CompiledScene, SceneBuilder
 from embodichain.utils import ConfigError
 from tests.lab.scenes import TETRAHEDRON
 
@@ -153,11 +152,6 @@ def test_first_keyframe_is_home_and_is_taken_out(tmp_path: Path) -> None:
     assert loaded.spec.compile().nkey == 0
 
 
-def test_start_without_keyframe_is_the_first_bodys_pose(tmp_path: Path) -> None:
-    loaded = mjcf(tmp_path, '<worldbody><body pos="1 2 3" quat="0 1 0 0"><geom size="0.1"/></body></worldbody>')
-    assert loaded.start.tolist() == pytest.approx([1, 2, 3, 0, 1, 0, 0])
-
-
 def test_ball_joint_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="joint 'b' is a ball joint"):
         mjcf(tmp_path, '<worldbody><body><joint name="b" type="ball"/><geom size="0.1"/></body></worldbody>')
@@ -207,25 +201,6 @@ def test_numbers_and_depths_that_no_robot_has_are_one_line(tmp_path: Path, old: 
     with pytest.raises(ConfigError, match=rf"robot 'r': .*{message}") as refused:
         load_model(str(path), "robot 'r'")
     assert "\n" not in str(refused.value)
-
-
-GYMNASIUMS = sorted(scene_path("gymnasium/ant.xml").parent.glob("*.xml"))
-
-
-@pytest.mark.parametrize("path", GYMNASIUMS, ids=lambda path: path.stem)
-def test_models_of_gymnasium_are_robots_with_their_own_masses(path: Path) -> None:
-    builder = SceneBuilder(SimulationManagerCfg())
-    builder.add(RobotCfg("robot", fpath=str(path)))
-    scene = builder.compile()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of deprecated attributes
-        theirs = mujoco.MjModel.from_xml_path(str(path))
-    for model in (scene.model, scene.visual_model):
-        for body in range(1, theirs.nbody):
-            own = model.body(f"robot/{theirs.body(body).name or f'body{body}'}")
-            np.testing.assert_allclose(own.mass, theirs.body(body).mass, rtol=1e-12)
-            np.testing.assert_allclose(own.inertia, theirs.body(body).inertia, rtol=1e-9)
-            np.testing.assert_allclose(own.ipos, theirs.body(body).ipos, atol=1e-12)
 
 
 def test_vertices_of_a_cloth_are_not_driven(tmp_path: Path) -> None:
@@ -496,21 +471,6 @@ def test_rotor_and_friction_of_a_motor_stay_with_its_joint(tmp_path: Path) -> No
     assert (model.dof_armature[0], model.dof_damping[0]) == pytest.approx((2.1, 1.4))
 
 
-def test_own_limit_of_a_joint_holds_beside_its_actuators(tmp_path: Path) -> None:
-    arm = ARM.replace("range", 'actuatorfrcrange="-2 20" range')
-    model = scene_of(
-        tmp_path, f'<worldbody>{arm}</worldbody><actuator><motor joint="j" ctrlrange="-5 5"/></actuator>'
-    ).model
-    assert model.jnt_actfrcrange[0].tolist() == [-2, 5]
-
-
-def test_limit_holds_in_a_file_without_autolimits(tmp_path: Path) -> None:
-    arm = ARM.replace("range", 'limited="true" range')
-    actuator = '<actuator><motor joint="j" ctrllimited="true" ctrlrange="-5 5"/></actuator>'
-    model = scene_of(tmp_path, f'<compiler autolimits="false"/><worldbody>{arm}</worldbody>{actuator}').model
-    assert (bool(model.jnt_actfrclimited[0]), model.jnt_actfrcrange[0].tolist()) == (True, [-5, 5])
-
-
 def test_driven_finger_of_a_coupling_keeps_its_drive(tmp_path: Path) -> None:
     finger = '<body name="f{0}"><joint name="f{0}" type="slide" axis="{1} 0 0"/><geom size=".01" mass=".1"/></body>'
     inside = (
@@ -606,33 +566,6 @@ def test_file_without_a_body_is_one_line(tmp_path: Path) -> None:
         scene_of(tmp_path, '<worldbody><geom size=".1"/></worldbody>')
 
 
-def test_robot_stands_on_what_its_files_world_has(tmp_path: Path) -> None:
-    podium = '<geom name="podium" type="box" size="1 1 .25" pos="0 0 .25"/>'
-    model = scene_of(tmp_path, LEGGED.format(podium, 0.85, ""), fix_base=False).model
-    assert model.geom("r/podium").pos.tolist() == [0, 0, 0.25]
-    assert after(model, 1.0).qpos[2] == pytest.approx(0.82, abs=0.005)
-
-
-@pytest.mark.parametrize("compiler", ['settotalmass="10"', 'inertiagrouprange="0 1"', 'inertiafromgeom="true"'])
-def test_masses_are_those_of_the_file_alone(tmp_path: Path, compiler: str) -> None:
-    visual = '<geom group="1" contype="0" conaffinity="0" size=".02" pos="0 0 -.4"/>'
-    inside = f"<compiler {compiler}/><worldbody>{ARM.replace(LINK, LINK + visual)}</worldbody>"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # settotalmass is deprecated
-        theirs = mujoco.MjModel.from_xml_string(f'<mujoco><compiler angle="radian"/>{inside}</mujoco>')
-    model = scene_of(tmp_path, inside).model
-    assert model.body("r/b").mass == pytest.approx(theirs.body("b").mass)
-    assert model.body("r/b").ipos == pytest.approx(theirs.body("b").ipos)
-
-
-def test_keyframe_of_an_attached_model_is_home(tmp_path: Path) -> None:
-    key = '<keyframe><key name="home" qpos="0.7"/></keyframe>'
-    (tmp_path / "part.xml").write_text(f'<mujoco model="part"><worldbody>{ARM}</worldbody>{key}</mujoco>')
-    attach = '<body name="stand"><attach model="part" body="b" prefix="p_"/></body>'
-    inside = f'<asset><model name="part" file="part.xml"/></asset><worldbody>{attach}</worldbody>'
-    assert scene_of(tmp_path, inside).model.key_qpos[0].tolist() == [0.7]
-
-
 def test_loose_thing_in_a_robots_file_stays_loose(tmp_path: Path) -> None:
     peg = '<body name="peg" pos=".5 0 1"><freejoint/><geom size=".02"/></body>'
     key = '<keyframe><key qpos=".1 .5 0 2 1 0 0 0"/></keyframe>'
@@ -669,12 +602,6 @@ def test_base_of_several_trees_is_the_one_that_moves_freely(tmp_path: Path) -> N
     assert "fix_base holds what moves freely in the file: base" in held
     assert model.body("r/door").pos.tolist() == [2, 0, 1]
     assert model.body("r/base").jntnum == 1
-
-
-def test_medium_of_the_file_is_the_scenes(tmp_path: Path) -> None:
-    inside = f'<option density="1000" viscosity=".0009" wind="1 0 0"/><worldbody>{ARM}</worldbody>'
-    option = scene_of(tmp_path, inside).model.opt
-    assert (option.density, option.viscosity, option.wind.tolist()) == (1000, 0.0009, [1, 0, 0])
 
 
 def test_actuator_of_another_thing_than_a_joint_is_kept(tmp_path: Path) -> None:

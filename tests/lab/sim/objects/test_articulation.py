@@ -14,7 +14,7 @@ from embodichain.lab.sim.cfg import ArticulationCfg, JointDrivePropertiesCfg, Ro
 from embodichain.lab.sim.objects import Robot
 from embodichain.utils import replace
 from tests.lab.legs import GO2, legs_env, place_base
-from tests.lab.scenes import ARM_DRIVES, CART, CART_DRIVES, HOME, simulate, ur10
+from tests.lab.scenes import CART, CART_DRIVES, HOME, simulate, ur10
 
 INF = float("inf")
 CART_CFG = RobotCfg(
@@ -219,12 +219,6 @@ def test_base_moves_with_everything_on_it_in_the_named_envs_only() -> None:
     torch.testing.assert_close(cart.get_local_pose()[1], torch.tensor([1.0, 0, 0.5, half, 0, 0, half]))
 
 
-def test_velocity_limits_are_the_configs() -> None:
-    drive = ARM_DRIVES.replace(max_velocity={"shoulder.*": 2.0})  # type: ignore[attr-defined]
-    arm = simulate(ur10(drive_pros=drive)).get_robot("arm")
-    assert arm.body_data.qvel_limits[0].tolist() == [2.0, 2.0, INF, INF, INF, INF]
-
-
 QUARTER = math.pi / 2
 UP = [[0.0, 0.0, 1.0]] * 2
 
@@ -234,16 +228,6 @@ def env() -> LocomotionEnv:
     env = legs_env(2)
     env.reset(seed=1)
     return env
-
-
-def test_linear_velocity_is_in_the_frame_of_the_base(env: LocomotionEnv) -> None:
-    # Turned a quarter to the left, the world's x is to the right of the base: -y. Rolled a quarter (about x, so that
-    # the base's y is the world's z), the world's z is the base's y.
-    place_base(env, UP, [[0.0, 0.0, QUARTER], [QUARTER, 0.0, 0.0]])
-    velocity = torch.tensor([[1.0, 2.0, 3.0, 0.0, 0.0, 0.0]]).repeat(2, 1)
-    env.robot.base.set_velocity(velocity, env.all_env_ids)
-    expected = torch.tensor([[2.0, -1.0, 3.0], [1.0, 3.0, -2.0]])
-    torch.testing.assert_close(env.robot.base.linear_velocity(), expected, atol=1e-6, rtol=0)
 
 
 def test_angular_velocity_is_in_the_frame_of_the_base(env: LocomotionEnv) -> None:
@@ -258,13 +242,6 @@ def test_angular_velocity_is_in_the_frame_of_the_base(env: LocomotionEnv) -> Non
     env.sim.update(1)
     # Both turn about the world's z axis: 2 rad/s * 0.005 s.
     torch.testing.assert_close(env.robot.base.heading() - before, torch.full((2,), 0.01), atol=2e-3, rtol=0)
-
-
-def test_projected_gravity_is_downwards_in_the_frame_of_the_base(env: LocomotionEnv) -> None:
-    # Nose down by 0.3 rad: gravity points forwards, sin(0.3). Rolled to the right by 0.2 rad: to the right, -y.
-    place_base(env, UP, [[0.0, 0.3, 1.0], [0.2, 0.0, -2.0]])
-    expected = torch.tensor([[math.sin(0.3), 0.0, -math.cos(0.3)], [0.0, -math.sin(0.2), -math.cos(0.2)]])
-    torch.testing.assert_close(env.robot.base.projected_gravity(), expected, atol=1e-6, rtol=0)
 
 
 def test_heading_is_the_x_axis_whatever_the_lean(env: LocomotionEnv) -> None:
