@@ -1,5 +1,4 @@
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -7,13 +6,10 @@ import pytest
 import torch
 
 from embodichain.lab.gym import registry as registration
-from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs import EmbodiedEnv
-from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv, PushCubeEnv, build_env
+from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv, PushCubeEnv
 from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids, make, register_env
-from embodichain.utils import ConfigError, replace
-from embodichain.utils.observations import flatten_dict_observation
-from embodichain.utils.utility import load_json
+from embodichain.utils import ConfigError
 from tests.lab.originals import PUSH_CUBE
 from tests.lab.scenes import actions_for, cart_cfg, env_of
 
@@ -83,26 +79,6 @@ def test_task_without_a_config_of_its_own_says_so() -> None:
     register_env("MyTask")(EmbodiedEnv)
     with pytest.raises(ConfigError, match="'MyTask' has no config of its own: pass cfg="):
         make("MyTask")
-
-
-REPOSITORY = Path(__file__).resolve().parents[3]
-SHIPPED = sorted(REPOSITORY.glob("configs/**/*gym_config*.json"))
-
-
-@pytest.mark.e2e
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: str(path.relative_to(REPOSITORY / "configs")))
-def test_shipped_config_steps_finite_and_without_a_warning(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = load_json(path)
-    env = build_env(data["id"], base_env_cfg=replace(config_to_cfg(data), num_envs=2))
-    assert capsys.readouterr().err == ""
-    obs, _ = env.reset(seed=1)
-    for action in actions_for(env, 20):
-        assert torch.isfinite(flatten_dict_observation(obs)).all()
-        obs, reward, _, _, info = env.step(action)
-        assert torch.isfinite(reward).all()
-        assert all(torch.isfinite(value).all() for value in (*info["rewards"].values(), *info["metrics"].values()))
-    assert env.divergences.count == 0
-    env.close()
 
 
 def test_original_config_loads_with_one_warning(

@@ -165,13 +165,6 @@ def test_spaces_describe_the_actions_and_observations() -> None:
         assert many.shape == value.shape
 
 
-def test_attributes_are_reachable_through_wrappers() -> None:
-    env = env_of(PUSH_CUBE, 1)
-    assert env.get_wrapper_attr("flattened_observation_space").shape == (59,)
-    assert env.get_wrapper_attr("action_manager").total_action_dim == 6
-    assert env.get_wrapper_attr("active_joint_ids") == [0, 1, 2, 3, 4, 5]
-
-
 def test_final_obs_is_the_ended_episodes_last_observation() -> None:
     env = scripted(fail_at=(2, NEVER))
     first, _ = env.reset(seed=1)

@@ -85,11 +85,6 @@ class Lifting:
     """A task's name."""
 
 
-def test_what_a_task_returns_is_passed_on() -> None:
-    state = (YES, ~YES, {"height": torch.zeros(2)})
-    assert checked_task_state(state, 2, Lifting) == state
-
-
 @pytest.mark.parametrize(
     ("value", "got"),
     [

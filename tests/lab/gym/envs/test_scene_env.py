@@ -17,10 +17,9 @@ from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.registry import make, register_env
 from embodichain.lab.sim.objects import Terrain
 from embodichain.utils import ConfigError
-from embodichain.utils.state import freeze, thaw
 from tests.lab.gym.envs.test_state import assert_goes_on
 from tests.lab.scene_files import RAIL, rail_env, rail_file
-from tests.lab.scenes import actions_for, env_of, state
+from tests.lab.scenes import env_of
 from tests.lab.terrain_scenes import ball_env
 from tests.lab.warp_scenes import needs_warp
 
@@ -261,22 +260,6 @@ def test_cells_of_an_evaluation_do_not_depend_on_num_envs(tmp_path: Path) -> Non
         starts.append(position(one)[0].clone())
         one.reset(options={"reset_ids": [0]})
     torch.testing.assert_close(torch.stack(starts), position(three), rtol=0.0, atol=0.0)
-
-
-def test_a_resumed_environment_continues_bit_for_bit(tmp_path: Path) -> None:
-    env, other = ball_env(tmp_path, max_episode_steps=4), ball_env(tmp_path, max_episode_steps=4)
-    env.reset()
-    actions = actions_for(env, 12)
-    terrain_of(env).levels = (terrain_of(env).levels + 1) % 3  # as a curriculum had moved them
-    for action in actions[:6]:
-        env.step(action)
-    other.load_state_dict(thaw(freeze(env.state_dict())))
-    other._has_begun = True
-    for action in actions[6:]:
-        env.step(action)
-        other.step(action)
-    assert torch.equal(state(env), state(other))
-    assert torch.equal(terrain_of(env).levels, terrain_of(other).levels)
 
 
 def test_other_processes_have_other_columns(env: EmbodiedEnv) -> None:

@@ -277,19 +277,6 @@ def assert_rows_equal(obs: TensorDict, i: int, alone: TensorDict) -> None:
         assert torch.equal(value[i], alone.flatten_keys("/")[name][0]), (name, i)
 
 
-def test_bias_is_one_for_each_episode() -> None:
-    env = env_with(bias=Bias)
-    obs, _ = env.reset(seed=3)
-    spread(env)
-    seen = [{tuple(row.tolist())} for row in obs["bias"]]
-    for action in actions_for(env, LIMIT):  # each environment begins a second episode
-        obs, *_ = env.step(action)
-        for own, row in zip(seen, obs["bias"], strict=True):
-            own.add(tuple(row.tolist()))
-    assert [len(own) for own in seen] == [2] * N
-    assert len(set.union(*seen)) == 2 * N
-
-
 @pytest.mark.parametrize("func", [Filter, Bias, *HISTORIES])
 def test_making_the_spaces_leaves_no_trace(func: Callable[..., Any]) -> None:
     env = env_with(term={"func": func})

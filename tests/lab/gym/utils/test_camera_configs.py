@@ -86,18 +86,6 @@ def test_config_with_cameras_lights_and_groups_runs(monkeypatch: pytest.MonkeyPa
     assert env.sim.get_rigid_object_group("balls").num_objects == 2
 
 
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        ({"sensor": [{"uid": "a", "widht": 3}]}, r"sensor\[0\].widht: unknown key. Did you mean 'width'\?"),
-        ({"light": {"direct": [{"uid": "l", "light_type": "area"}]}}, r"light.direct\[0\].light_type: .*'point'"),
-    ],
-)
-def test_mistake_in_the_scene_is_named_with_its_path(change: dict[str, Any], problem: str) -> None:
-    with pytest.raises(ConfigError, match=problem):
-        config_to_cfg(load_json(doors.TASK_CONFIGS / "push_cube/gym_config.json") | change)
-
-
 @pytest.mark.ext
 def test_mistakes_in_terms_of_cameras_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)

@@ -152,25 +152,6 @@ def diverge(sim: SimulationManager) -> None:
     sim.backend.write("qvel", slice(0, 3), torch.full((1, 3), 1e15), torch.tensor([1]))
 
 
-def test_divergence_is_of_its_env_alone_and_ends_with_a_reset() -> None:
-    sim, other = simulate(BALL, num_envs=3), simulate(BALL, num_envs=3)
-    sim.update(4)
-    assert sim.backend.diverged() is None
-    diverge(sim)
-    sim.update(4)
-    diverged = sim.backend.diverged()
-    assert diverged is not None
-    assert diverged.tolist() == [False, True, False]
-    other.update(8)
-    assert torch.equal(physics(sim)[[0, 2]], physics(other)[[0, 2]])
-    sim.reset(torch.tensor([1]))
-    assert sim.backend.diverged() is None
-    sim.update(4)
-    other.reset(torch.tensor([1]))
-    other.update(4)
-    assert torch.equal(physics(sim), physics(other))
-
-
 def test_engine_writes_no_log_file_and_prints_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

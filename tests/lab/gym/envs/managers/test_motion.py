@@ -16,7 +16,6 @@ from embodichain.utils import ConfigError, doors
 from embodichain.utils.observations import flat_input
 from embodichain.utils.utility import load_json
 from tests.lab.gym.envs.test_base_env import leaves
-from tests.lab.gym.envs.test_state import assert_goes_on
 from tests.lab.scenes import env_of
 
 CONFIG = doors.TASK_CONFIGS / "g1_motion" / "gym_config.json"
@@ -216,10 +215,6 @@ def test_failures_weigh_the_starts_before_them() -> None:
     expected = uniform + 0.8 * s / s.sum()
     torch.testing.assert_close(weights[:450], expected / expected[0], atol=1e-4, rtol=1e-4)
     assert float(motion.weights[LAST]) == 0.0
-
-
-def test_motion_goes_on_bit_for_bit_where_it_was() -> None:
-    assert_goes_on(lambda: motion_env(3, joint_noise=0.1))
 
 
 @pytest.mark.parametrize(

@@ -124,14 +124,6 @@ def test_terms_are_added_and_modified_in_the_order_of_the_config() -> None:
     assert obs["robot", "qpos"].shape == (2, 2)
 
 
-def test_modifying_an_entry_that_is_not_there_names_the_nearest() -> None:
-    terms = {"half": {"func": halve, "mode": "modify", "name": "robot/qpo"}}
-    with pytest.raises(
-        ConfigError, match=r"env\.observations\.half\.name: unknown entry 'robot/qpo'\. Did you mean 'robot/qpos'"
-    ):
-        EmbodiedEnv(cart_cfg(2, {"observations": terms}))
-
-
 def test_pose_of_any_thing_is_that_of_its_base(env: EmbodiedEnv) -> None:
     robot = SceneEntityCfg("Manipulator")
     assert observations.get_object_pose(env, robot, to_matrix=False).tolist() == [[0, 0, 0, 1, 0, 0, 0]] * 2

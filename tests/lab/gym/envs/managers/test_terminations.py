@@ -40,24 +40,18 @@ def rested(env: EmbodiedEnv) -> Any:
 
 def test_failure_terminates_and_time_out_truncates() -> None:
     env = cart({"fails": {"func": second_env}, "cut": {"func": after_three, "time_out": True}})
-    ends, flags = [], []
+    ends, flags, metrics = [], [], []
     for _ in range(3):
         _, _, terminated, truncated, info = rested(env)
+        metrics.append([info["metrics"][f"termination/{name}"].tolist() for name in ("fails", "cut")])
         ends.append((terminated.tolist(), truncated.tolist()))
         flags.append((info["fail"].tolist(), info["success"].tolist()))
     no = [False, False]
     assert ends == [(no, no), ([False, True], no), (no, [True, False])]
+    assert metrics == [[no, no], [[False, True], no], [no, [True, False]]]
     assert flags[1] == ([False, True], no)
     assert flags[2] == (no, no)  # a time-out is no failure
     assert env.elapsed_steps.tolist() == [0, 1]
-
-
-def test_each_term_is_a_metric() -> None:
-    env = cart({"fails": {"func": second_env}, "cut": {"func": after_three, "time_out": True}})
-    rested(env)
-    info = rested(env)[4]
-    assert info["metrics"]["termination/fails"].tolist() == [False, True]
-    assert info["metrics"]["termination/cut"].tolist() == [False, False]
 
 
 def test_terms_add_to_the_time_limit_and_to_each_other() -> None:

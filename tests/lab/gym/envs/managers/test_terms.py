@@ -254,9 +254,7 @@ def read(**env: Any) -> None:
             {"func": "command_range", "params": {"command": "pose"}},
             "params.command: no command 'pose' in the config's env.commands. There are: base_velocity",
         ),
-        ("rewards", VELOCITY, "func: must be a function or a Functor class, got the class 'UniformVelocityCommand'"),
         ("commands", {"func": "is_alive"}, "func: must be a CommandTerm class, got 'is_alive'"),
-        ("terminations", {"func": "is_alive"}, "func: 'is_alive' takes obs, action, info, but is only given env here"),
         (
             "curriculum",
             {"func": "bad_orientation"},
