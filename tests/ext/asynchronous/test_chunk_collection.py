@@ -9,35 +9,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from embodichain.agents.rl.collector import AsyncCollector, PolicySnapshot, SyncCollector
+from embodichain.agents.rl.collector import AsyncCollector, PolicySnapshot
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.ext.asynchronous.vla_buffer import VLABuffer
 from tests.agents.rl.buffer.test_layout import KINDS, check
 from tests.agents.rl.buffer.test_layout import T as STEPS
-from tests.agents.rl.collector.test_chunk_collection import H, T, collect
+from tests.agents.rl.collector.test_chunk_collection import H, T
 from tests.agents.rl.fakes import ChunkedEnv, assert_same, linear_policy
 from tests.agents.rl.test_chunk_training import CHUNKS
 from tests.agents.rl.whole_trainings import SAME, after
 from tests.ext.asynchronous.conftest import Jitter
 
 pytestmark = pytest.mark.usefixtures("own_folder")
-
-
-@pytest.mark.parametrize("max_staleness", [0, 2])
-def test_asynchronous_collection_sees_what_synchronous_does(max_staleness: int, jitter: Jitter) -> None:
-    policy = linear_policy(chunk_length=H)
-    expected = collect(4, SyncCollector(ChunkedEnv(2), policy, "cpu"))
-    collector = AsyncCollector(ChunkedEnv(2), policy, VLABuffer(3), "cpu", max_staleness=max_staleness)
-    collector.start()
-    try:
-        rollouts = collect(4, collector)
-    finally:
-        collector.stop()
-    for ours, theirs in zip(rollouts, expected, strict=True):
-        for name in ("obs", "reward", "executed", "done", "truncated"):
-            assert torch.equal(ours[name], theirs[name]), name
-        assert ours["policy_version"].shape == (2, T + 1)
 
 
 def test_chunks_log_probs_follow_from_their_version(jitter: Jitter) -> None:

@@ -330,13 +330,6 @@ def test_draws_follow_from_the_seed_alone(name: str) -> None:
     assert not torch.equal(second, first)
 
 
-def test_dropout_still_draws_from_the_global_generator() -> None:
-    before = torch.get_rng_state()
-    with OwnDraws(5):
-        torch.nn.functional.dropout(torch.ones(8))
-    assert not torch.equal(torch.get_rng_state(), before)
-
-
 def test_collector_has_frozen_parameters_of_a_resumed_policy() -> None:
     policy = linear_policy()
     policy.critic.requires_grad_(False)

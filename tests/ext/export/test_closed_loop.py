@@ -183,14 +183,12 @@ def test_script_runs_the_policy_in_plain_mujoco(exported: Path) -> None:
     assert re.search(r"base_lin_vel: \[.*\] on average", done.stdout)
 
 
-@pytest.mark.parametrize(
-    ("func", "params"), [("DeltaQposTerm", {"scale": 0.1}), ("QfTerm", {"scale": 5.0}), ("QposTerm", {"scale": 1.0})]
-)
+@pytest.mark.parametrize("func", ["DeltaQposTerm", "QposTerm"])
 def test_script_and_fields_are_written_where_they_do_what_the_environment_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, func: str, params: dict[str, float]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, func: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    env = GO2_OBSERVED["env"] | {"actions": {"joints": {"func": func, "params": params}}}
+    env = GO2_OBSERVED["env"] | {"actions": {"joints": {"func": func, "params": {"scale": 0.1}}}}
     Path("env.json").write_text(json.dumps(GO2_OBSERVED | {"env": env}))
     config = tiny_config(trainer__gym_config="env.json", trainer__iterations=1, trainer__enable_eval=False)
     assert main(["--config", write_config(tmp_path, config)]) == 0

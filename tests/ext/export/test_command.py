@@ -1,9 +1,12 @@
 """``embodichain export`` and its runner, in an environment and in a process without torch."""
 
+import io
 import json
 import re
+import shutil
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +29,22 @@ PAGE = Path(__file__).parents[3] / "docs/watching.md"
 SNIPPETS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8").partition("\n## Export\n")[2], re.DOTALL)
 
 
-@pytest.fixture
-def exported(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> Path:
-    assert main(["export", "latest"]) == 0
-    out = capsys.readouterr().out
-    assert "parity     1000 observations" in out
-    return run_folder / "export" / "policy.onnx"
+@pytest.fixture(scope="module")
+def exported(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the exported policy of a copy of the run; not to be written into."""
+    folder = tmp_path_factory.mktemp("exported")
+    (run,) = Path(shutil.copytree(trained / "outputs", folder / "outputs")).iterdir()
+    with redirect_stdout(io.StringIO()) as out:
+        assert main(["export", str(run)]) == 0
+    assert "parity     1000 observations" in out.getvalue()
+    return run / "export" / "policy.onnx"
 
 
 def test_runner_balances_the_pole(exported: Path) -> None:
     runner = load_runner(exported.with_name("policy_runner.py")).PolicyRunner(exported)
     num_envs = 8
     successes = {}
-    with open_run(find_run("latest"), num_envs) as opened:
+    with open_run(find_run(str(exported.parents[1])), num_envs) as opened:
         env = opened.env
         assert isinstance(env, EmbodiedEnv)
         for name in ("runner", "nothing"):

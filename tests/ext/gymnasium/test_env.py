@@ -88,27 +88,6 @@ def test_every_step_is_that_of_the_script_and_no_reset_is_a_step() -> None:
         assert terminated.dtype == truncated.dtype == info["success"].dtype == torch.bool
 
 
-def test_rollouts_have_each_step_of_the_script_once() -> None:
-    with scripted() as env:
-        space = env.flattened_observation_space
-        block = {"name": "actor_critic", "actor": NETWORK, "critic": NETWORK}
-        policy = build_policy(block, space, env.single_action_space, "cpu")
-        collector = SyncCollector(env, policy, "cpu")
-        collector.keeps_final_obs = True
-        first, second = collector.collect(6).clone(), collector.collect(7)
-        for name in ("reward", "terminated", "truncated"):
-            got = torch.cat([first[name][:, :-1], second[name][:, :-1]], dim=1)
-            assert got.tolist() == [[row[name] for row in expected_steps(n)] for n in range(NUM_ENVS)]
-        assert first["obs"][:, 0, 0].tolist() == [0.0, 1000.0, 2000.0, 3000.0]
-        after = torch.cat([first["obs"][:, 1:, 0], second["obs"][:, 1:, 0]], dim=1)
-        assert after.tolist() == [[row["next"] for row in expected_steps(n)] for n in range(NUM_ENVS)]
-        # Env 0 is truncated at its steps 3 and 6, env 3 at each; env 1 terminates and env 2 is both at once.
-        final = first["final"]["obs"][:, :-1, 0]
-        assert final[0].tolist() == [0, 0, 3, 0, 0, 103]
-        assert final[3].tolist() == [3001, 3101, 3201, 3301, 3401, 3501]
-        assert final[1:3].abs().sum() == 0
-
-
 def test_actions_are_clipped_and_not_written_to() -> None:
     with scripted() as env:
         env.reset(seed=1)

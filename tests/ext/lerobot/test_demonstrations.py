@@ -25,7 +25,7 @@ pytestmark = pytest.mark.e2e
 parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow")
 
 KEYS = ("sensor/cam/color",)
-OBS, ACTION = "observation.environment_state", "action"
+OBS = "observation.environment_state"
 
 
 @pytest.fixture(autouse=True)
@@ -201,14 +201,16 @@ def test_dataset_without_a_record_is_taken_with_a_warning(tmp_path: Path, monkey
             {"actions": {"move": {"func": "DeltaQposTerm", "params": {"scale": 0.2}}}},
             "env.actions.move.params.scale: 0.1 in the dataset, 0.2 now",
         ),
-        ({"sim_steps_per_control": 2}, "env.sim_steps_per_control: 4 in the dataset, 2 now"),
+        (
+            {"observations": {"ends": {"func": "get_robot_eef_pose", "mode": "add", "name": "robot/ee"}}},
+            "env.observations.ends: not there in the dataset",
+        ),
     ],
 )
 def test_dataset_of_another_environment_is_refused(tmp_path: Path, env: dict[str, Any], difference: str) -> None:
     record(tmp_path / "data")
-    assert error_of(lambda: read(tmp_path / "data", make(env))) == (
-        f"algorithm.cfg.demonstrations: {tmp_path}/data: was recorded in another environment: {difference}"
-    )
+    start = f"algorithm.cfg.demonstrations: {tmp_path}/data: was recorded in another environment: {difference}"
+    assert error_of(lambda: read(tmp_path / "data", make(env))).startswith(start)
 
 
 def test_policy_of_images_wants_the_actions_of_the_dataset_alone(
@@ -234,12 +236,6 @@ def test_dataset_of_another_robot_is_refused(tmp_path: Path) -> None:
     data["features"]["observation.state"]["names"] = ["hip", "knee"]
     info.write_text(json.dumps(data))
     assert "is of another robot: its joints are ['hip', 'knee']" in error_of(lambda: read(tmp_path / "data"))
-
-
-def test_other_observations_are_refused(tmp_path: Path) -> None:
-    record(tmp_path / "data")
-    more = make({"observations": {"ends": {"func": "get_robot_eef_pose", "mode": "add", "name": "robot/ee"}}})
-    assert "env.observations.ends: not there in the dataset" in error_of(lambda: read(tmp_path / "data", more))
 
 
 @pytest.mark.parametrize(

@@ -87,18 +87,15 @@ def test_only_files_of_an_earlier_export_are_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "README.md").read_text() == "my notes"
 
 
-@pytest.mark.parametrize("checkpoint", ["latest", "best"])
-def test_run_is_exported_as_its_training_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint: str
-) -> None:
+def test_run_is_exported_as_its_training_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     summary = train_from_config(tiny_config(), overrides=["env.rewards.calm.weight=0.25"])
-    target = checkpoint if checkpoint == "latest" else f"{summary['run_folder']}/best"
-    files = export_lerobot_env(target, tmp_path / "hub")
+    for target in ("latest", f"{summary['run_folder']}/best"):
+        files = export_lerobot_env(target, tmp_path / "hub")
 
-    scope: dict[str, Any] = {}
-    exec(files[0].read_text(encoding="utf-8"), scope)
-    assert config_to_cfg(scope["CONFIG"]).rewards["calm"].weight == 0.25
+        scope: dict[str, Any] = {}
+        exec(files[0].read_text(encoding="utf-8"), scope)
+        assert config_to_cfg(scope["CONFIG"]).rewards["calm"].weight == 0.25
 
 
 def test_environments_without_a_robot_of_ours_are_refused(tmp_path: Path) -> None:

@@ -126,11 +126,8 @@ def test_dataset_that_is_there_already_stays_as_it_is(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "a_2").rglob("*")) == ["info.json", "meta"]
 
 
-@pytest.mark.parametrize("name", ["{root}/elsewhere/set", "../../set", "a/../../set"])
-def test_dataset_cannot_lead_out_of_the_runs_folder(
-    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    env = make(tmp_path, save_path=name.format(root=tmp_path))
+def test_dataset_cannot_lead_out_of_the_runs_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    env = make(tmp_path, save_path="../../set")
     env.write_into(tmp_path / "run/here")
     env.reset(seed=1)
     for action in actions_for(env, 3):
@@ -143,9 +140,8 @@ def test_dataset_cannot_lead_out_of_the_runs_folder(
 
 @pytest.mark.e2e
 @needs_gl
-@pytest.mark.parametrize("sensors", [[], [CAMERA]])
-def test_datasets_have_every_control_step(tmp_path: Path, sensors: list[Any]) -> None:
-    one, two = (make(tmp_path / name, sensors) for name in ("chunks", "steps"))
+def test_datasets_have_every_control_step(tmp_path: Path) -> None:
+    one, two = (make(tmp_path / name, [CAMERA]) for name in ("chunks", "steps"))
     actions = actions_for(one, 8)
     for env in (one, two):
         env.reset(seed=1)
