@@ -144,26 +144,6 @@ def test_collector_and_learner_share_no_parameter_storage(jitter: Jitter) -> Non
             check()
 
 
-def test_published_snapshot_does_not_change() -> None:
-    policy = linear_policy()
-    publisher = PolicyPublisher(policy)
-    before = {name: value.clone() for name, value in publisher.latest.tensors.items()}
-    inference = InferencePolicy(policy, publisher)
-    with torch.no_grad():
-        for parameter in policy.parameters():
-            parameter.zero_()
-    assert all(torch.equal(publisher.latest.tensors[name], value) for name, value in before.items())
-    obs = TensorDict({"obs": torch.ones(2, 2)}, batch_size=[2])
-    assert inference.get_action(obs)["value"].abs().sum() > 0  # the collector does not know yet
-    publisher.publish()
-    assert publisher.latest.version == 1
-    step = inference.get_action(obs)
-    assert step["value"].tolist() == [0, 0]
-    assert step["policy_version"].tolist() == [1, 1]
-    with pytest.raises(TypeError):
-        publisher.latest.tensors["x"] = torch.ones(1)  # type: ignore[index]
-
-
 def test_frozen_parameters_are_copied_once() -> None:
     policy = linear_policy()
     policy.critic.requires_grad_(False)

@@ -59,7 +59,6 @@ def test_sick_algorithm_gives_1_and_names_the_cause(
     ("argv", "message"),
     [
         (("--algo", "ppo", "--import", "some_module"), "pass --allow-import some_module"),
-        (("--algo", "ppoo"), "unknown algorithm 'ppoo'. Did you mean 'ppo'?"),
         (("--algo", "my_a2c"), "Your own are known once imported: trainer.import_modules, or --import"),
     ],
 )

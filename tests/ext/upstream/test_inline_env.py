@@ -97,7 +97,6 @@ def test_scale_goes_to_the_only_action() -> None:
         ({"obs_mode": "rgb"}, "env.cfg.obs_mode: must be 'state', got 'rgb': images are observed where"),
         (3, "env: must be an object with 'id' and 'cfg', an object, got"),
         ({"env": 3}, "env.cfg.env: must be an object, got 3"),
-        ({"rewards": {"r": {"func": "success_rewrad"}}}, "env.rewards.r.func: unknown function 'success_rewrad'"),
         ({"action_scale": "a"}, "env.actions.delta_qpos.params.scale: Input should be a valid number, got 'a'"),
     ],
 )

@@ -146,7 +146,6 @@ def test_numbers_of_minibatches_and_steps_count_before_sizes() -> None:
         ("algorithm.cfg.schedule", "cosine", ": must be 'fixed' or 'adaptive', got 'cosine'"),
         ("algorithm.cfg.num_mini_batches", 0, ": must be a whole number above 0, got 0"),
         ("algorithm.cfg.num_mini_batches", 129, ": must be at most 128, the transitions of a rollout, got 129"),
-        ("trainer.total_timesteps", "many", ": must be a whole number above 0, got 'many'"),
         ("trainer.save_frequency_updates", -1, ": must be a whole number above 0, got -1"),
         ("algorithm.cfg.use_clipped_value_loss", 1, ": must be true or false, got 1"),
         ("policy.actor_obs_normalization", "no", ": must be true or false, got 'no'"),

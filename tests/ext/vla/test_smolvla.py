@@ -11,9 +11,7 @@ from tensordict import TensorDict
 from torch import nn
 from torch.nn import functional as F
 
-from embodichain.agents.rl.algo import BC, BCCfg
-from embodichain.agents.rl.buffer import Demonstrations
-from embodichain.agents.rl.models import SmolVLA, VLAPolicy, build_policy
+from embodichain.agents.rl.models import SmolVLA, build_policy
 from embodichain.ext.vla.policy import LoRACfg, add_lora
 from embodichain.ext.vla.smolvla import Normalization, denormalized, fitted, fitted_pixels, normalized
 from embodichain.utils import ConfigError
@@ -195,24 +193,6 @@ def test_images_keep_their_proportions_on_black() -> None:
     torch.testing.assert_close(pixels[:, :, 11:], torch.ones(1, 3, 21, 32))
 
 
-def test_two_ways_to_do_it_are_both_learned() -> None:
-    """Where demonstrations go left or right, samples do too; the mean of a normal distribution would be the middle."""
-    net = tiny(chunk_length=1, action_dim=1, train_vlm=True)
-    policy = VLAPolicy(net, SIZES)
-    entries = TensorDict({k: v[:1].expand(2, *v.shape[1:]) for k, v in observation().items()}, batch_size=[2])
-    steps = TensorDict({"entries": entries, "action": torch.tensor([[-0.8], [0.8]])}, batch_size=[2])
-    bc = BC(BCCfg(updates_per_iteration=300, batch_size=64, learning_rate=3e-3), policy)
-    bc.use_demonstrations(Demonstrations([TensorDict.stack((step, step)).unsqueeze(0) for step in steps], 2))
-    bc.update_share = 1.0
-    bc.update(TensorDict())
-    assert bc.loss(torch.tensor([0, 1]))[0].item() < 1.5  # 1 + 0.64 with velocity 0
-    with torch.no_grad():
-        prefix = net._see({k: v[:1].expand(200, *v.shape[1:]) for k, v in observation().items()})
-        ends = net._carry(torch.randn(200, 1, 1), prefix).flatten()
-    assert ((ends.abs() - 0.8).abs() < 0.3).float().mean() > 0.9
-    assert 40 < (ends > 0).sum() < 160
-
-
 def test_policy_stores_the_noise_and_judges_by_it() -> None:
     pytest.importorskip("transformers", reason="needs the extra vla")
     space = spaces.Dict(
@@ -238,7 +218,6 @@ def test_policy_stores_the_noise_and_judges_by_it() -> None:
         ({"vision": {"hiden_size": 8}}, r"vision\.hiden_size: unknown key 'hiden_size'\. Did you mean 'hidden_size'"),
         ({"vision": {"image_size": 30}}, r"image of 30 pixels must be a multiple of 2 \(scale_factor\) patches of 8"),
         ({"init_log_std": 2.0}, r"init_log_std 2\.0 must lie in log_std_range"),
-        ({"denoising_steps": 0}, r"model_config\.denoising_steps"),
     ],
 )
 def test_wrong_config_says_where(changes: dict[str, Any], message: str) -> None:

@@ -137,7 +137,6 @@ def test_soft_maximum_is_the_mean_place_under_the_softmax() -> None:
         ({"width": 15}, "width 15 is not a multiple of heads 2"),
         ({"image_size": [4, 16]}, "too small for 3 halvings"),
         ({"init_log_std": 3.0}, "must lie in log_std_range"),
-        ({"chunk_lenght": 4}, r"model_config\.chunk_lenght: unknown key\. Did you mean 'chunk_length'"),
     ],
 )
 def test_wrong_config_says_what_is_wrong(changes: dict[str, Any], message: str) -> None:

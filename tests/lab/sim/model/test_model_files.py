@@ -264,11 +264,10 @@ def test_link_named_like_a_flange_takes_a_hand(tmp_path: Any) -> None:
     assert position(robot(("hand", HAND), fpath=str(path)), "gripper_base_link") == [0.0, 2.0, 1.0]
 
 
-@pytest.mark.parametrize("site", ['euler="90 0 0" pos="0 2 0"', 'quat="1 1 0 0" pos="0 2 0"'])
-def test_hand_is_turned_and_moved_as_the_flange_is(tmp_path: Any, site: str) -> None:
+def test_hand_is_turned_and_moved_as_the_flange_is(tmp_path: Any) -> None:
     (tmp_path / "arm.xml").write_text(
         '<mujoco><worldbody><body name="a"><joint name="j"/><geom size="0.1"/><frame pos="0 0 1">'
-        f'<site name="flange" {site}/></frame></body></worldbody></mujoco>'
+        '<site name="flange" euler="90 0 0" pos="0 2 0"/></frame></body></worldbody></mujoco>'
     )
     built = robot(("hand", HAND), fpath=str(tmp_path / "arm.xml"))
     assert position(built, "gripper_base_link") == [0.0, 2.0, 1.0]

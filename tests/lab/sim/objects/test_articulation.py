@@ -99,12 +99,6 @@ def test_targets_are_written_for_named_joints_and_envs_only(arm: Robot) -> None:
     assert arm.get_qvel().tolist() == [[0, 0, pytest.approx(0.7), 0, 0, 0], [0] * 6]
 
 
-def test_positions_are_set_together_with_their_targets(cart: Robot) -> None:
-    cart.set_qpos(torch.tensor([[0.3]]), name="hand", env_ids=torch.tensor([1]), target=False)
-    torch.testing.assert_close(cart.get_qpos(), torch.tensor([[1.0, 0.1], [1.0, 0.3]]))
-    assert torch.equal(cart.get_qpos_target(), cart.get_qpos())
-
-
 def test_efforts_are_the_drives_formula_within_the_limit(cart: Robot) -> None:
     # slider: 10 (1.5 - 1) - 1 * 2 = 3; pole: 0.01 (20.1 - 0.1) - 0.001 * 0 = 0.2, limited to 0.1
     cart.set_qpos(torch.tensor([[1.5, 20.1]] * 2))
