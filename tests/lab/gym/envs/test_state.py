@@ -68,7 +68,7 @@ def assert_goes_on(make: Any, steps: int = 7) -> None:
 @pytest.mark.e2e
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.parent.name)
 def test_every_shipped_environment_steps_finite_and_goes_on(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    envs = []
+    envs: list[EmbodiedEnv] = []
 
     def make() -> EmbodiedEnv:
         envs.append(env_of(load_json(path), 3, max_episode_steps=9))
