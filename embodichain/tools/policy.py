@@ -168,6 +168,14 @@ class ParityError(CommandFailedError):
     """The actions of the exported policy differ from the policy's."""
 
 
+def checked_difference(ours: np.ndarray, theirs: np.ndarray, what: str, tolerance: float = TOLERANCE) -> float:
+    """Return the largest difference of two arrays; ParityError with ``what`` if it is above a tolerance, or NaN."""
+    difference = float(np.abs(ours - theirs).max())
+    if not difference <= tolerance:
+        raise ParityError(f"{what} by {difference:.3g}, allowed are {tolerance:g}")
+    return difference
+
+
 @dataclass(frozen=True)
 class Step:
     """A step of N environments, as the policy took it.

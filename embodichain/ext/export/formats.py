@@ -17,14 +17,13 @@ from gymnasium import spaces
 from tensordict import TensorDict
 from torch import Tensor, nn
 from torch.distributions import Distribution
-from torch.jit._trace import TracerWarning
 
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.models.networks import group_entries
 from embodichain.agents.rl.models.policy import PolicyBlock, PolicyCfg
 from embodichain.lab.gym.envs.managers.actions import POSITION
 from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap
-from embodichain.tools.policy import TOLERANCE, ParityError, Step
+from embodichain.tools.policy import Step, checked_difference
 from embodichain.utils import CommandFailedError, ConfigError, install_extra, observations
 
 Spec = Mapping[str, Any]
@@ -33,7 +32,6 @@ Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 RUNNER = Path(__file__).with_name("onnx_runner.py")
 """The runner of ONNX files; it needs NumPy and ONNX Runtime, and nothing of this package."""
 _KEY = "embodichain"  # of the specification in a file's metadata
-_LOGGERS = ("torch.onnx._internal.exporter._registration", "torch.fx.experimental.symbolic_shapes")
 _EXAMPLES = 2  # observations that a policy is traced with
 _DTYPES = {"u": torch.uint8, "i": torch.int64}  # by NumPy's kind; numbers are float32 or float64
 
@@ -219,16 +217,22 @@ def load_runner(path: Path = RUNNER) -> ModuleType:
 
 @contextmanager
 def _tracing(module: DeployedPolicy) -> Iterator[None]:
-    """Let torch trace a policy inside the block."""
+    """Let torch trace a policy inside the block, without its warnings about deprecations and missing packages."""
+    validates, disabled = Distribution._validate_args, logging.root.manager.disable
+    Distribution.set_default_validate_args(False)  # the checks branch on values: tracing stops there
+    logging.disable(logging.WARNING)
     try:
         # A failing exporter prints its graph.
-        with _quiet(), _unchecked_distributions(), redirect_stderr(io.StringIO()):
+        with warnings.catch_warnings(action="ignore"), redirect_stderr(io.StringIO()):
             yield
     # Torch's exporters raise kinds of RuntimeError, and Python a TypeError where a traced value is no number.
     except (RuntimeError, TypeError) as error:
         raise CommandFailedError(
             f"--format onnx: torch cannot trace {type(module.policy).__name__}.forward: {_reason(error)}"
         ) from error
+    finally:
+        Distribution.set_default_validate_args(validates)
+        logging.disable(disabled)
 
 
 def _reason(error: BaseException) -> str:
@@ -236,34 +240,6 @@ def _reason(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
-
-
-@contextmanager
-def _unchecked_distributions() -> Iterator[None]:
-    """Switch off the argument checks of distributions, which branch on values: tracing stops there."""
-    before = Distribution._validate_args
-    Distribution.set_default_validate_args(False)
-    try:
-        yield
-    finally:
-        Distribution.set_default_validate_args(before)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence torch's warnings about its own deprecations and about packages that are not needed."""
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            for category in (DeprecationWarning, FutureWarning, TracerWarning):
-                warnings.simplefilter("ignore", category)
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
 
 
 def check_parity(run: Run, module: DeployedPolicy, steps: Sequence[Step]) -> float:
@@ -292,13 +268,8 @@ def check_parity(run: Run, module: DeployedPolicy, steps: Sequence[Step]) -> flo
         out = run(given | hidden)
         if module.memory is not None:
             hidden[module.memory] = out["next_state"]
-        difference = float(np.abs(out["action"] - step.action).max())
-        if not difference <= TOLERANCE:
-            raise ParityError(
-                f"step {i} of {len(steps)}: the exported policy's action differs from the policy's by "
-                f"{difference:.3g}, allowed are {TOLERANCE:g}"
-            )
-        largest = max(largest, difference)
+        what = f"step {i} of {len(steps)}: the exported policy's action differs from the policy's"
+        largest = max(largest, checked_difference(out["action"], step.action, what))
     return largest
 
 
@@ -318,10 +289,6 @@ def check_inputs(spec: Spec, steps: Sequence[Step]) -> None:
         builder.reset(step.begins)
         inputs = builder(step.inputs | step.measured)
         for name in computed:
-            difference = float(np.abs(inputs[name] - step.inputs[name]).max())
-            if not difference <= TOLERANCE:
-                raise ParityError(
-                    f"step {i} of {len(steps)}: '{name}' computed from raw measurements differs from the "
-                    f"environment's by {difference:.3g}, allowed are {TOLERANCE:g}"
-                )
+            what = f"step {i} of {len(steps)}: '{name}' computed from raw measurements differs from the environment's"
+            checked_difference(inputs[name], step.inputs[name], what)
         builder.last_action = step.action
