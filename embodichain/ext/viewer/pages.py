@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -45,45 +45,6 @@ _REFERENCE_COLOUR = (0.3, 0.6, 0.9, 0.35)
 # --- a training while it runs ---
 
 
-class Scene(Protocol):
-    """The page's view of the environments."""
-
-    def update(self) -> None:
-        """Show their present state; called by the thread that steps them, between two steps."""
-
-
-class Pause:
-    """Lets one thread pause another; ``seconds`` is the total time of the pauses."""
-
-    def __init__(self) -> None:
-        self._continues = threading.Event()
-        self._continues.set()
-        self.seconds = 0.0
-
-    @property
-    def is_on(self) -> bool:
-        """Whether :meth:`wait` blocks."""
-        return not self._continues.is_set()
-
-    def switch(self, is_on: bool) -> None:
-        """Begin or end the pause; from any thread."""
-        if is_on:
-            self._continues.clear()
-        else:
-            self._continues.set()
-
-    def wait(self, meanwhile: Callable[[], None]) -> None:
-        """Wait for the end of the pause; call ``meanwhile`` ten times a second, which may raise."""
-        if not self.is_on:
-            return
-        start = time.perf_counter()
-        try:
-            while not self._continues.wait(_POLL):
-                meanwhile()
-        finally:
-            self.seconds += time.perf_counter() - start
-
-
 class BrowserViewer(Viewer):
     """A page of viser on this machine's own address: some environments, the latest metrics, and a button to pause.
 
@@ -91,15 +52,17 @@ class BrowserViewer(Viewer):
     second, in at most a twentieth of its time, and none while no page is open.
 
     Args:
-        make_scene: puts the environments into a ``viser.ViserServer``.
+        make_scene: puts the environments into a ``viser.ViserServer``; ``update()`` of its result shows their present
+            state.
 
     Attributes:
         url: address of the page; it is logged.
     """
 
-    def __init__(self, make_scene: Callable[[Any], Scene]) -> None:
+    def __init__(self, make_scene: Callable[[Any], Any]) -> None:
         self._server = open_server()
-        self._pause = Pause()
+        self._continues = threading.Event()
+        self._continues.set()
         self._next = 0.0
         self._is_shown = True
         self._columns: dict[str, Rows] = {}
@@ -113,14 +76,13 @@ class BrowserViewer(Viewer):
     def on_step(self, check_stop: Callable[[], None]) -> None:
         """Show the environments; see ``Viewer``."""
         self._show()
-        if self._pause.is_on:
-
-            def meanwhile() -> None:
-                check_stop()
-                self._show()  # a page may have been opened meanwhile
-
-            self._pause.wait(meanwhile)
-            self.paused_seconds = self._pause.seconds
+        if self._continues.is_set():
+            return
+        start = time.perf_counter()
+        while not self._continues.wait(_POLL):
+            check_stop()
+            self._show()  # a page may have been opened meanwhile
+        self.paused_seconds += time.perf_counter() - start
 
     def on_iteration(
         self, iteration: int, iterations: int, step: int, metrics: Mapping[str, float], latest: Mapping[str, float]
@@ -132,7 +94,7 @@ class BrowserViewer(Viewer):
 
     def close(self) -> None:
         """Stop the server; open pages show that."""
-        self._pause.switch(is_on=False)
+        self._continues.set()
         close_server(self._server)
 
     def _show(self) -> None:
@@ -152,8 +114,12 @@ class BrowserViewer(Viewer):
 
     async def _switch(self, event: Any) -> None:
         """Pause or continue; in the server's loop, so that clicks of several pages do not overlap."""
-        self._pause.switch(not self._pause.is_on)
-        self._button.label = "Resume" if self._pause.is_on else "Pause"
+        if self._continues.is_set():
+            self._continues.clear()
+            self._button.label = "Resume"
+        else:
+            self._continues.set()
+            self._button.label = "Pause"
 
 
 # --- a task at its own pace, for ``play --viewer`` and ``view --viewer`` ---

@@ -1,5 +1,6 @@
-"""The page that shows a training: its pause, and itself in a browser."""
+"""The page that shows a training, also in a browser."""
 
+import asyncio
 import json
 import queue
 import re
@@ -20,44 +21,13 @@ from embodichain.agents.rl import build, train
 from embodichain.agents.rl.distributed.stop import InterruptedTraining
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.ext.viewer import pages as viewer
-from embodichain.ext.viewer.pages import BrowserViewer, Pause, metrics_html, refusal
+from embodichain.ext.viewer.pages import BrowserViewer, metrics_html, refusal
 from embodichain.utils import ConfigError, install_extra
 from tests.agents.rl.fakes import tiny_config, write_config
 
 
 def nothing() -> None:
     pass
-
-
-# --- the pause ---
-
-
-def test_pause_holds_until_it_is_ended() -> None:
-    pause, seen = Pause(), []
-
-    def look() -> None:
-        seen.append(pause.is_on)
-        if len(seen) == 2:
-            pause.switch(is_on=False)
-
-    pause.switch(is_on=True)
-    pause.wait(look)
-    assert seen == [True, True]
-    assert not pause.is_on
-    # Two looks, a tenth of a second apart.
-    assert pause.seconds > 0.1
-
-
-def test_signal_ends_a_training_that_is_paused() -> None:
-    pause = Pause()
-
-    def stop() -> None:
-        raise InterruptedTraining(signal.SIGINT)
-
-    pause.switch(is_on=True)
-    with pytest.raises(InterruptedTraining):
-        pause.wait(stop)
-    assert pause.seconds > 0
 
 
 # --- the figures ---
@@ -185,6 +155,32 @@ def test_foreign_page_cannot_open_a_websocket_and_our_own_can(
     request = urllib.request.Request(shown.url, headers={"Host": "evil.example"})
     with pytest.raises(urllib.error.HTTPError, match="403"):
         urllib.request.urlopen(request)
+
+
+def test_pause_holds_until_it_is_ended(open_viewer: Open) -> None:
+    shown, looks = open_viewer(CountingScene()), []
+
+    def look() -> None:
+        looks.append(shown._button.label)
+        if len(looks) == 2:
+            asyncio.run(shown._switch(None))
+
+    asyncio.run(shown._switch(None))
+    shown.on_step(look)
+    assert looks == ["Resume", "Resume"]
+    assert shown._button.label == "Pause"
+    # Two looks, a tenth of a second apart.
+    assert shown.paused_seconds > 0.1
+
+
+def test_signal_ends_a_training_that_is_paused(open_viewer: Open) -> None:
+    def stop() -> None:
+        raise InterruptedTraining(signal.SIGINT)
+
+    shown = open_viewer(CountingScene())
+    asyncio.run(shown._switch(None))
+    with pytest.raises(InterruptedTraining):
+        shown.on_step(stop)
 
 
 def test_images_are_made_for_open_pages_at_most_20_a_second(open_viewer: Open, monkeypatch: pytest.MonkeyPatch) -> None:
