@@ -6,7 +6,6 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -51,7 +50,7 @@ def compare_runs(arguments: Sequence[str], metric: str) -> tuple[dict[str, Any],
     result = {
         "metric": metric,
         "groups": [_row(name, by_task) for name, by_task in scores.items()],
-        "comparisons": [asdict(compare_groups(a, b, scores)) for a, b in pairs],
+        "comparisons": [compare_groups(a, b, scores) for a, b in pairs],
         "notes": [*legend, *without, *apart, *_notes(groups)],
     }
     return result, groups
@@ -285,8 +284,6 @@ MIN_RUNS = 4
 all of the other, comes about by chance in 2 of 20 ways to divide them (10 %), of 4 against 4 in 2 of 70 (3 %)."""
 _ROUNDING = 1e-12  # of the largest score: means of equal numbers differ by less
 
-Ends = tuple[float, float]
-
 
 def interquartile_mean(scores: np.ndarray) -> np.ndarray:
     """Return the mean of the middle half of scores [..., R], [...]: a quarter of them is cut off at each end.
@@ -303,15 +300,15 @@ def interquartile_mean(scores: np.ndarray) -> np.ndarray:
 
 
 def bootstrap_interval(
-    groups: Sequence[Scores], statistic: Callable[[list[np.ndarray]], np.ndarray], seed: int = 0
-) -> Ends:
+    groups: Sequence[Scores], statistic: Callable[[list[np.ndarray]], np.ndarray]
+) -> tuple[float, float]:
     """Return the 95 % percentile interval of a statistic of groups, by a stratified bootstrap.
 
     Args:
         groups: the scores of each group; the runs of each task are resampled by themselves.
         statistic: [K] of all scores of each group, [K, R].
     """
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     drawn = [
         np.concatenate([generator.choice(scores, (NUM_RESAMPLES, len(scores))) for scores in group.values()], axis=1)
         for group in groups
@@ -320,31 +317,19 @@ def bootstrap_interval(
     return float(low), float(high)
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Comparison of one group's scores with another's.
+def compare_groups(first: str, second: str, groups: Mapping[str, Scores]) -> dict[str, Any]:
+    """Compare two groups of runs of the same tasks.
 
-    Attributes:
-        difference: difference of the interquartile means, first - second.
-        interval_95: interval of the difference; None where a group has a single run of some task.
-        verdict: the higher group, or the reason for no verdict.
-    """
-
-    first: str
-    second: str
-    difference: float
-    interval_95: Ends | None
-    verdict: str
-
-
-def compare_groups(first: str, second: str, groups: Mapping[str, Scores], seed: int = 0) -> Comparison:
-    """Compare two groups of runs.
-
-    A winner is named where both have at least ``MIN_RUNS`` runs of each task, of the same tasks, and the difference's
-    interval does not reach 0; else not.
+    A winner is named where both have at least ``MIN_RUNS`` runs of each task, and the difference's interval does not
+    reach 0; else not.
 
     Args:
         groups: scores by group and task.
+
+    Returns:
+        The names ``first`` and ``second``; the ``difference`` of the interquartile means, first - second, and its
+        ``interval_95``, None where a group has a single run of some task; and the ``verdict``, the higher group or the
+        reason for none.
     """
     a, b = groups[first], groups[second]
 
@@ -353,17 +338,15 @@ def compare_groups(first: str, second: str, groups: Mapping[str, Scores], seed: 
 
     found = float(difference([np.concatenate(list(a.values())), np.concatenate(list(b.values()))]))
     fewest = min(len(scores) for group in (a, b) for scores in group.values())
-    interval = bootstrap_interval([a, b], difference, seed) if fewest > 1 else None
+    interval = bootstrap_interval([a, b], difference) if fewest > 1 else None
     largest = max(np.abs(scores).max() for group in (a, b) for scores in group.values())
-    if set(a) != set(b):
-        verdict = "not compared: they are not of the same tasks"
-    elif interval is None or fewest < MIN_RUNS:
+    if interval is None or fewest < MIN_RUNS:
         verdict = f"too few runs to say: {fewest}, and at least {MIN_RUNS} of each are needed"
     elif interval[0] <= _ROUNDING * largest and interval[1] >= -_ROUNDING * largest:
         verdict = "no difference can be told from chance"
     else:
         verdict = f"{first if found > 0 else second} is higher"
-    return Comparison(first, second, found, interval, verdict)
+    return {"first": first, "second": second, "difference": found, "interval_95": interval, "verdict": verdict}
 
 
 EXAMPLES = (
