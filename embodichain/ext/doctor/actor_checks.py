@@ -7,6 +7,7 @@ std, a^2 - 1, are 0. So the gradient comes from the advantages alone, without no
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from tensordict import TensorDict
@@ -37,7 +38,7 @@ def advantage_sign(patient: Patient) -> None:
 
 def discrete_action_is_learned(patient: Patient) -> None:
     """One of three discrete actions is rewarded: it becomes the most likely one."""
-    policy = probes.choice_policy(3)
+    policy = probes.table_policy(1, choices=(3,))
     states = torch.zeros(8 * GROUP_SIZE, dtype=torch.int64)
     try:
         (action,) = _trained(patient, policy, lambda: probes.bandit(policy, states, 1, lambda a: (a == 2).float()))
@@ -84,9 +85,7 @@ def advantage_of_transition(patient: Patient) -> None:
         (torch.arange(steps) == steps - 1).expand(num, -1),
         action=alternating(num)[:, None, None].expand(-1, steps, -1),
     )
-    with probes.gradients(policy) as sums:
-        patient.build(policy, rollout).update(rollout)
-    strongest = int(sums["actor.weight"][0].abs().argmax())
+    strongest = int(_mean_gradient(patient, policy, rollout).abs().argmax())
     got_env, got_step = divmod(strongest, steps)
     expect(
         got_env == env and got_step <= step,
@@ -134,9 +133,7 @@ def clipped_samples_give_no_gradient(patient: Patient) -> None:
     back = torch.where(action > 0, (1 - clip) / 2, 2 * (1 + clip))  # on the other side: to be corrected
     ratio = torch.where(states == 0, beyond, torch.where(states == 1, back, 1.0))
     rollout["sample_log_prob"][:, 0] -= ratio.log()
-    with probes.gradients(policy) as sums:
-        patient.build(policy, rollout, clip_coef=clip).update(rollout)
-    lost, returning, plain = sums["actor.weight"][0].abs().tolist()
+    lost, returning, plain = _mean_gradient(patient, policy, rollout, clip_coef=clip).abs().tolist()
     expect(
         lost <= NEGLIGIBLE * plain,
         "no gradient of samples whose ratio left the clip range in the direction of their advantage",
@@ -213,17 +210,23 @@ def _credit(patient: Patient, end: str) -> float:
         probes.one_hot(states[:, 1:], 2),
         torch.stack((first, second), dim=1)[..., None],
     )
-    with probes.gradients(policy) as sums:
-        patient.build(policy, rollout, gamma=0.9).update(rollout)
-    return float(sums["actor.weight"][0, 0].abs())
+    return float(_mean_gradient(patient, policy, rollout, gamma=0.9)[0].abs())
 
 
-def _bandit_gradient(patient: Patient, reward: Tensor, action: Tensor) -> Tensor:
-    """Return the gradient of the mean action in one-step episodes with given actions and rewards [N]: [1]."""
-    policy = probes.table_policy(1)
-    rollout = probes.bandit(policy, torch.zeros(len(action), dtype=torch.int64), 1, reward, action)
+def _bandit_gradient(patient: Patient, reward: Tensor, action: Tensor, num_states: int = 1) -> Tensor:
+    """Return the gradient of each state's mean action in one-step episodes with given actions and rewards [N], [S].
+
+    The states are those of N / S consecutive environments each.
+    """
+    policy = probes.table_policy(num_states)
+    states = torch.arange(num_states).repeat_interleave(len(action) // num_states)
+    return _mean_gradient(patient, policy, probes.bandit(policy, states, num_states, reward, action))
+
+
+def _mean_gradient(patient: Patient, policy: ActorCritic, rollout: TensorDict, **settings: Any) -> Tensor:
+    """Return the gradient of each state's mean action in an update from a rollout, before clipping: [S]."""
     with probes.gradients(policy) as sums:
-        patient.build(policy, rollout).update(rollout)
+        patient.build(policy, rollout, **settings).update(rollout)
     return sums["actor.weight"][0]
 
 
@@ -235,8 +238,8 @@ def equal_group_returns_move_nothing(patient: Patient) -> None:
     patient.require("group_size")
     up = torch.ones(2 * GROUP_SIZE)  # one and the same action: nothing cancels out
     levels = torch.tensor([1.0, 5.0]).repeat_interleave(GROUP_SIZE)
-    equal = _group_gradient(patient, levels, up)
-    reference = _group_gradient(patient, alternating(2 * GROUP_SIZE), alternating(2 * GROUP_SIZE))
+    equal = _bandit_gradient(patient, levels, up, num_states=2)
+    reference = _bandit_gradient(patient, alternating(2 * GROUP_SIZE), alternating(2 * GROUP_SIZE), num_states=2)
     expect(
         equal.isfinite().all() and (equal.abs() <= NEGLIGIBLE * reference.abs()).all(),
         "no gradient of groups whose members all have the same return",
@@ -250,7 +253,9 @@ def groups_are_apart(patient: Patient) -> None:
     patient.require("group_size")
     action = alternating(GROUP_SIZE).repeat_interleave(2)  # ++--: in a group of every second one, too, half are +
     other = torch.arange(2 * GROUP_SIZE) >= GROUP_SIZE
-    plain, shifted = (_group_gradient(patient, action + bonus * other, action)[0] for bonus in (0.0, 100.0))
+    plain, shifted = (
+        _bandit_gradient(patient, action + bonus * other, action, num_states=2)[0] for bonus in (0.0, 100.0)
+    )
     expect(
         (plain - shifted).abs() <= NEGLIGIBLE * plain.abs(),
         "the same gradient of a group for any returns of the others",
@@ -273,9 +278,7 @@ def nothing_after_first_done(patient: Patient) -> None:
         torch.stack((is_first, torch.ones_like(is_first)), dim=1),
         action=torch.stack((action, action), dim=1)[..., None],
     )
-    with probes.gradients(policy) as sums:
-        patient.build(policy, rollout, truncate_at_first_done=True).update(rollout)
-    _, masked, living = sums["actor.weight"][0].abs().tolist()
+    _, masked, living = _mean_gradient(patient, policy, rollout, truncate_at_first_done=True).abs().tolist()
     expect(
         living != 0,
         "a gradient of the steps before the first done",
@@ -288,13 +291,3 @@ def nothing_after_first_done(patient: Patient) -> None:
         f"{masked:.3g} (of the steps before it: {living:.3g})",
         "steps after the first done are not left out of the loss",
     )
-
-
-def _group_gradient(patient: Patient, reward: Tensor, action: Tensor) -> Tensor:
-    """Return the gradients of two groups' mean actions, each group in its own state: [2]."""
-    policy = probes.table_policy(2)
-    states = torch.arange(2).repeat_interleave(GROUP_SIZE)
-    rollout = probes.bandit(policy, states, 2, reward, action)
-    with probes.gradients(policy) as sums:
-        patient.build(policy, rollout).update(rollout)
-    return sums["actor.weight"][0]

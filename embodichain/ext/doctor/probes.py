@@ -102,20 +102,15 @@ class Patient:
             rollout = collect()
 
 
-def table_policy(num_states: int) -> ActorCritic:
-    """Return a tabular policy: a mean action and a value for each of S states, all 0, and std 1."""
-    actor, critic = (nn.Linear(num_states, 1, bias=False) for _ in range(2))
+def table_policy(num_states: int, choices: tuple[int, ...] = ()) -> ActorCritic:
+    """Return a tabular policy for S states, all 0: a value and a mean action for each, and std 1.
+
+    With ``choices`` its actions are discrete, of equal probability.
+    """
+    actor, critic = (nn.Linear(num_states, size, bias=False) for size in (sum(choices) or 1, 1))
     for table in (actor, critic):
         nn.init.zeros_(table.weight)
-    return ActorCritic(num_states, 1, "cpu", actor, critic)
-
-
-def choice_policy(num_choices: int) -> ActorCritic:
-    """Return a policy of one state that chooses among possibilities of equal probability."""
-    actor, critic = (nn.Linear(1, size, bias=False) for size in (num_choices, 1))
-    for table in (actor, critic):
-        nn.init.zeros_(table.weight)
-    return ActorCritic(1, 1, "cpu", actor, critic, choices=(num_choices,))
+    return ActorCritic(num_states, 1, "cpu", actor, critic, choices=choices)
 
 
 def one_hot(states: Tensor, num_states: int) -> Tensor:
