@@ -1,9 +1,10 @@
 """The doors of these environments: the ids ``gymnasium:...`` and ``envpool:...``."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import gymnasium as gym
+from typing_extensions import override
 
 from embodichain.ext.gymnasium.envpool_env import EnvPoolCfg, EnvPoolEnv, import_envpool
 from embodichain.ext.gymnasium.foreign_env import RENDER_MODE, ForeignEnv, ForeignEnvCfg, file_data
@@ -15,6 +16,8 @@ from embodichain.utils import ConfigError, collected, device, nearest, parse, un
 
 class _ForeignSource(EnvSource):
     """Environments whose config's file has the fields of ``cfg_class`` that are ``keys``."""
+
+    env_class: ClassVar[Callable[[Any], ForeignEnv]]
 
     def parse(self, data: Mapping[str, Any], allowed_imports: Sequence[str]) -> ParsedTask:
         """Turn a parsed config into a typed one and check it; see ``EnvSource.parse``."""
@@ -34,22 +37,22 @@ class _ForeignSource(EnvSource):
         """Return the registered time limit of an id's environment, steps; None if there is none."""
         raise NotImplementedError
 
+    def build(self, cfg: ForeignEnvCfg) -> ForeignEnv:
+        """Build the environments; see ``EnvSource.build``."""
+        device.check_memory("num_envs", f"{cfg.num_envs:,} environments", cfg.num_envs * _MIN_BYTES)
+        return self.env_class(cfg)
+
 
 class GymnasiumSource(_ForeignSource):
     """Gymnasium's registered environments; the package that an id names is imported."""
 
     prefix = PREFIX
-    cfg_class = GymnasiumEnvCfg
+    cfg_class, env_class = GymnasiumEnvCfg, GymnasiumEnv
     keys = ("id", "kwargs", "num_envs", "vectorization", "max_episode_steps")
 
+    @override
     def registered_limit(self, env_id: str, allowed_imports: Sequence[str]) -> int | None:
-        """Return the registered time limit."""
         return check_gymnasium_id(env_id, allowed_imports).max_episode_steps
-
-    def build(self, cfg: GymnasiumEnvCfg) -> ForeignEnv:
-        """Build the environments."""
-        _check_num_envs(cfg)
-        return GymnasiumEnv(cfg)
 
     def suggested_id(self, env_id: str) -> str | None:
         """Return the id of an environment that was named without the prefix."""
@@ -69,27 +72,17 @@ class EnvPoolSource(_ForeignSource):
     """EnvPool's environments, which bring their own MuJoCo."""
 
     prefix = "envpool:"
-    cfg_class = EnvPoolCfg
+    cfg_class, env_class = EnvPoolCfg, EnvPoolEnv
     keys = ("id", "kwargs", "num_envs", "max_episode_steps")
 
+    @override
     def registered_limit(self, env_id: str, allowed_imports: Sequence[str]) -> int | None:
-        """Return the registered time limit."""
         envpool, name = import_envpool(), env_id.removeprefix(self.prefix)
         known = envpool.list_all_envs()
         if name not in known:
             raise ConfigError(f"id: EnvPool has no environment '{name}'.{nearest(name, known)}")
         limit: int = envpool.make_spec(name).config.max_episode_steps
         return limit if limit < _NO_LIMIT else None
-
-    def build(self, cfg: EnvPoolCfg) -> ForeignEnv:
-        """Build the environments."""
-        _check_num_envs(cfg)
-        return EnvPoolEnv(cfg)
-
-
-def _check_num_envs(cfg: ForeignEnvCfg) -> None:
-    """Raise a ConfigError if the memory cannot hold the environments."""
-    device.check_memory("num_envs", f"{cfg.num_envs:,} environments", cfg.num_envs * _MIN_BYTES)
 
 
 _MIN_BYTES = 5_000  # of an environment: its object and its spaces
