@@ -5,7 +5,6 @@ Legend: N envs, T rollout steps.
 
 import threading
 from collections import deque
-from collections.abc import Callable
 
 from tensordict import TensorDict
 
@@ -33,31 +32,29 @@ class VLABuffer:
         self._error: BaseException | None = None
         self._produced = self._consumed = self._dropped = 0
 
-    def add_rollout(self, rollout: TensorDict, timeout: float | None = None) -> None:
+    def add_rollout(self, rollout: TensorDict) -> None:
         """Append a rollout [N, T+1], the buffer's from now on; wait for room if the buffer is full.
 
         Raises:
-            TimeoutError: there was no room within ``timeout`` seconds; the rollout was not added.
             BufferClosedError: the buffer is closed; the rollout was not added.
         """
         check_rollout(rollout)
         with self._changed:
-            self._wait(lambda: len(self._rollouts) < self.buffer_size, timeout, "room for a rollout")
+            self._changed.wait_for(lambda: self._is_closed or len(self._rollouts) < self.buffer_size)
             if self._is_closed:
                 raise BufferClosedError("the buffer of rollouts is closed")
             self._rollouts.append(rollout)
             self._produced += 1
             self._changed.notify_all()
 
-    def get(self, timeout: float | None = None) -> TensorDict:
+    def get(self) -> TensorDict:
         """Remove and return the oldest rollout; wait for one if the buffer is empty.
 
         Raises:
-            TimeoutError: there was none within ``timeout`` seconds.
             BufferClosedError: the buffer is closed; instead, the exception that it was closed with.
         """
         with self._changed:
-            self._wait(lambda: len(self._rollouts) > 0, timeout, "rollout")
+            self._changed.wait_for(lambda: self._is_closed or len(self._rollouts) > 0)
             if self._is_closed:
                 raise self._error or BufferClosedError("the buffer of rollouts is closed")
             self._consumed += 1
@@ -104,7 +101,3 @@ class VLABuffer:
     def __len__(self) -> int:
         with self._changed:
             return len(self._rollouts)
-
-    def _wait(self, is_ready: Callable[[], bool], timeout: float | None, what: str) -> None:
-        if not self._changed.wait_for(lambda: self._is_closed or is_ready(), timeout):
-            raise TimeoutError(f"no {what} within {timeout} s")
