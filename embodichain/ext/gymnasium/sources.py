@@ -58,9 +58,9 @@ class GymnasiumSource(_ForeignSource):
         """Return the id of an environment that was named without the prefix."""
         return f"{PREFIX}{env_id}" if env_id in gym.registry and find_env_spec(env_id) is None else None
 
-    def problems_beside_updates(self, cfg: ForeignEnvCfg) -> list[str]:
+    def problems_beside_updates(self, cfg: GymnasiumEnvCfg) -> list[str]:
         """Return the reason why environments of this process cannot step while another thread draws."""
-        if not isinstance(cfg, GymnasiumEnvCfg) or cfg.vectorization == "async":
+        if cfg.vectorization == "async":
             return []
         return [
             "vectorization: asynchronous collection steps these environments during the updates, whose random draws "

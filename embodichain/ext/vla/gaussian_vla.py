@@ -126,15 +126,8 @@ def vla_observation(
         obs: a dictionary or TensorDict of tensors or arrays; ``image/front`` may be an entry of that name, or ``front``
             inside ``image``.
     """
-    return {key: torch.as_tensor(_find(obs, key), device=device) for key in keys}
-
-
-def _find(obs: Mapping[str, Any] | TensorDict, key: str) -> Any:
-    names = obs.keys()
-    if key in names:
-        return obs[key]
-    group, _, rest = key.partition("/")
-    inner = obs[group] if rest and group in names else None
-    if inner is None or rest not in inner.keys():  # noqa: SIM118 (it may be a TensorDict)
-        raise ConfigError(unknown_name("entry of the observation", key, map(str, names)))
-    return inner[rest]
+    flat = (obs if isinstance(obs, TensorDict) else TensorDict(dict(obs), batch_size=[])).flatten_keys("/")
+    for key in keys:
+        if key not in flat.keys():  # noqa: SIM118 (a TensorDict)
+            raise ConfigError(unknown_name("entry of the observation", key, map(str, flat.keys())))
+    return {key: flat[key].to(device) for key in keys}

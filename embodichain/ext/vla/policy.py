@@ -7,7 +7,6 @@ log-probability each: its dimensions, or its tokens.
 import copy
 import importlib.util
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, cast
 
@@ -167,6 +166,7 @@ class _WithoutAdapters(Policy):
     def __init__(self, policy: VLAPolicy) -> None:
         super().__init__()
         self._policy = (policy,)  # not a submodule: the parameters are the policy's
+        self._disabled = policy.model.disable_adapter
         self.chunk_length, self.obs_keys, self.extra_fields = policy.chunk_length, policy.obs_keys, policy.extra_fields
 
     def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
@@ -183,11 +183,6 @@ class _WithoutAdapters(Policy):
         """Return log-probabilities; see ``Policy.evaluate_actions``."""
         with self._disabled():
             return self._policy[0].evaluate_actions(td)
-
-    def _disabled(self) -> AbstractContextManager[None]:
-        model: Any = self._policy[0].model
-        context: AbstractContextManager[None] = model.disable_adapter()
-        return context
 
 
 def stored_chunk_length(vla: VLAConfig) -> int:
@@ -304,9 +299,7 @@ def add_lora(model: nn.Module, cfg: LoRACfg) -> nn.Module:
         target_modules=targets,
         modules_to_save=trained or None,
     )
-    adapted: Any = peft.get_peft_model(model, config)
-    result: nn.Module = adapted
-    return result
+    return cast(nn.Module, peft.get_peft_model(model, config))  # type: ignore[arg-type]
 
 
 def _check_names(cfg: VLAPolicyCfg, admitted: Sequence[str]) -> None:
