@@ -129,31 +129,16 @@ class InferencePolicy:
             self._version = snapshot.version
 
 
-# All of torch's functions that draw and take a generator.
-_DRAWING: frozenset[Callable[..., Any]] = frozenset(
-    (
-        torch.bernoulli,
-        torch.binomial,
-        torch.multinomial,
-        torch.normal,
-        torch.poisson,
-        torch.rand,
-        torch.rand_like,
-        torch.randint,
-        torch.randint_like,
-        torch.randn,
-        torch.randn_like,
-        torch.randperm,
-        torch._sample_dirichlet,
-        torch._standard_gamma,
-        *(
-            getattr(Tensor, f"{name}_")
-            for name in ("bernoulli", "cauchy", "exponential", "geometric", "log_normal", "normal", "random", "uniform")
-        ),
-        Tensor.bernoulli,
-        Tensor.multinomial,
-    )
+# All of torch's functions that draw and take a generator, and those of a tensor.
+_FUNCTIONS = (
+    *("bernoulli", "binomial", "multinomial", "normal", "poisson", "rand", "rand_like", "randint", "randint_like"),
+    *("randn", "randn_like", "randperm", "_sample_dirichlet", "_standard_gamma"),
 )
+_METHODS = (
+    *("bernoulli", "multinomial", "bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_", "normal_"),
+    *("random_", "uniform_"),
+)
+_DRAWING = frozenset([getattr(torch, name) for name in _FUNCTIONS] + [getattr(Tensor, name) for name in _METHODS])
 
 
 class OwnDraws(TorchFunctionMode):
