@@ -3,7 +3,6 @@
 import argparse
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -46,7 +45,7 @@ def analyse_reward(
         "episodes": len(columns["return"]),
         "success_rate": float(columns["success"].mean()),
         "weights": _weights(saved) | dict(weights),
-        "terms": {name: asdict(fact) for name, fact in term_facts(scored).items()},
+        "terms": term_facts(scored),
         **return_facts(scored),
         "correlation_before": correlation(columns["return"], columns["success"]),
     }
@@ -96,28 +95,16 @@ def _factors(weights: Mapping[str, float], saved: SavedRun, columns: Mapping[str
     return factors
 
 
-@dataclass(frozen=True)
-class TermFacts:
-    """Statistics of a reward term over episodes.
-
-    Attributes:
-        mean: mean of an episode's sum of the weighted term.
-        size: mean absolute value of that sum.
-        share_of_variance: cov(term, return) / var(return); the terms' shares sum to 1. None if the return is constant.
-        correlation: correlation with success, in [-1, 1]; None if either is constant.
-    """
-
-    mean: float
-    size: float
-    share_of_variance: float | None
-    correlation: float | None
-
-
-def term_facts(columns: Columns) -> dict[str, TermFacts]:
+def term_facts(columns: Columns) -> dict[str, dict[str, float | None]]:
     """Return the facts of each term, the largest share of variance first.
 
     Args:
         columns: ``return``, ``success`` and ``rewards/<term>``, [E] each, as an ``EpisodeTable`` has them.
+
+    Returns:
+        By term the ``mean`` of an episode's sum of the weighted term, and ``size``, the mean of that sum's absolute
+        value; ``share_of_variance``, cov(term, return) / var(return), of which the sum is 1, None if the return is
+        constant; and ``correlation`` with success, in [-1, 1], None if either is constant.
     """
     total, success = columns["return"], columns["success"]
     terms = {name.removeprefix(_PREFIX): values for name, values in columns.items() if name.startswith(_PREFIX)}
@@ -126,15 +113,15 @@ def term_facts(columns: Columns) -> dict[str, TermFacts]:
         terms[OTHER] = other
     variance = float(total.var())
     facts = {
-        name: TermFacts(
-            mean=float(values.mean()),
-            size=float(np.abs(values).mean()),
-            share_of_variance=_covariance(values, total) / variance if variance > 1e-12 else None,
-            correlation=correlation(values, success),
-        )
+        name: {
+            "mean": float(values.mean()),
+            "size": float(np.abs(values).mean()),
+            "share_of_variance": _covariance(values, total) / variance if variance > 1e-12 else None,
+            "correlation": correlation(values, success),
+        }
         for name, values in terms.items()
     }
-    return dict(sorted(facts.items(), key=lambda item: -(item[1].share_of_variance or 0.0)))
+    return dict(sorted(facts.items(), key=lambda item: -(item[1]["share_of_variance"] or 0.0)))
 
 
 def correlation(a: np.ndarray, b: np.ndarray) -> float | None:
