@@ -360,8 +360,7 @@ class AsyncCollector(BaseCollector):
         if not self._threads:
             return
         deadline = time.monotonic() + timeout
-        self._wake(stopping=True)
-        self.buffer.close(self._error)
+        self._end()
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         if any(thread.is_alive() for thread in self._threads):
@@ -424,7 +423,9 @@ class AsyncCollector(BaseCollector):
             self._raise_error()
             yield
         finally:
-            self._wake(paused=False)
+            with self._changed:
+                self._paused = False
+                self._changed.notify_all()
 
     def scalars(self) -> dict[str, float]:
         """Return the mean and highest lag of the last rollout, and the number of dropped rollouts so far."""
@@ -509,8 +510,7 @@ class AsyncCollector(BaseCollector):
             pass
         except BaseException as error:  # noqa: BLE001 (raised again where the learner waits)
             self._error = error
-            self._wake(stopping=True)
-            self.buffer.close(error)
+            self._end()
         finally:
             with self._changed:
                 self._active -= 1
@@ -560,8 +560,9 @@ class AsyncCollector(BaseCollector):
                 raise _StoppedError
             yield
 
-    def _wake(self, stopping: bool | None = None, paused: bool | None = None) -> None:
+    def _end(self) -> None:
+        """Let all threads end, waiting ones included."""
         with self._changed:
-            self._stopping = self._stopping if stopping is None else stopping
-            self._paused = self._paused if paused is None else paused
+            self._stopping = True
             self._changed.notify_all()
+        self.buffer.close(self._error)
