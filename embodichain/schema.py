@@ -92,7 +92,7 @@ def env_schema() -> Json:
     defs: Json = {}
     cfg, file = _of(EmbodiedEnvCfg, defs), _of(EnvFileCfg, defs)
     known = cfg["properties"] | file["properties"]
-    shipped = [e for e in get_registered_env_ids() if _is_shipped_env(e)]
+    shipped = [e for e in get_registered_env_ids() if _is_shipped(get_env_spec(e).cls)]
     known["id"] = _name("Registered name of the task.", shipped)
     scenes = [e for e in shipped if issubclass(get_env_spec(e).cls, SceneEnv)]
     env = {name: known[name] for name in ENV_KEYS}
@@ -260,10 +260,6 @@ def _params_schema(cls: type[FunctorCfg], functor: Any, defs: Json) -> Json:
 
 def _is_shipped(cls: type | None) -> bool:
     return cls is not None and cls.__module__.startswith("embodichain.")
-
-
-def _is_shipped_env(env_id: str) -> bool:
-    return _is_shipped(get_env_spec(env_id).cls)
 
 
 @functools.cache

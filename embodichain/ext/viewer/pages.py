@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -127,11 +127,8 @@ class BrowserViewer(Viewer):
 
 def play_live(env: EmbodiedEnv, policy: Policy, device: torch.device, seed: int, episodes: int | None = None) -> None:
     """Play a task in the browser until Ctrl-C, or for ``episodes``; see :class:`LiveTask`."""
-    with closing(LiveTask(env, policy, device, seed)) as task:
-        try:
-            task.run(episodes)
-        except KeyboardInterrupt:
-            return
+    with closing(LiveTask(env, policy, device, seed)) as task, suppress(KeyboardInterrupt):
+        task.run(episodes)
 
 
 class LiveTask:

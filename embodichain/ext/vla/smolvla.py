@@ -139,8 +139,7 @@ class SmolVLA(GaussianVLA):
         super().__init__(cfg)
         self.cfg = cfg
         self.read_words = _own_words
-        if importlib.util.find_spec("transformers") is None:
-            raise ConfigError(f"policy.vla_config.model_class: SmolVLA needs transformers: {install_extra('vla')}")
+        check_transformers("policy.vla_config.model_class")
         from transformers import LlamaConfig, LlamaModel, SmolVLMConfig, SmolVLMModel  # noqa: PLC0415
         from transformers.models.smolvlm import SmolVLMVisionConfig  # noqa: PLC0415
 
@@ -452,6 +451,12 @@ def fitted_pixels(images: torch.Tensor, size: int) -> torch.Tensor:
     if fitted != [height, width]:
         pixels = F.interpolate(pixels, fitted, mode="bilinear")
     return F.pad(pixels, (size - fitted[1], 0, size - fitted[0], 0)) * 2 - 1
+
+
+def check_transformers(place: str) -> None:
+    """Check that the extra ``vla`` is installed."""
+    if importlib.util.find_spec("transformers") is None:
+        raise ConfigError(f"{place}: SmolVLA needs transformers: {install_extra('vla')}")
 
 
 def image_input(vision: Any, cfg: SmolVLACfg) -> int:

@@ -16,7 +16,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_va
 from torch import nn
 
 from embodichain.ext.vla import gaussian_vla
-from embodichain.ext.vla.smolvla import ENDS, EPSILON, Normalization, half_width
+from embodichain.ext.vla.smolvla import ENDS, EPSILON, Normalization, check_transformers, half_width
 from embodichain.utils import ConfigError, configclass, field, from_dict, install_extra, placed, unknown_name, utility
 from embodichain.utils.state import read_safetensors
 
@@ -457,12 +457,6 @@ _VOCABULARY = ("vocab.json", "merges.txt")  # of tokenizers without tokenizer.js
 _REPOSITORY = re.compile(r"^[\w.-]+/[\w.-]+$")
 
 
-def check_transformers(place: str) -> None:
-    """Check that the extra ``vla`` is installed."""
-    if importlib.util.find_spec("transformers") is None:
-        raise ConfigError(f"{place}: SmolVLA needs transformers: {install_extra('vla')}")
-
-
 def read_vlm_config(folder: Path, name: str, place: str) -> Any:
     """Return transformers' ``SmolVLMConfig`` of the vision-language model that a policy's folder names."""
     check_transformers(place)
@@ -509,8 +503,7 @@ def _find(folder: Path, name: str, wanted: tuple[str, ...], place: str) -> Path:
     missing = f"{place}: {wanted[0]} of '{name}' is missing: looked in {places[0]}, {places[1]}"
     if not _REPOSITORY.match(name):
         raise ConfigError(missing)
-    path = download(name, None, (_CONFIG, *_TOKENIZER_FILES, *_VOCABULARY), place)
-    return path
+    return download(name, None, (_CONFIG, *_TOKENIZER_FILES, *_VOCABULARY), place)
 
 
 def _has_one(path: Path, files: tuple[str, ...]) -> bool:
