@@ -10,7 +10,6 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from tensordict import TensorDict
 from typing_extensions import override
@@ -22,9 +21,10 @@ from embodichain.commands.arguments import checked_path, output_folder
 from embodichain.ext.lerobot.recorder import colour_cameras, image_of, state_of
 from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
+from embodichain.lab.gym.envs.base_env import space_of
 from embodichain.lab.gym.envs.managers.record import View
 from embodichain.lab.gym.envs.tasks.rl import build_env
-from embodichain.lab.gym.utils.arrays import to_action, to_array
+from embodichain.lab.gym.utils.arrays import to_action, to_array, to_arrays
 from embodichain.utils import ConfigError, files, replace
 from embodichain.utils.observations import flat_input
 
@@ -63,8 +63,7 @@ class LeRobotVectorEnv(gym.vector.VectorEnv[dict[str, Any], np.ndarray, np.ndarr
         self._cameras = colour_cameras(env)
         self._camera: View | None = None
         obs, _ = env.reset(seed=env.cfg.seed)
-        first = self._observation(obs)
-        self.single_observation_space = spaces.Dict({name: _space_of(value) for name, value in first.items()})
+        self.single_observation_space = space_of(self._named(obs))
         self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, self.num_envs)
         self.single_action_space, self.action_space = env.single_action_space, env.action_space
 
@@ -81,10 +80,10 @@ class LeRobotVectorEnv(gym.vector.VectorEnv[dict[str, Any], np.ndarray, np.ndarr
         """
         if seed is None:
             obs, _ = self.env.reset()
-            return self._observation(obs), {}
-        first = seed if isinstance(seed, int) else seed[0]
-        obs, _ = self.env.reset(seed=self.env.cfg.seed, options={"enumerate_episodes": True, "share": (first, 1)})
-        return self._observation(obs), {}
+        else:
+            first = seed if isinstance(seed, int) else seed[0]
+            obs, _ = self.env.reset(seed=self.env.cfg.seed, options={"enumerate_episodes": True, "share": (first, 1)})
+        return to_arrays(self._named(obs)), {}
 
     @override
     def step(self, actions: np.ndarray) -> tuple[dict[str, Any], np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
@@ -95,7 +94,7 @@ class LeRobotVectorEnv(gym.vector.VectorEnv[dict[str, Any], np.ndarray, np.ndarr
         infos: dict[str, Any] = {"is_success": is_success}
         if done.any():
             infos |= {"final_info": {"is_success": is_success}, "_final_info": done}
-        return self._observation(obs), to_array(reward), to_array(terminated), to_array(truncated), infos
+        return to_arrays(self._named(obs)), to_array(reward), to_array(terminated), to_array(truncated), infos
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Return what each environment has by a name that LeRobot asks for, N values."""
@@ -125,14 +124,12 @@ class LeRobotVectorEnv(gym.vector.VectorEnv[dict[str, Any], np.ndarray, np.ndarr
             self._camera.close()
         self.env.close()
 
-    def _observation(self, obs: TensorDict) -> dict[str, Any]:
-        entries: dict[str, Any] = {
-            "agent_pos": to_array(state_of(self.env, obs)),
-            "environment_state": to_array(flat_input(obs)),
-        }
+    def _named(self, obs: TensorDict) -> TensorDict:
+        """Return an observation's content by LeRobot's names."""
+        entries: dict[str, Any] = {"agent_pos": state_of(self.env, obs), "environment_state": flat_input(obs)}
         if self._cameras:
-            entries["pixels"] = {uid: to_array(image_of(obs, uid)) for uid in self._cameras}
-        return entries
+            entries["pixels"] = {uid: image_of(obs, uid) for uid in self._cameras}
+        return TensorDict(entries, batch_size=obs.batch_size)
 
 
 def make_lerobot_env(config: Mapping[str, Any], num_envs: int) -> LeRobotVectorEnv:
@@ -199,12 +196,3 @@ def _readme(env_id: str) -> str:
         'envs = make_env("<owner>/<repository>", n_envs=4, trust_remote_code=True)\n```\n\n'
         "Files that the config names, such as meshes of your own, must be where it says.\n"
     )
-
-
-def _space_of(value: Any) -> spaces.Space[Any]:
-    """Return the space of one environment's part of an observation [N, ...]."""
-    if isinstance(value, dict):
-        return spaces.Dict({name: _space_of(inner) for name, inner in value.items()})
-    if value.dtype == np.uint8:
-        return spaces.Box(0, 255, value.shape[1:], np.uint8)
-    return spaces.Box(-np.inf, np.inf, value.shape[1:], np.float32)
