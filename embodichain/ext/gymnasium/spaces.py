@@ -13,6 +13,7 @@ from gymnasium import spaces
 from tensordict import TensorDict
 from torch import Tensor
 
+from embodichain.lab.gym.envs.base_env import space_of
 from embodichain.utils import CommandFailedError, ConfigError, observations
 from embodichain.utils.choices import Choices
 
@@ -53,7 +54,10 @@ class ObservationAdapter:
         if any(below.startswith(name) for name, below in pairwise(names)):
             raise ConfigError(f"its observations {names} collide: a slash in a key separates as nested Dicts do")
         self._leaves = dict(leaves)
-        self.space = _nested({name: _our_box(leaf.space) for name, leaf in self._leaves.items()})
+        # Without the numbers' bounds, which mean nothing to a learner, and are wrong in some libraries.
+        layouts = {name: leaf.layout for name, leaf in self._leaves.items()}
+        zeros = {name: torch.from_numpy(np.zeros((1, *shape), dtype)) for name, (_, dtype, shape) in layouts.items()}
+        self.space = space_of(observations.nested_observation(zeros, torch.device("cpu")))
         size = sum(part.stop - part.start for part in observations.entry_columns(self.space).values())
         self.flat_space = spaces.Box(-np.inf, np.inf, (size,), np.float32)
 
@@ -152,7 +156,8 @@ def _first(space: spaces.Space[Any]) -> Any:
 def _dtype_of(space: spaces.Space[Any]) -> Any:
     if _image_axes(space) is not None:
         return np.uint8
-    return np.float32 if np.can_cast(np.dtype(space.dtype), np.float32) else np.float64
+    is_held = _choices(space) is not None or np.can_cast(np.dtype(space.dtype), np.float32)
+    return np.float32 if is_held else np.float64
 
 
 def _shape_of(space: spaces.Space[Any]) -> tuple[int, ...]:
@@ -165,26 +170,6 @@ def _shape_of(space: spaces.Space[Any]) -> tuple[int, ...]:
         height, width, *channels = (shape[axis] for axis in axes)
         return (height, width, int(np.prod(channels)))
     return (int(np.prod(shape)),) if len(shape) >= observations.IMAGE_DIMS else shape
-
-
-def _our_box(space: spaces.Space[Any]) -> spaces.Box:
-    if _image_axes(space) is not None:
-        return spaces.Box(0, 255, _shape_of(space), np.uint8)
-    # Bounds of numbers mean nothing to a learner, and some libraries' are wrong.
-    return spaces.Box(-np.inf, np.inf, _shape_of(space), np.float32 if _choices(space) else _dtype_of(space))
-
-
-def _nested(boxes: Mapping[str, spaces.Box]) -> spaces.Dict:
-    """Return the boxes by slash-separated name as nested Dicts."""
-    groups: dict[str, dict[str, spaces.Box]] = {}
-    found: dict[str, spaces.Space[Any]] = {}
-    for name, box in boxes.items():
-        group, slash, rest = name.partition("/")
-        if slash:
-            groups.setdefault(group, {})[rest] = box
-        else:
-            found[name] = box
-    return spaces.Dict(found | {group: _nested(inner) for group, inner in groups.items()})
 
 
 class ActionAdapter:
