@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from torch.distributions import Distribution
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.models.networks import group_entries
 from embodichain.agents.rl.models.policy import PolicyBlock, PolicyCfg
+from embodichain.ext.export import onnx_runner
 from embodichain.lab.gym.envs.managers.actions import POSITION
 from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap
 from embodichain.tools.policy import Step, checked_difference
@@ -29,8 +29,6 @@ from embodichain.utils import CommandFailedError, ConfigError, install_extra, ob
 Spec = Mapping[str, Any]
 Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 
-RUNNER = Path(__file__).with_name("onnx_runner.py")
-"""The runner of ONNX files; it needs NumPy and ONNX Runtime, and nothing of this package."""
 _KEY = "embodichain"  # of the specification in a file's metadata
 _EXAMPLES = 2  # observations that a policy is traced with
 _DTYPES = {"u": torch.uint8, "i": torch.int64}  # by NumPy's kind; numbers are float32 or float64
@@ -201,18 +199,8 @@ def common_metadata(spec: Spec) -> dict[str, str]:
 
 def load_onnx(path: Path) -> Run:
     """Return a function from an ONNX file's inputs [N, ...] by name to its outputs by name."""
-    runner = load_runner().PolicyRunner(path)
+    runner = onnx_runner.PolicyRunner(path)
     return lambda inputs: runner.run(dict(inputs))
-
-
-def load_runner(path: Path = RUNNER) -> ModuleType:
-    """Import the runner from its file, which is also copied next to an exported policy."""
-    spec = importlib.util.spec_from_file_location("onnx_runner", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @contextmanager
@@ -283,7 +271,7 @@ def check_inputs(spec: Spec, steps: Sequence[Step]) -> None:
     Raises:
         ParityError: an input differs from the environment's entry by more than 1e-5.
     """
-    builder = load_runner().ObservationBuilder(spec)
+    builder = onnx_runner.ObservationBuilder(dict(spec))
     computed = [name for name, entry in spec["inputs"].items() if "from" in entry]
     for i, step in enumerate(steps):
         builder.reset(step.begins)

@@ -14,7 +14,7 @@ from embodichain.agents.rl.config.arguments import add_allow_import, allowed_imp
 from embodichain.agents.rl.run_config import scene_cfg, scene_env
 from embodichain.agents.rl.vec_env import TaskEnv
 from embodichain.commands.arguments import add_run, checked_path, output_file, whole_number
-from embodichain.ext.export import formats
+from embodichain.ext.export import formats, onnx_runner
 from embodichain.lab.gym.env_sources import TaskCfg
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.actions import CONTROL, POSITION, JointPositionTerm
@@ -28,6 +28,7 @@ from embodichain.utils.choices import sizes_of
 
 _SEED_OFFSET = 4_000_003
 _RUNNER_NAME = "policy_runner.py"
+_RUNNER = Path(onnx_runner.__file__)
 _SCRIPT = Path(__file__).with_name("mujoco_robot.py")
 # An export is recognised by a key of the specification, and the runner's first line.
 _SPEC_MARK = b'"control_period_s": '
@@ -97,7 +98,7 @@ def export_run(
             if servos.has_servos(opened.env.sim.model):  # type: ignore[attr-defined]
                 shutil.copy(servos.__file__, path.with_name("servos.py"))
     write_json(readable, spec, indent=2)
-    write_atomically(runner, lambda file: file.write(formats.RUNNER.read_bytes()))
+    write_atomically(runner, lambda file: file.write(_RUNNER.read_bytes()))
     written = [path, readable, runner]
     if start is not None:
         write_atomically(script, lambda file: file.write(_SCRIPT.read_bytes()))

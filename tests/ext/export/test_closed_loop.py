@@ -18,7 +18,6 @@ from embodichain.agents.rl.build import open_run
 from embodichain.agents.rl.checkpoint.saved_run import find_run
 from embodichain.agents.rl.models import policy_input
 from embodichain.agents.rl.train import main
-from embodichain.ext.export.formats import load_runner
 from embodichain.ext.export.run import export_run, without_sensor_models
 from embodichain.lab.gym import registry
 from embodichain.lab.gym.envs import EmbodiedEnv
@@ -28,6 +27,7 @@ from embodichain.lab.gym.registry import register_env
 from embodichain.tools.policy import ParityError
 from embodichain.utils import ConfigError
 from tests.agents.rl.fakes import tiny_config, write_config
+from tests.ext.export.scripts import load_script
 from tests.lab.legs import GO2_OBSERVED
 from tests.pages import REPOSITORY
 
@@ -75,8 +75,8 @@ def test_thousand_closed_loop_steps_are_those_of_the_environment(
     exported: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runner, folder = runner_of(exported), exported / "export"
-    monkeypatch.setitem(sys.modules, "policy_runner", load_runner(folder / "policy_runner.py"))
-    script = load_runner(folder / "mujoco_robot.py")
+    monkeypatch.setitem(sys.modules, "policy_runner", load_script(folder / "policy_runner.py"))
+    script = load_script(folder / "mujoco_robot.py")
     own: list[dict[str, np.ndarray]] = []
     deployed: list[dict[str, np.ndarray]] = []
     with open_run(find_run(str(exported)), 1, change=without_sensor_models) as opened:
@@ -102,7 +102,7 @@ def test_thousand_closed_loop_steps_are_those_of_the_environment(
 
 
 def runner_of(run: Path) -> Any:
-    return load_runner(run / "export/policy_runner.py").PolicyRunner(run / "export/policy.onnx")
+    return load_script(run / "export/policy_runner.py").PolicyRunner(run / "export/policy.onnx")
 
 
 def copy_state(env: EmbodiedEnv, robot: Any) -> None:
@@ -122,8 +122,8 @@ def parts(targets: np.ndarray, qpos: np.ndarray, qvel: np.ndarray) -> dict[str, 
 def test_time_step_that_does_not_divide_the_control_period_is_refused(
     step: str, exported: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "policy_runner", load_runner(exported / "export/policy_runner.py"))
-    script = load_runner(exported / "export/mujoco_robot.py")
+    monkeypatch.setitem(sys.modules, "policy_runner", load_script(exported / "export/policy_runner.py"))
+    script = load_script(exported / "export/mujoco_robot.py")
     monkeypatch.setattr(sys, "argv", ["mujoco_robot.py", "--timestep", step])
     with pytest.raises(SystemExit):
         script.main()
@@ -134,8 +134,8 @@ def test_time_step_that_does_not_divide_the_control_period_is_refused(
 def test_voltage_of_a_robot_without_servos_is_refused(
     servos: Any, exported: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "policy_runner", load_runner(exported / "export/policy_runner.py"))
-    script = load_runner(exported / "export/mujoco_robot.py")
+    monkeypatch.setitem(sys.modules, "policy_runner", load_script(exported / "export/policy_runner.py"))
+    script = load_script(exported / "export/mujoco_robot.py")
     monkeypatch.setattr(script, "Robot", lambda *_: SimpleNamespace(servos=servos))
     monkeypatch.setattr(sys, "argv", ["mujoco_robot.py", "--voltage", "7"])
     with pytest.raises(SystemExit):
@@ -262,7 +262,7 @@ def test_page_drives_a_robot(exported: Path, monkeypatch: pytest.MonkeyPatch) ->
     page = (REPOSITORY / "docs/watching.md").read_text(encoding="utf-8").partition("\n## Export\n")[2]
     snippets = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     monkeypatch.chdir(exported / "export")
-    monkeypatch.setitem(sys.modules, "policy_runner", load_runner(exported / "export/policy_runner.py"))
+    monkeypatch.setitem(sys.modules, "policy_runner", load_script(exported / "export/policy_runner.py"))
     page_names: dict[str, Any] = {}
     exec(snippets[1], page_names)
     robot = Stub(page_names["policy"].spec)

@@ -17,10 +17,11 @@ import torch
 from embodichain.agents.rl.build import open_run
 from embodichain.agents.rl.checkpoint.saved_run import find_run
 from embodichain.cli import main
+from embodichain.ext.export import onnx_runner
 from embodichain.ext.export import run as export
-from embodichain.ext.export.formats import load_runner
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.tools.policy import record_steps
+from tests.ext.export.scripts import load_script
 from tests.trained_run import GAINS
 
 pytest.importorskip("onnxscript")
@@ -41,7 +42,7 @@ def exported(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_runner_balances_the_pole(exported: Path) -> None:
-    runner = load_runner(exported.with_name("policy_runner.py")).PolicyRunner(exported)
+    runner = load_script(exported.with_name("policy_runner.py")).PolicyRunner(exported)
     num_envs = 8
     successes = {}
     with open_run(find_run(str(exported.parents[1])), num_envs) as opened:
@@ -79,7 +80,7 @@ def test_file_names_no_path_of_this_machine(exported: Path) -> None:
 
 
 def test_one_observation_is_enough_and_mistakes_are_named(exported: Path) -> None:
-    runner = load_runner().PolicyRunner(exported)
+    runner = onnx_runner.PolicyRunner(exported)
     obs = {"robot/qpos": [0.0, 0.01], "robot/qvel": [0.1, -0.005], "robot/qf": [0.0, 0.0]}
     out = runner(obs)
     # -32 x 0.01 - 4 x -0.005 = -0.3; DeltaQposTerm has scale 0.1
@@ -95,7 +96,7 @@ def test_one_observation_is_enough_and_mistakes_are_named(exported: Path) -> Non
 
 
 def test_runner_refuses_images_of_other_numbers() -> None:
-    rows, needed = load_runner()._rows, {"image": {"shape": [2, 2, 3], "dtype": "uint8"}}
+    rows, needed = onnx_runner._rows, {"image": {"shape": [2, 2, 3], "dtype": "uint8"}}
     given, is_single = rows({"image": np.full((2, 2, 3), 255, np.uint8)}, needed, "observation")
     assert (given["image"].max(), is_single) == (255, True)
     with pytest.raises(ValueError, match="'image' is an image of uint8, got float64"):
@@ -160,7 +161,7 @@ def test_missing_extra_is_named(
 
 def builder(**recipes: list[dict[str, Any]]) -> Any:
     inputs = {name: {"from": recipe} for name, recipe in recipes.items()}
-    return load_runner().ObservationBuilder({"inputs": inputs, "memory": None, "action": {"size": 1}})
+    return onnx_runner.ObservationBuilder({"inputs": inputs, "memory": None, "action": {"size": 1}})
 
 
 def test_constants_are_subtracted_before_the_history_is_kept() -> None:

@@ -20,7 +20,6 @@ from embodichain.agents.rl.checkpoint.saved_run import find_run
 from embodichain.agents.rl.models import policy_input
 from embodichain.agents.rl.train import main
 from embodichain.ext.export import microduck
-from embodichain.ext.export.formats import load_runner
 from embodichain.ext.export.run import without_sensor_models
 from embodichain.lab.gym.env_sources import TaskCfg
 from embodichain.lab.gym.envs import EmbodiedEnv
@@ -28,6 +27,7 @@ from embodichain.tools.policy import ParityError
 from embodichain.utils import ConfigError, replace
 from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import tiny_config, write_config
+from tests.ext.export.scripts import load_script
 from tests.shipped import REPOSITORY
 
 pytest.importorskip("onnxscript")
@@ -118,11 +118,11 @@ def test_plain_mujoco_with_servos_is_the_environment(
     run: Path, end: str, play: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = run / f"export/microduck_rehearsal{end}"
-    monkeypatch.setitem(sys.modules, "policy_runner", load_runner(folder / "policy_runner.py"))
+    monkeypatch.setitem(sys.modules, "policy_runner", load_script(folder / "policy_runner.py"))
     monkeypatch.syspath_prepend(str(folder))
-    script = load_runner(folder / "mujoco_robot.py")
-    runner = load_runner(folder / "policy_runner.py").PolicyRunner(folder / "exported.onnx")
-    flat = load_runner(folder / "policy_runner.py").PolicyRunner(run / "export/microduck/policy.onnx", runner.spec)
+    script = load_script(folder / "mujoco_robot.py")
+    runner = load_script(folder / "policy_runner.py").PolicyRunner(folder / "exported.onnx")
+    flat = load_script(folder / "policy_runner.py").PolicyRunner(run / "export/microduck/policy.onnx", runner.spec)
 
     def change(cfg: TaskCfg) -> TaskCfg:
         return replace(without_sensor_models(cfg), events={})
@@ -186,8 +186,8 @@ def test_script_repeats_the_same_episodes(run: Path) -> None:
 
 def test_keys_of_the_viewer_change_the_velocity_command(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = run / "export/microduck_rehearsal"
-    monkeypatch.setitem(sys.modules, "policy_runner", load_runner(folder / "policy_runner.py"))
-    script, command = load_runner(folder / "mujoco_robot.py"), np.zeros(3)
+    monkeypatch.setitem(sys.modules, "policy_runner", load_script(folder / "policy_runner.py"))
+    script, command = load_script(folder / "mujoco_robot.py"), np.zeros(3)
     for key in (265, 265, 264, 263, 263, 262, 44, 44, 46, 300):
         script.press(command, key)
     np.testing.assert_allclose(command, [0.1, 0.1, 0.1])
