@@ -1,6 +1,6 @@
 """The doors of these environments: the ids ``gymnasium:...`` and ``envpool:...``."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -17,7 +17,7 @@ from embodichain.utils import ConfigError, collected, device, nearest, parse, un
 class _ForeignSource(EnvSource):
     """Environments whose config's file has the fields of ``cfg_class`` that are ``keys``."""
 
-    env_class: ClassVar[Callable[[Any], ForeignEnv]]
+    env_class: ClassVar[type[Any]]
 
     def parse(self, data: Mapping[str, Any], allowed_imports: Sequence[str]) -> ParsedTask:
         """Turn a parsed config into a typed one and check it; see ``EnvSource.parse``."""
@@ -40,7 +40,8 @@ class _ForeignSource(EnvSource):
     def build(self, cfg: ForeignEnvCfg) -> ForeignEnv:
         """Build the environments; see ``EnvSource.build``."""
         device.check_memory("num_envs", f"{cfg.num_envs:,} environments", cfg.num_envs * _MIN_BYTES)
-        return self.env_class(cfg)
+        env: ForeignEnv = self.env_class(cfg)
+        return env
 
 
 class GymnasiumSource(_ForeignSource):

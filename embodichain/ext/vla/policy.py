@@ -299,7 +299,7 @@ def add_lora(model: nn.Module, cfg: LoRACfg) -> nn.Module:
         target_modules=targets,
         modules_to_save=trained or None,
     )
-    return cast(nn.Module, peft.get_peft_model(model, config))  # type: ignore[arg-type]
+    return cast(nn.Module, peft.get_peft_model(model, config))
 
 
 def _check_names(cfg: VLAPolicyCfg, admitted: Sequence[str]) -> None:

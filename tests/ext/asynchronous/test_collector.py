@@ -240,7 +240,8 @@ def test_stop_says_so_where_a_forward_pass_outlasts_its_deadline() -> None:
     learner = Learner(on_step_callback=hold)
     learner.collector.start()
     learner.collector._num_steps = T
-    learner.collector._wake()
+    with learner.collector._changed:
+        learner.collector._changed.notify_all()
     assert is_in.wait(30)
     with pytest.raises(TimeoutError, match="has not ended within"):
         learner.collector.stop(timeout=0.01)

@@ -81,7 +81,7 @@ def test_file_names_no_path_of_this_machine(exported: Path) -> None:
 
 def test_one_observation_is_enough_and_mistakes_are_named(exported: Path) -> None:
     runner = onnx_runner.PolicyRunner(exported)
-    obs = {"robot/qpos": [0.0, 0.01], "robot/qvel": [0.1, -0.005], "robot/qf": [0.0, 0.0]}
+    obs: dict[str, Any] = {"robot/qpos": [0.0, 0.01], "robot/qvel": [0.1, -0.005], "robot/qf": [0.0, 0.0]}
     out = runner(obs)
     # -32 x 0.01 - 4 x -0.005 = -0.3; DeltaQposTerm has scale 0.1
     assert GAINS == [0.0, 0.0, 0.0, -32.0, 0.0, -4.0]

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from embodichain.cli import main
-from embodichain.ext.export.formats import load_runner
 from embodichain.lab.sim.rendering.renderer import opengl_problem
 from embodichain.utils.video import VideoReader
 from tests.agents.rl.fakes import tiny_config, write_config
+from tests.ext.export.scripts import load_script
 
 needs_gl = pytest.mark.skipif(opengl_problem() is not None, reason="no OpenGL")
 # Its images are 64 x 48, and its episodes 6 steps.
@@ -78,7 +78,7 @@ def test_an_exported_policy_reads_the_observation_by_name(run_folder: Path) -> N
     pytest.importorskip("onnxscript")
     assert main(["export", "latest", "--observations", "12", "--envs", "2"]) == 0
     policy = run_folder / "export/policy.onnx"
-    runner = load_runner(policy.with_name("policy_runner.py")).PolicyRunner(policy)
+    runner = load_script(policy.with_name("policy_runner.py")).PolicyRunner(policy)
     assert list(runner.spec["inputs"]) == ["observation"]
     assert runner.spec["task"] == "gymnasium:Reacher-v5"
     assert runner({"observation": np.zeros((1, 10), np.float32)})["action"].shape == (1, 2)
