@@ -24,7 +24,7 @@ MEETINGS = (
     (InferencePolicy, "get_value"),
     (AsyncCollector, "_begin"),
     (AsyncCollector, "_hand_over"),
-    (AsyncCollector, "_wake"),
+    (AsyncCollector, "_end"),
     (ScriptedEnv, "step"),
 )
 
