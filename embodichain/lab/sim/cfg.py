@@ -17,34 +17,6 @@ from pydantic_core import PydanticCustomError
 from embodichain.lab.sim.shapes import Positive, ShapeCfg
 from embodichain.utils import MayChange, RayTracing, configclass
 
-__all__ = [
-    "COMPONENT_TYPES",
-    "ArticulationCfg",
-    "CameraCfg",
-    "ConstraintSolverCfg",
-    "ContactSensorCfg",
-    "EmissionLightCfg",
-    "ExtrinsicsCfg",
-    "GroupMemberCfg",
-    "IndirectLightCfg",
-    "JointDrivePropertiesCfg",
-    "LightCfg",
-    "LightsCfg",
-    "MarkerCfg",
-    "ObjectBaseCfg",
-    "RigidBodyAttributesCfg",
-    "RigidObjectCfg",
-    "RigidObjectGroupCfg",
-    "RobotCfg",
-    "SensorCfg",
-    "SimulationManagerCfg",
-    "SolverCfg",
-    "StereoCameraCfg",
-    "URDFCfg",
-    "URDFComponentCfg",
-    "VisualMaterialCfg",
-]
-
 Vec3 = tuple[float, float, float]
 Intrinsics = tuple[Positive, Positive, float, float]
 NonNegative = Annotated[float, Field(ge=0)]
