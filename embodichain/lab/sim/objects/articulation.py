@@ -36,12 +36,8 @@ _FREE = int(mujoco.mjtJoint.mjJNT_FREE)
 
 def columns(indices: Sequence[int], device: torch.device) -> Columns:
     """Return a slice where the indices follow each other, so that reading makes a view, else a tensor of them."""
-    if not indices:
-        return slice(0, 0)
-    first, last = indices[0], indices[-1]
-    if list(indices) == list(range(first, last + 1)):
-        return slice(first, last + 1)
-    return constant(tuple(indices), device)
+    found = _as_slice(list(indices))
+    return found if isinstance(found, slice) else constant(tuple(found), device)
 
 
 def body_pose(backend: Backend, body: int) -> Tensor:
@@ -325,7 +321,8 @@ class BasePose:
         driven = {model.body_rootid[model.jnt_bodyid[joint]] for _, joint in driven_joints(model)}
         size = np.bincount(model.body_rootid)
         free.sort(key=lambda joint: (model.jnt_bodyid[joint] in driven, size[model.jnt_bodyid[joint]]))
-        self._is_free = bool(free)
+        self.is_free = bool(free)
+        """Whether the base moves, rather than being fixed to the world."""
         self.root: int = int(model.jnt_bodyid[free[-1]]) if free else self._roots[0]
         """The base's body in the model; of a fixed base with several trees, the first."""
         self._qpos = self._qvel = 0  # its places in the state
@@ -349,7 +346,7 @@ class BasePose:
 
     def get(self) -> Tensor:
         """Return position and quaternion wxyz in the environment's frame, [N, 7]."""
-        return self._backend.qpos[:, self._qpos : self._qpos + 7] if self._is_free else self._row
+        return self._backend.qpos[:, self._qpos : self._qpos + 7] if self.is_free else self._row
 
     @property
     def shift(self) -> Tensor | None:
@@ -358,7 +355,7 @@ class BasePose:
 
     def set(self, row: Tensor, env_ids: Tensor) -> None:
         """Move the base to [n, 7]; a free one is at rest afterwards."""
-        if self._is_free:
+        if self.is_free:
             self._backend.write("qpos", slice(self._qpos, self._qpos + 7), row, env_ids)
             self._backend.write("qvel", slice(self._qvel, self._qvel + 6), torch.zeros_like(row[:, :6]), env_ids)
             return
@@ -395,18 +392,13 @@ class BasePose:
 
     def velocity(self) -> Tensor:
         """Return linear (environment's frame, m/s) and angular velocity (base's frame, rad/s), [N, 6]."""
-        if self._is_free:
+        if self.is_free:
             return self._backend.qvel[:, self._qvel : self._qvel + 6]
         return torch.zeros(self._backend.num_envs, 6, device=self._backend.device)
 
     def set_velocity(self, velocity: Tensor, env_ids: Tensor) -> None:
         """Set linear (environment's frame, m/s) and angular velocity (base's frame, rad/s) of a free base, [n, 6]."""
         self._backend.write("qvel", slice(self._qvel, self._qvel + 6), velocity, env_ids)
-
-    @property
-    def is_free(self) -> bool:
-        """Whether the base moves, rather than being fixed to the world."""
-        return self._is_free
 
 
 class JointDrives:
