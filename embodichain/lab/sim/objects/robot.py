@@ -4,7 +4,6 @@ Shapes: N environments, n in ``env_ids`` (None: all), B any batch, J joints of a
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -37,7 +36,8 @@ class Robot(Articulation):
         self.control_parts = control_parts
         names = self.joint_names
         self._part_ids = {part: [names.index(name) for name in chosen] for part, chosen in control_parts.items()}
-        self._chains: dict[str, _Chain] = {}
+        # Of each control part: its kinematics, and the moving body from which they are; 0: the world.
+        self._chains: dict[str, tuple[SerialChain, int]] = {}
         for part in cfg.solver_cfg:  # configured chains are checked now, the others at their first use
             self._chain(part)
 
@@ -60,9 +60,9 @@ class Robot(Articulation):
         Returns:
             [B, 4, 4], or [B, 7] (x, y, z, qw, qx, qy, qz), in the environment's frame.
         """
-        chain = self._chain(name)
-        pose = chain.serial.forward(qpos)
-        root = self._root_pose(chain, env_ids)
+        chain, moving_root = self._chain(name)
+        pose = chain.forward(qpos)
+        root = self._root_pose(moving_root, env_ids)
         if root is not None:
             pose = root @ pose
         return pose if to_matrix else row_from_pose(pose)
@@ -87,13 +87,13 @@ class Robot(Articulation):
         """
         if pose.shape[-2:] != (4, 4):
             pose = pose_from_pos_quat(pose[:, :3], pose[:, 3:])
-        chain = self._chain(name)
-        root = self._root_pose(chain, env_ids)
+        chain, moving_root = self._chain(name)
+        root = self._root_pose(moving_root, env_ids)
         if root is not None:
             pose = torch.linalg.solve_ex(root, pose)[0]  # without a check that would wait
         if joint_seed is None:
             joint_seed = self.get_qpos(name) if env_ids is None else self.get_qpos(name)[env_ids]
-        return chain.serial.inverse(pose, joint_seed, iterations)
+        return chain.inverse(pose, joint_seed, iterations)
 
     @cached_per_state
     def get_eef_pose(self, name: str = "arm") -> Tensor:
@@ -104,13 +104,13 @@ class Robot(Articulation):
         """Name a group of joints, in addition to the configured control parts."""
         self._part_ids[name] = list(joint_ids)
 
-    def _root_pose(self, chain: "_Chain", env_ids: Tensor | None) -> Tensor | None:
+    def _root_pose(self, moving_root: int, env_ids: Tensor | None) -> Tensor | None:
         """Return the transform of a chain's poses, [n, 4, 4]: the pose of a moving root, or the base's shift."""
-        pose = body_pose(self._backend, chain.moving_root) if chain.moving_root else self.base.shift
+        pose = body_pose(self._backend, moving_root) if moving_root else self.base.shift
         return pose if pose is None or env_ids is None else pose[env_ids]
 
-    def _chain(self, name: str) -> "_Chain":
-        """Return the chain of a control part; ConfigError where its joints or links do not make one."""
+    def _chain(self, name: str) -> tuple[SerialChain, int]:
+        """Return a control part's chain and its moving root, or 0; ConfigError where its joints or links make none."""
         if name not in self._chains:
             place = f"robot '{self.uid}': control part '{name}'"
             joints = self.get_joint_ids(name)
@@ -135,7 +135,6 @@ class Robot(Articulation):
                     f"{place} has no tool pose: the way from '{self._name(root)}' to '{self._name(body)}' does not "
                     f"pass {', '.join(aside)}; solver_cfg.{name}.end_link_name names another end"
                 )
-            is_still = model.body_weldid[root] == 0
             ids = [self._joint_ids[j] for j in joints]
             passed = [j for j in range(model.njnt) if int(model.jnt_bodyid[j]) in between and j not in ids]
             if passed:
@@ -145,8 +144,9 @@ class Robot(Articulation):
                     f"{names}, which move without it; solver_cfg.{name} names another root_link_name or end_link_name"
                 )
             tcp = frame @ np.array(solver.tcp)
-            serial = SerialChain(model, ids, body, tcp, self._backend.device, 0 if is_still else root)
-            self._chains[name] = _Chain(serial, 0 if is_still else root)
+            moving_root = root if model.body_weldid[root] else 0
+            serial = SerialChain(model, ids, body, tcp, self._backend.device, moving_root)
+            self._chains[name] = serial, moving_root
         return self._chains[name]
 
     def _end_of(self, link: int) -> tuple[int, np.ndarray]:
@@ -176,14 +176,6 @@ class Robot(Articulation):
 
     def _name(self, body: int) -> str:
         return next((name for name, id_ in self._links.items() if id_ == body), "world")
-
-
-@dataclass(frozen=True)
-class _Chain:
-    """A control part's kinematics, from the world or from ``moving_root``, a body; 0: none."""
-
-    serial: SerialChain
-    moving_root: int
 
 
 def _last(name: str) -> str:
