@@ -40,20 +40,12 @@ class RigidObject:
     @cached_per_state
     def pos(self) -> Tensor:
         """World position of the body's frame, [N, 3], m."""
-        if self.cfg.body_type == "dynamic":
-            return self._backend.qpos[:, self._qpos : self._qpos + 3]
-        if self.cfg.body_type == "kinematic":
-            return self._backend.read("mocap_pos")[:, self._mocap]
-        return self.initial_pos.expand(self._backend.num_envs, 3)
+        return self._pose_row()[:, :3]
 
     @property
     def quat(self) -> Tensor:
         """World orientation, [N, 4], (w, x, y, z)."""
-        if self.cfg.body_type == "dynamic":
-            return self._backend.qpos[:, self._qpos + 3 : self._qpos + 7]
-        if self.cfg.body_type == "kinematic":
-            return self._backend.read("mocap_quat")[:, self._mocap]
-        return self.initial_quat.expand(self._backend.num_envs, 4)
+        return self._pose_row()[:, 3:]
 
     def get_local_pose(self, to_matrix: bool = False) -> Tensor:
         """Return the pose in the environment's frame.
@@ -127,11 +119,14 @@ class RigidObject:
     def _pose_matrix(self) -> Tensor:
         return pose_from_row(self._pose_row())
 
+    @cached_per_state
     def _pose_row(self) -> Tensor:
         """Return position and quaternion, [N, 7]."""
         if self.cfg.body_type == "dynamic":
             return self._backend.qpos[:, self._qpos : self._qpos + 7]
-        return torch.cat((self.pos, self.quat), dim=1)
+        if self.cfg.body_type == "kinematic":
+            return torch.cat([self._backend.read(f"mocap_{part}")[:, self._mocap] for part in ("pos", "quat")], dim=1)
+        return torch.cat((self.initial_pos, self.initial_quat)).expand(self._backend.num_envs, 7)
 
 
 class RigidObjectGroup:
