@@ -11,7 +11,7 @@ from torch import Tensor
 
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.cfg import LightCfg, MarkerCfg
-from embodichain.lab.sim.math import pose_from_row
+from embodichain.lab.sim.math import pose_from_pos_matrix, pose_from_row, row_from_pose
 from embodichain.lab.sim.model.terrain import FULL_INTENSITY, TerrainHeights
 from embodichain.lab.sim.objects.articulation import BasePose
 from embodichain.lab.sim.random import CounterRandom
@@ -81,11 +81,8 @@ class Light:
     def get_local_pose(self, to_matrix: bool = False) -> Tensor:
         """Return its pose, without a rotation: [N, 7] (x, y, z, 1, 0, 0, 0), or [N, 4, 4]."""
         pos = torch.from_numpy(self._appearance.read("light_pos")[:, self._row].copy()).float()
-        if not to_matrix:
-            return torch.cat((pos, torch.tensor([1.0, 0.0, 0.0, 0.0]).expand(len(pos), 4)), dim=1)
-        pose = torch.eye(4).repeat(len(pos), 1, 1)
-        pose[:, :3, 3] = pos
-        return pose
+        pose = pose_from_pos_matrix(pos)
+        return pose if to_matrix else row_from_pose(pose)
 
     def set_local_pose(self, pose: Tensor, env_ids: Tensor | None = None) -> None:
         """Move it to the position of [n, 3], [n, 7] or [n, 4, 4], m, in environments [n] (None: all)."""
