@@ -20,6 +20,7 @@ from typing_extensions import override
 from embodichain.lab.sim.backend.base import SEEN_FIELDS, Backend, Columns, Index
 from embodichain.lab.sim.rows import ChosenRows
 from embodichain.utils import ConfigError
+from embodichain.utils.device import constant
 
 # The whole integration state; qacc_warmstart is where the solver's next search starts.
 _STATE = (
@@ -71,7 +72,6 @@ class MujocoWarpBackend(Backend):
         self._computed = {"places": -1, "all": -1}  # the version they were computed for
         self._mask: Tensor | None = None
         self._all_env_ids = ChosenRows.of_all(num_envs, device)
-        self._index_cache: dict[tuple[int, ...], Tensor] = {}
         self._graphs = Graphs(device)
         self._graphs_version = 0
         self._stale_fields: list[str] = []
@@ -290,7 +290,8 @@ class MujocoWarpBackend(Backend):
         rows: Any = slice(None)
         if env_ids is not None:
             rows = env_ids[:, None] if is_table else env_ids
-        where = (rows, *(self._indices(part) if isinstance(part, list) else part for part in at))
+        # A list would be sent to the device at each use.
+        where = (rows, *(constant(tuple(part), self.device) if isinstance(part, list) else part for part in at))
         if self._mask is None:
             field[where] = values
             return
@@ -301,13 +302,6 @@ class MujocoWarpBackend(Backend):
             torch.where(chosen, values, present, out=present)  # a view, so that is all
         else:
             field[where] = torch.where(chosen, values, present)
-
-    def _indices(self, part: list[int]) -> Tensor:
-        """Return indices as a tensor; a list would be sent to the device at each use."""
-        key = tuple(part)
-        if key not in self._index_cache:
-            self._index_cache[key] = torch.tensor(part, device=self.device)
-        return self._index_cache[key]
 
     def _choose(self, rows: Tensor, values: dict[str, Tensor]) -> None:
         """Write values of the whole state, [N, ...] or of one environment, into the rows of a mask [N]."""
