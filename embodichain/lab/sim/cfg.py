@@ -447,6 +447,11 @@ class CameraCfg:
     enable_position: Literal[False] = False
     """Accepted as false; positions follow from depth and intrinsics."""
 
+    @property
+    def kinds(self) -> list[str]:
+        """The enabled images."""
+        return [kind for kind in ("color", "depth", "mask") if getattr(self, f"enable_{kind}")]
+
     @model_validator(mode="after")
     def _has_depth(self) -> Self:
         if self.near >= self.far:

@@ -65,12 +65,6 @@ class Camera:
         self._handed_out: dict[str, Tensor] | None = None
         self.is_held = False
 
-    @property
-    def kinds(self) -> list[str]:
-        """The images that the config enables."""
-        cfg = self.cfg
-        return [kind for kind in ("color", "depth", "mask") if getattr(cfg, f"enable_{kind}")]
-
     def get_data(self) -> dict[str, Tensor]:
         """Return the images of the present state.
 
@@ -161,7 +155,7 @@ class Camera:
         if not self._images:
             shape = (self._backend.num_envs, cfg.height, cfg.width)
             forms = {"color": ((*shape, 3), torch.uint8), "depth": (shape, torch.float32), "mask": (shape, torch.int32)}
-            for kind in self.kinds:
+            for kind in cfg.kinds:
                 size, dtype = forms[kind]
                 self._images[kind] = torch.zeros(size, dtype=dtype, device=drawer.device)
         shot = Shot(

@@ -145,7 +145,7 @@ def _declared(env_class: type[EmbodiedEnv], name: str, hooks: Sequence[str]) -> 
 def _images(cameras: Sequence[CameraCfg]) -> Iterator[str]:
     """Yield the observation's entries of a config's cameras."""
     for camera in cameras:
-        kinds = [kind for kind in ("color", "depth", "mask") if getattr(camera, f"enable_{kind}")]
+        kinds = camera.kinds
         if isinstance(camera, StereoCameraCfg):
             kinds += [f"{kind}_right" for kind in kinds] + ["disparity"] * camera.enable_disparity
         yield from (f"sensor/{camera.uid}/{kind}" for kind in kinds)
