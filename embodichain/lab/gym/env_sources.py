@@ -15,25 +15,16 @@ from embodichain.utils import doors
 class TaskCfg(Protocol):
     """The config of N environments to learn in, of ours or of another library: a dataclass for ``replace``."""
 
-    @property
-    def num_envs(self) -> int:
-        """N."""
-
-    @property
-    def seed(self) -> int:
-        """Seed of the random streams."""
-
-    @property
-    def first_env_id(self) -> int:
-        """Global id of the first environment."""
-
-    @property
-    def group_size(self) -> int:
-        """Environments that begin equal episodes."""
-
-    @property
-    def max_episode_steps(self) -> int | None:
-        """Time limit, steps; None: the registered one, or none."""
+    num_envs: int
+    """N."""
+    seed: int
+    """Seed of the random streams."""
+    first_env_id: int
+    """Global id of the first environment."""
+    group_size: int
+    """Environments that begin equal episodes."""
+    max_episode_steps: int | None
+    """Time limit, steps; None: the registered one, or none."""
 
     def for_run(self, seed: int, num_envs: int, **simulation: Any) -> Self:
         """Return the config of a run's environments; ``simulation`` has settings of a simulation of ours."""
