@@ -165,7 +165,8 @@ def parse_term(cfg: FunctorCfg, place: str, names: SceneNames) -> dict[str, Any]
     else:
         _check_kind(cfg, func, skip, place)
         parsed = parse_params(func, skip, cfg.params, f"{place}.params")
-    raise_problems(name_problems(parsed, f"{place}.params", names))
+    params_place = f"{place}.params"
+    raise_problems([*_unknown_entities(parsed, params_place, names), *_model_problems(parsed, params_place, names)])
     if isinstance(cfg, EventCfg):
         _check_interval(cfg, place)
     return {key: parsed[key] for key in cfg.params}
@@ -316,17 +317,15 @@ def parse_params(func: Callable[..., Any], skip: int, params: Mapping[str, Any],
         ConfigError: all errors, one per line: names that are unknown or missing, and wrong types.
     """
     signature = read_signature(func, skip)
-    known = {key: value for key, value in params.items() if not signature.takes_more or _has(signature.cls, key)}
+    own = inspect.get_annotations(signature.cls)
+    known = {key: value for key, value in params.items() if not signature.takes_more or key in own}
     values = vars(from_dict(signature.cls, known, place, noun="parameter"))
-    parsed = {name: values[name] for name in inspect.get_annotations(signature.cls)}
+    parsed = {name: values[name] for name in own}
     for key, value in params.items():
         if key in signature.untyped or key not in known:
-            parsed[key] = _entity(value, f"{place}.{key}")
+            is_entity = isinstance(value, dict) and "uid" in value
+            parsed[key] = from_dict(types.SceneEntityCfg, value, f"{place}.{key}") if is_entity else value
     return parsed
-
-
-def _has(cls: type, name: str) -> bool:
-    return name in inspect.get_annotations(cls)
 
 
 def _hint(func: Any, argument: inspect.Parameter) -> Any:
@@ -343,16 +342,8 @@ def _hint(func: Any, argument: inspect.Parameter) -> Any:
     return Optional[hint] if argument.default is None and hint is not Any else hint  # noqa: UP045 (hint is a value)
 
 
-def _entity(value: Any, place: str) -> Any:
-    return from_dict(types.SceneEntityCfg, value, place) if isinstance(value, dict) and "uid" in value else value
-
-
-def name_problems(params: Mapping[str, Any], place: str, names: SceneNames) -> list[str]:
-    """Return the problems of a term's converted parameters that name things missing in the scene, one per line."""
-    return [*_unknown_entities(params, place, names), *_model_problems(params, place, names)]
-
-
 def _unknown_entities(params: Mapping[str, Any], place: str, names: SceneNames) -> Iterator[str]:
+    """Yield the problems of a term's converted parameters that name entities missing in the scene."""
     robot = params.get("robot_uid")
     for path, kind, value in _mentions(params, place):
         known, of = names.uids.get(kind), "config's env.commands" if kind == "command" else "scene"
@@ -377,13 +368,9 @@ def _mentions(params: Mapping[str, Any], place: str) -> Iterator[tuple[str, str,
                 case types.SceneEntityCfg():
                     yield f"{path}.uid", item.kind, item.uid
                 case dict():
-                    yield from ((f"{path}.{uid}", "camera", uid) for uid in item if isinstance(uid, types.CameraUid))
-                case types.CameraUid():
-                    yield path, "camera", item
-                case types.ContactSensorUid():
-                    yield path, "contact sensor", item
-                case types.CommandKey():
-                    yield path, "command", item
+                    yield from ((f"{path}.{uid}", uid.kind, uid) for uid in item if isinstance(uid, types.SceneName))
+                case types.SceneName():
+                    yield path, item.kind, item
                 case str() if key == "robot_uid":
                     yield path, "robot", item
                 case str() if key.endswith("part_name"):
@@ -407,9 +394,10 @@ def _model_problems(params: Mapping[str, Any], place: str, names: SceneNames) ->
                 if value.link_names is not None and value.uid in names.links:
                     match_names(value.link_names, names.links[value.uid], f"{path}.link_names", "link")
             elif isinstance(value, dict) and (joints := names.joints.get(names.robot or "")):
-                match_names([name for name in value if isinstance(name, types.JointPattern)], joints, path)
+                match_names([name for name in value if getattr(name, "kind", "") == "joint"], joints, path)
             elif isinstance(value, types.LinkNumbers):
-                sensor = next((uid for uid in params.values() if isinstance(uid, types.ContactSensorUid)), "")
+                names_of = (uid for uid in params.values() if isinstance(uid, types.SceneName))
+                sensor = next((uid for uid in names_of if uid.kind == "contact sensor"), "")
                 if sensor in names.sensed:
                     problems += _count_problem(path, value, names.sensed[sensor], f"links of sensor '{sensor}'")
     return problems if problems else _joint_number_problems(params, place, names)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from copy import copy
-from typing import Annotated, ClassVar, TypeVar
+from typing import Annotated, ClassVar, Self, TypeVar
 
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
 from pydantic_core import PydanticCustomError
@@ -78,10 +78,26 @@ class SceneEntityCfg:
     """Entity's links, by names or regular expressions; None: all."""
 
 
-class CameraUid(str):
-    """The name of a camera."""
+class SceneName(str):
+    """A name in the scene or the config.
 
-    __slots__ = ()
+    Attributes:
+        kind: kind of the named thing; ``"joint"``: a name, or a regular expression, of the robot's joints.
+    """
+
+    kind: str
+
+    @classmethod
+    def of(cls, kind: str) -> AfterValidator:
+        """Return the validator that turns a text into the name of such a thing."""
+        return AfterValidator(lambda text: cls.named(kind, text))
+
+    @classmethod
+    def named(cls, kind: str, text: str) -> Self:
+        """Return the name of a thing of a kind."""
+        name = cls(text)
+        name.kind = kind
+        return name
 
 
 def _of_kind(kind: str) -> AfterValidator:
@@ -109,39 +125,19 @@ LightEntity = Annotated[SceneEntityCfg, _of_kind("light")]
 """The same for a light."""
 CameraEntity = Annotated[SceneEntityCfg, _of_kind("camera")]
 """The same for a camera."""
-CameraName = Annotated[str, AfterValidator(CameraUid)]
+CameraName = Annotated[str, SceneName.of("camera")]
 """The same for a parameter that is a name."""
 
 
-class ContactSensorUid(str):
-    """The name of a contact sensor."""
-
-    __slots__ = ()
-
-
-SensorName = Annotated[str, AfterValidator(ContactSensorUid)]
+SensorName = Annotated[str, SceneName.of("contact sensor")]
 """A parameter that must name a contact sensor."""
 
-
-class CommandKey(str):
-    """The name of a command."""
-
-    __slots__ = ()
-
-
-BASE_VELOCITY = CommandKey("base_velocity")
+BASE_VELOCITY = SceneName.named("command", "base_velocity")
 """The command that terms of locomotion follow by default."""
-CommandName = Annotated[str, AfterValidator(CommandKey)]
+CommandName = Annotated[str, SceneName.of("command")]
 """A parameter that must name a command of ``env.commands``."""
 
-
-class JointPattern(str):
-    """A joint of the environment's robot, by its name or a regular expression."""
-
-    __slots__ = ()
-
-
-JointName = Annotated[str, AfterValidator(JointPattern)]
+JointName = Annotated[str, SceneName.of("joint")]
 """A key that must name joints of the environment's robot."""
 
 
