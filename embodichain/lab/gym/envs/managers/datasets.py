@@ -21,11 +21,8 @@ class DatasetManager(Manager):
     def __init__(self, cfgs: Mapping[str, DatasetCfg], env: TermEnv) -> None:
         self._terms = build_terms(cfgs, env, "env.dataset")
         super().__init__(env, self._terms)
-
-    @property
-    def is_recording(self) -> bool:
+        self.is_recording = bool(self._terms)
         """Whether there is any recorder."""
-        return bool(self._terms)
 
     def record(self, action: Tensor, reward: Tensor, done: Tensor, info: dict[str, Any]) -> None:
         """Record one step: its reward [N], the episodes that it ends [N] bool, and its info."""

@@ -378,6 +378,8 @@ class ObservationManager(Manager):
         super().__init__(env, terms)
         self._terms: list[tuple[str, Term[ObservationCfg]]] = [(term.cfg.name or term.name, term) for term in terms]
         self._stateful = {name: func for name, func in self._functors.items() if func.is_stateful}
+        self.has_state = bool(self._stateful)
+        """Whether any term has state."""
         self._takes_obs = frozenset(term.name for term in terms if checks.takes_observation(term.cfg))
         self._mask: Tensor | None = None  # [N] bool: rows that the next call changes; None: all
         self._before: dict[str, Snapshot] = {}  # state before the last call
@@ -406,11 +408,6 @@ class ObservationManager(Manager):
                         obs[f"{name}/{key}"] = self._checked(term, part)
                 else:
                     obs[name] = self._checked(term, value)
-
-    @property
-    def has_state(self) -> bool:
-        """Whether any term has state."""
-        return bool(self._stateful)
 
     def recipe(self, entry: str) -> measurements.Recipe | None:
         """Return how an entry follows from raw measurements; None if not all of its terms say so."""

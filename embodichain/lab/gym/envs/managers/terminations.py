@@ -50,11 +50,8 @@ class TerminationManager(Manager):
     def __init__(self, cfgs: Mapping[str, TerminationCfg], env: TermEnv) -> None:
         self._terms: list[Term[TerminationCfg]] = checks.build_terms(cfgs, env, "env.terminations")
         super().__init__(env, self._terms)
-
-    @property
-    def has_terms(self) -> bool:
+        self.has_terms = bool(self._terms)
         """Whether there is any."""
-        return bool(self._terms)
 
     def compute(self) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Return which episodes fail and which are cut short, and each term's value by metric name, [N] bool each."""
