@@ -383,8 +383,8 @@ def _finish_geom(geom: mujoco.MjsGeom, cfg: RigidObjectCfg) -> None:
 def write_keyframe(
     model: mujoco.MjModel,
     init_qpos: Mapping[str, float],
-    home: Mapping[str, float] | None = None,
-    controls: Mapping[str, np.ndarray] | None = None,
+    home: Mapping[str, float],
+    controls: Mapping[str, np.ndarray],
 ) -> None:
     """Make keyframe 0 the initial state, with every drive's target at its joint's position.
 
@@ -398,8 +398,8 @@ def write_keyframe(
     limited = (model.jnt_type >= int(mujoco.mjtJoint.mjJNT_SLIDE)) & model.jnt_limited.astype(bool)
     address = model.jnt_qposadr[limited]
     qpos[address] = np.clip(qpos[address], *model.jnt_range[limited].T)
-    own = {model.joint(name).id for name in home or ()}
-    for name, q in {**(home or {}), **init_qpos}.items():
+    own = {model.joint(name).id for name in home}
+    for name, q in {**home, **init_qpos}.items():
         qpos[model.jnt_qposadr[model.joint(name).id]] = q
     for follower, leader, coefficients in drives.mimics(model):
         if follower not in own:
@@ -408,7 +408,7 @@ def write_keyframe(
             qpos[one] = model.qpos0[one] + np.polynomial.polynomial.polyval(moved, coefficients)
     for actuator, joint in drives.driven_joints(model):
         model.key_ctrl[0][actuator] = qpos[model.jnt_qposadr[joint]]
-    for name, start in (controls or {}).items():
+    for name, start in controls.items():
         actuator, first = model.actuator(name).id, model.actuator_actadr[model.actuator(name).id]
         model.key_ctrl[0][actuator] = start[0]
         model.key_act[0][first : first + len(start) - 1] = start[1:]

@@ -323,7 +323,7 @@ CHAIN = """
 def test_keyframe_moves_mimic_joints_after_their_leaders() -> None:
     model = mujoco.MjModel.from_xml_string(CHAIN)
     assert [(follower, leader) for follower, leader, _ in mimics(model)] == [(1, 0), (2, 1)]
-    write_keyframe(model, {"a": 0.4})
+    write_keyframe(model, {"a": 0.4}, {}, {})
     # b = 0.2 + 0.5 + 2 * 0.3 = 1.3; b moved by 1.1, so c = 1 - 1.1 + 1.21; d: the limit next to 0
     np.testing.assert_allclose(model.key_qpos[0], [0.4, 1.3, 1.11, 0.3])
 
