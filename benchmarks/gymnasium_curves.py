@@ -44,7 +44,7 @@ from benchmarks.curves import COLORS, NAMES, Curve, Point, plot_runs, run_child,
 from embodichain.agents.rl.build import build_envs
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.ext.gymnasium.gymnasium_env import PREFIX, GymnasiumEnv, GymnasiumEnvCfg
-from embodichain.ext.report.compare import Comparison, compare_groups
+from embodichain.ext.report.compare import compare_groups
 
 TASKS = ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5")
 LEARNERS = ("ours", "sb3")
@@ -219,7 +219,7 @@ def last_returns(curves: Mapping[str, list[list[Point]]]) -> dict[str, np.ndarra
     return {learner: np.array([points[-1]["return"] for points in runs]) for learner, runs in curves.items()}
 
 
-def compare(algorithm: str, task: str, curves: Mapping[str, list[list[Point]]]) -> Comparison | None:
+def compare(algorithm: str, task: str, curves: Mapping[str, list[list[Point]]]) -> dict[str, Any] | None:
     """Print a row of the table, and return how the learners compare at the end; None with only one of them."""
     finals = last_returns(curves)
     step = next(iter(curves.values()))[0][-1]["step"]
@@ -231,9 +231,9 @@ def compare(algorithm: str, task: str, curves: Mapping[str, list[list[Point]]]) 
         print(row.rstrip())
         return None
     result = compare_groups(*LEARNERS, {learner: {task: returns} for learner, returns in finals.items()})
-    ends = result.interval_95  # None of single seeds
+    ends = result["interval_95"]  # None of single seeds
     interval = "" if ends is None else f" ({ends[0]:+,.0f} to {ends[1]:+,.0f})"
-    print(f"{row}   {result.difference:+,.0f}{interval}: {result.verdict}")
+    print(f"{row}   {result['difference']:+,.0f}{interval}: {result['verdict']}")
     return result
 
 

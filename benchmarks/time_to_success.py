@@ -25,7 +25,6 @@ import math
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -84,10 +83,10 @@ def compare(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
         first, *others = groups
         for other in others:
             result = compare_groups(other, first, groups)
-            ends = result.interval_95  # None of single seeds
+            ends = result["interval_95"]  # None of single seeds
             interval = "" if ends is None else f" (95 % interval {ends[0]:+.1%} to {ends[1]:+.1%})"
-            print(f"{other} - {first}, {when}: {result.difference:+.1%}{interval}: {result.verdict}")
-            found.append({"when": when, **asdict(result)})
+            print(f"{other} - {first}, {when}: {result['difference']:+.1%}{interval}: {result['verdict']}")
+            found.append({"when": when, **result})
     return found
 
 

@@ -57,7 +57,7 @@ def test_row_has_mean_range_and_difference(capsys: pytest.CaptureFixture[str]) -
     records = [record("ours", s, [10.0 * s]) for s in (1, 2, 3)] + [record("sb3", s, [5.0]) for s in (1, 2, 3)]
     result = compare("ppo", "Hopper-v5", curves_of(records, "ppo", "Hopper-v5", 50_000))
     assert result is not None
-    assert result.difference == pytest.approx(20.0 - 5.0)  # of the middle halves' means
+    assert result["difference"] == pytest.approx(20.0 - 5.0)  # of the middle halves' means
     row = capsys.readouterr().out
     assert "50,000" in row
     assert "20 (10 to 30)" in row

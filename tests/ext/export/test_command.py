@@ -87,12 +87,12 @@ def test_one_observation_is_enough_and_mistakes_are_named(exported: Path) -> Non
     assert GAINS == [0.0, 0.0, 0.0, -32.0, 0.0, -4.0]
     assert out["action"] == pytest.approx([-0.3], abs=1e-6)
     assert out["command"] == pytest.approx([-0.03], abs=1e-6)
-    assert runner({**obs, "robot/qpos": [0.0, 1.0]})["action"] == pytest.approx([-1.0])  # clipped
+    assert runner(obs | {"robot/qpos": [0.0, 1.0]})["action"] == pytest.approx([-1.0])  # clipped
     assert runner.act(obs)["action"] == pytest.approx([-0.3], abs=1e-6)  # nothing is computed from measurements
     with pytest.raises(ValueError, match="'robot/qf' is missing in the observation"):
         runner({name: value for name, value in obs.items() if name != "robot/qf"})
     with pytest.raises(ValueError, match=r"'robot/qpos' must have the shape \[2\], got \[3\]"):
-        runner({**obs, "robot/qpos": [0.0, 0.0, 0.0]})
+        runner(obs | {"robot/qpos": [0.0, 0.0, 0.0]})
 
 
 def test_runner_refuses_images_of_other_numbers() -> None:
