@@ -9,6 +9,7 @@ import pytest
 
 from embodichain.lab.gym.envs.managers import ActionTerm, Functor, types
 from embodichain.lab.gym.envs.managers.checks import parse_params
+from embodichain.lab.gym.envs.managers.randomization import randomize_light
 from embodichain.utils import ConfigError
 
 if TYPE_CHECKING:
@@ -45,6 +46,11 @@ def errors(func: Callable[..., Any], params: dict[str, Any], skip: int = 1) -> l
     with pytest.raises(ConfigError) as caught:
         parse_params(func, skip, params, "params")
     return str(caught.value).splitlines()
+
+
+def test_range_of_looks_with_its_ends_exchanged_is_refused() -> None:
+    found = errors(randomize_light, {"entity_cfg": {"uid": "sun"}, "intensity_range": [90, 10]}, skip=2)
+    assert [line.partition(":")[0] for line in found] == ["params.intensity_range"]
 
 
 def test_values_become_what_the_annotations_say_and_defaults_are_filled_in() -> None:

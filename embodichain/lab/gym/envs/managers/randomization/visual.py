@@ -31,21 +31,17 @@ __all__ = [
 ]
 
 
-Vec3 = tuple[float, float, float]
-Range1 = tuple[float, float]
-Range3 = tuple[Vec3, Vec3]
-
-_ANY_COLOR: Range3 = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+_ANY_COLOR: types.Range3 = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 
 
 def randomize_light(
     env: TermEnv,
     env_ids: Tensor,
     entity_cfg: types.LightEntity,
-    position_range: Range3 | None = None,
-    color_range: Range3 | None = None,
-    intensity_range: Range1 | None = None,
-    direction_range: Range3 | None = None,
+    position_range: types.Range3 | None = None,
+    color_range: types.Range3 | None = None,
+    intensity_range: types.Range1 | None = None,
+    direction_range: types.Range3 | None = None,
 ) -> None:
     """Change a light; values without a range stay.
 
@@ -68,7 +64,7 @@ def randomize_light(
 
 
 def randomize_emission_light(
-    env: TermEnv, env_ids: Tensor, color_range: Range3 | None = None, intensity_range: Range1 | None = None
+    env: TermEnv, env_ids: Tensor, color_range: types.Range3 | None = None, intensity_range: types.Range1 | None = None
 ) -> None:
     """Change the ambient light.
 
@@ -91,10 +87,10 @@ def randomize_camera_intrinsics(
     env: TermEnv,
     env_ids: Tensor,
     entity_cfg: types.CameraEntity,
-    focal_x_range: Range1 | None = None,
-    focal_y_range: Range1 | None = None,
-    cx_range: Range1 | None = None,
-    cy_range: Range1 | None = None,
+    focal_x_range: types.Range1 | None = None,
+    focal_y_range: types.Range1 | None = None,
+    cx_range: types.Range1 | None = None,
+    cy_range: types.Range1 | None = None,
 ) -> None:
     """Change a camera's lens; of a stereo camera, the left one's.
 
@@ -116,11 +112,11 @@ def randomize_camera_extrinsics(
     env: TermEnv,
     env_ids: Tensor,
     entity_cfg: types.CameraEntity,
-    pos_range: Range3 | None = None,
-    euler_range: Range3 | None = None,
-    eye_range: Range3 | None = None,
-    target_range: Range3 | None = None,
-    up_range: Range3 | None = None,
+    pos_range: types.Range3 | None = None,
+    euler_range: types.Range3 | None = None,
+    eye_range: types.Range3 | None = None,
+    target_range: types.Range3 | None = None,
+    up_range: types.Range3 | None = None,
 ) -> None:
     """Move a camera around where its config puts it.
 
@@ -205,10 +201,10 @@ class randomize_visual_material(Functor):  # noqa: N801 (named like a function, 
         entity_cfg: types.SceneEntityCfg,
         random_texture_prob: float = 0.5,
         texture_path: str | None = None,
-        base_color_range: Range3 | None = None,
-        metallic_range: Range1 | None = None,
-        roughness_range: Range1 | None = None,
-        ior_range: Range1 | None = None,
+        base_color_range: types.Range3 | None = None,
+        metallic_range: types.Range1 | None = None,
+        roughness_range: types.Range1 | None = None,
+        ior_range: types.Range1 | None = None,
     ) -> None:
         env_ids = row_numbers(env_ids)
         color = draw(env, env_ids, base_color_range or _ANY_COLOR, 3)
@@ -220,5 +216,5 @@ def _rgba(cfg: VisualMaterialCfg, env: TermEnv) -> Tensor:
     return torch.tensor([cfg.base_color], device=env.device)
 
 
-def _around(env: TermEnv, env_ids: Tensor, middle: Vec3, bounds: Range3) -> Tensor:
+def _around(env: TermEnv, env_ids: Tensor, middle: types.Vec3, bounds: types.Range3) -> Tensor:
     return torch.tensor(middle, device=env.device) + draw(env, env_ids, bounds, 3)
