@@ -79,10 +79,12 @@ class BrowserViewer(Viewer):
         if self._continues.is_set():
             return
         start = time.perf_counter()
-        while not self._continues.wait(_POLL):
-            check_stop()
-            self._show()  # a page may have been opened meanwhile
-        self.paused_seconds += time.perf_counter() - start
+        try:
+            while not self._continues.wait(_POLL):
+                check_stop()  # may raise
+                self._show()  # a page may have been opened meanwhile
+        finally:
+            self.paused_seconds += time.perf_counter() - start
 
     def on_iteration(
         self, iteration: int, iterations: int, step: int, metrics: Mapping[str, float], latest: Mapping[str, float]
