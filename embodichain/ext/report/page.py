@@ -194,7 +194,7 @@ def _evaluations(run: RunData) -> Section:
     rows = []
     for row in run.rows:
         rate = row.get("eval/success_rate")
-        if rate is None and row.get("eval/avg_reward") is None:
+        if (rate is None and row.get("eval/avg_reward") is None) or (rate is not None and not 0 <= rate <= 1):
             continue
         cells = [f"{row['step']:,}", "", ""]
         if rate is not None:
