@@ -15,6 +15,7 @@ from torch import nn
 from embodichain.agents.rl.algo import PPO, SAC, build_algo
 from embodichain.agents.rl.buffer import ReplayBuffer, allocate_rollout
 from embodichain.agents.rl.models import ActorCritic, SoftActorCritic, build_policy
+from embodichain.agents.rl.models.networks import MLPs
 from embodichain.ext.gymnasium.spaces import ActionAdapter
 
 pytest.importorskip("stable_baselines3", reason="the extra sb3 is not installed")
@@ -69,6 +70,10 @@ def test_updates_of_sac_are_equal(monkeypatch: pytest.MonkeyPatch, mean: float) 
     theirs = make_sac(make_vec_env(TASK), block, settings, updates, seed=0)
     theirs.set_logger(Logger(folder=None, output_formats=[]))
 
+    def their_critics(module: nn.Module) -> dict[str, torch.Tensor]:
+        """Return the parameters of critics in the form of ours, side by side."""
+        return dict(MLPs(list(module.q_networks)).state_dict())  # type: ignore[arg-type]
+
     def their_actor() -> list[nn.Linear]:
         """Return the actor's layers with one output layer for mean and log-std, as ours has."""
         both = nn.Linear(8, 2)
@@ -80,8 +85,8 @@ def test_updates_of_sac_are_equal(monkeypatch: pytest.MonkeyPatch, mean: float) 
     with torch.no_grad():
         theirs.actor.mu.bias += mean
     copy_linears(their_actor(), linears(policy.actor))
-    copy_linears(linears(theirs.critic), linears(policy.critics))
-    copy_linears(linears(theirs.critic_target), linears(ours.target_critics))
+    policy.critics.load_state_dict(their_critics(theirs.critic))
+    ours.target_critics.load_state_dict(their_critics(theirs.critic_target))
 
     torch.manual_seed(0)
     obs, following = torch.randn(2, 16, OBS_DIM)
@@ -94,7 +99,7 @@ def test_updates_of_sac_are_equal(monkeypatch: pytest.MonkeyPatch, mean: float) 
         "next": {"obs": following},
     }
     samples = ReplayBufferSamples(obs, action, following, terminated.float().unsqueeze(1), reward.unsqueeze(1))
-    monkeypatch.setattr(ReplayBuffer, "sample", lambda *_: TensorDict(batch, batch_size=[16]))
+    monkeypatch.setattr(ReplayBuffer, "sample", lambda *_: TensorDict(batch, batch_size=[16]).repeat(updates))
     monkeypatch.setattr(theirs.replay_buffer, "sample", lambda *_, **__: samples)
     # Both draw the same noise: a constant.
     monkeypatch.setattr(torch, "randn_like", lambda x: torch.full_like(x, 0.5))
@@ -108,8 +113,8 @@ def test_updates_of_sac_are_equal(monkeypatch: pytest.MonkeyPatch, mean: float) 
 
     assert (linears(policy.actor)[0].weight - before).abs().max() > rate
     assert_near(linears(policy.actor), their_actor(), 1e-5)
-    assert_near(linears(policy.critics), linears(theirs.critic), 1e-5)
-    assert_near(linears(ours.target_critics), linears(theirs.critic_target), 1e-5)
+    for critics, other in ((policy.critics, theirs.critic), (ours.target_critics, theirs.critic_target)):
+        torch.testing.assert_close(dict(critics.state_dict()), their_critics(other), rtol=0, atol=1e-5)
     torch.testing.assert_close(ours.temperature.log, theirs.log_ent_coef[0], rtol=0, atol=1e-5)
 
 
