@@ -40,6 +40,13 @@ def test_rows_of_another_config_and_repeated_seeds_do_not_count(tmp_path: Path) 
     assert [each["success_rate"] for each in current_rows(results)["push_cube"]] == [0.95, 0.8]
 
 
+def test_rows_of_other_words_for_train_are_apart(tmp_path: Path) -> None:
+    results, command = tmp_path / "rows.jsonl", "push_cube --processes 2"
+    rows = [row(1, 0.9), row(1, 0.8, config=command)]
+    results.write_text("".join(json.dumps(each) + "\n" for each in rows), encoding="utf-8")
+    assert current_rows(results) == {"push_cube": [rows[0]], command: [rows[1]]}
+
+
 def test_table_is_written_between_the_marks(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("a\n<!-- headlines -->\nold\n<!-- end -->\nb\n", encoding="utf-8")

@@ -181,6 +181,7 @@ def test_signal_ends_a_training_that_is_paused(open_viewer: Open) -> None:
     asyncio.run(shown._switch(None))
     with pytest.raises(InterruptedTraining):
         shown.on_step(stop)
+    assert shown.paused_seconds > 0.05
 
 
 def test_images_are_made_for_open_pages_at_most_20_a_second(open_viewer: Open, monkeypatch: pytest.MonkeyPatch) -> None:
