@@ -60,10 +60,10 @@ class RunFolder:
         A folder that cannot be removed is a warning.
         """
         try:
-            files = (path for path in self.path.rglob("*") if path.is_file())
-            others = any(path.relative_to(self.path).parts[0] not in _AT_THE_START for path in files)
-            logged = self.metrics.exists() and self.metrics.stat().st_size > 0
-            if not (logged or others or any(self.path.glob("checkpoints/*.pt"))):
+            if (self.metrics.exists() and self.metrics.stat().st_size > 0) or any(self.path.glob("checkpoints/*.pt")):
+                return
+            others = (p for p in self.path.rglob("*") if p.relative_to(self.path).parts[0] not in _AT_THE_START)
+            if not any(path.is_file() for path in others):
                 self.remove()
         except OSError as error:
             logger.log_warning(f"{self.path}: has no results, and cannot be removed: {error.strerror}")

@@ -129,7 +129,7 @@ class InferencePolicy:
             self._version = snapshot.version
 
 
-# All of torch's functions that draw and take a generator, and those of a tensor.
+# All functions of torch, and methods of a tensor, that draw and take a generator.
 _FUNCTIONS = (
     *("bernoulli", "binomial", "multinomial", "normal", "poisson", "rand", "rand_like", "randint", "randint_like"),
     *("randn", "randn_like", "randperm", "_sample_dirichlet", "_standard_gamma"),

@@ -216,7 +216,7 @@ def _credit(patient: Patient, end: str) -> float:
 def _bandit_gradient(patient: Patient, reward: Tensor, action: Tensor, num_states: int = 1) -> Tensor:
     """Return the gradient of each state's mean action in one-step episodes with given actions and rewards [N], [S].
 
-    The states are those of N / S consecutive environments each.
+    N / S consecutive environments share a state.
     """
     policy = probes.table_policy(num_states)
     states = torch.arange(num_states).repeat_interleave(len(action) // num_states)

@@ -38,7 +38,7 @@ class UserAlgorithm(BaseAlgorithm):
 
 @pytest.fixture(autouse=True)
 def restored_registry() -> Iterator[None]:
-    ours = {name: _ALGORITHMS[name] for name in ("grpo", "ppo")}  # without those of other tests
+    ours = {name: _ALGORITHMS[name] for name in ("grpo", "ppo")}  # other tests may have registered more
     with patch.dict(_ALGORITHMS, ours, clear=True):
         yield
 
