@@ -49,7 +49,7 @@ class OffPolicyCfg(BaseAlgorithmCfg):
     n_steps: PositiveInt = 1
     """Rewards that are summed before the bootstrap."""
     tau: Annotated[float, Field(gt=0, le=1)] = 0.005
-    """How far the target critics move towards the critics in each gradient step."""
+    """Share of the distance to the networks that the target networks move in each of their steps."""
     critic_learning_rate: PositiveFloat | None = None
     """Step size of the critics; null: ``learning_rate``, which is the actor's."""
     critic_reduction: Literal["min", "mean"] = "min"
@@ -124,8 +124,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
         super().__init__(cfg, policy)
         self.target_critics = deepcopy(self.policy.critics).requires_grad_(False)
         # Lists: to name the parameters of a network takes as long as one of its layers.
-        self._critics = list(self.policy.critics.parameters())
-        self._followed = [*self._critics]  # by the targets
+        self._followed = list(self.policy.critics.parameters())  # by the targets
+        self._critics = [parameter for parameter in self._followed if parameter.requires_grad]
         self._targets = list(self.target_critics.parameters())
         critic_rate = cfg.critic_learning_rate or cfg.learning_rate
         self._actor = list(self.policy.actor.parameters())

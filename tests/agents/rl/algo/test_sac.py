@@ -44,6 +44,17 @@ def test_fractions_of_gradient_steps_are_carried_over() -> None:
     assert counts == [[(n, 0)] * 2 for n in (1, 2, 1, 2)]
 
 
+def test_frozen_parameters_of_a_critic_stay() -> None:
+    policy = make_sac().policy
+    frozen, *others = policy.critics.parameters()
+    frozen.requires_grad_(False)
+    before = frozen.clone()
+    update(SAC(SACCfg(batch_size=2, learning_starts=0, replay_capacity=100, weight_decay=0.1), policy))
+    assert not frozen.requires_grad
+    assert frozen.equal(before)
+    assert all(other.requires_grad for other in others)
+
+
 def test_normalised_returns_scale_the_samples_rewards() -> None:
     sac = make_sac(normalize_returns=True)
     assert sac.return_scale is not None
