@@ -34,8 +34,9 @@ class ValueBins(nn.Module):
         )  # a product of matrices would be bfloat16 with that precision
 
     def loss(self, logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Return the cross-entropy [...] of logits [..., K] for target values [...]."""
-        centre = target.clamp(self.edges[0], self.edges[-1]).unsqueeze(-1)
+        """Return the cross-entropy [...] of logits [..., K] for target values [...]; NaN where one is infinite."""
+        finite = torch.where(target.isfinite(), target, torch.nan)
+        centre = finite.clamp(self.edges[0], self.edges[-1]).unsqueeze(-1)
         below = torch.erf((self.edges - centre) / (math.sqrt(2) * self.std))
         probability = below.diff(dim=-1) / (below[..., -1:] - below[..., :1])
         return -(probability * logits.float().log_softmax(-1)).sum(-1)

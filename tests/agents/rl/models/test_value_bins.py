@@ -51,6 +51,11 @@ def test_loss_and_gradient_of_a_target_by_hand(target: float, used: float) -> No
     assert logits.grad[0].tolist() == pytest.approx(differences, abs=1e-6)
 
 
+@pytest.mark.parametrize("target", [math.inf, -math.inf, math.nan])
+def test_loss_of_a_target_that_is_not_finite_is_nan(target: float) -> None:
+    assert ValueBins(0.0, 4.0, 4).loss(torch.tensor([LOGITS]), torch.tensor([target])).isnan().all()
+
+
 def make_sac(**block: Any) -> SAC:
     torch.manual_seed(0)
     default = {"name": "soft_actor_critic", "actor": NETWORK, "critic": NETWORK, "normalize_obs": False}
