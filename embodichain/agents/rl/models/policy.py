@@ -21,7 +21,7 @@ from torch import nn
 from embodichain.agents.rl.buffer import allocate_rollout, learning_batch
 from embodichain.agents.rl.models.distributions import LOG_STD_RANGE, gaussian_kl
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
-from embodichain.utils import ConfigError, configclass, unknown_name
+from embodichain.utils import ConfigError, configclass, logger, unknown_name
 from embodichain.utils.choices import ACTION_MASK, sizes_of
 from embodichain.utils.device import keeping_modes
 from embodichain.utils.errors import closest
@@ -285,6 +285,7 @@ class PolicyCfg:
         for group in value.keys() - set(_GROUPS):  # any other name is for a reader of the user's own
             if meant := closest(group, _GROUPS):
                 raise ValueError(f"'{group}': did you mean '{meant}'?")
+            logger.warn_once(f"policy.obs_groups.{group}: only {', '.join(_GROUPS)} are read by the library's networks")
         return {"actor": ["*"], "critic": ["*"], **value}
 
     @field_validator("log_std_range")

@@ -135,6 +135,12 @@ def test_mistake_in_a_block_is_found_before_anything_is_built(change: dict[str, 
     parse_policy_block({"name": "actor_critic", "actor": MLP_BLOCK, "critic": CNN_BLOCK})
 
 
+def test_group_that_no_network_reads_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    parse_policy_block({"name": "actor_critic", "actor": {}, "critic": {}, "obs_groups": {"policy": ["x"]}})
+    line = "policy.obs_groups.policy: only actor, critic, teacher are read by the library's networks"
+    assert line in capsys.readouterr().err
+
+
 def test_options_reach_the_policy() -> None:
     policy = build(squash=True, log_std_range=[-1, 1], init_log_std=0.5)
     assert isinstance(policy, ActorCritic)
