@@ -95,6 +95,8 @@ def find_named_file(name: str, folder: Path, place: str) -> Path:
     """
     places = [base / name for base in (Path(), folder, *folder.absolute().parents, doors.ROOT)]
     path = next((path for path in places if path.is_file()), None)
+    if path is not None and places[1].is_file() and not path.samefile(places[1]):
+        logger.warn_once(f"{place}: the working directory's {path} is used, not {places[1]}")
     if path is None and any(path.is_dir() for path in places):
         raise ConfigError(f"{place}: must be a file, got the folder '{name}'")
     if path is None:

@@ -89,16 +89,18 @@ def test_unknown_name_is_one_line_with_the_nearest_one() -> None:
     )
 
 
-def test_named_file_is_looked_for_in_four_places() -> None:
+def test_named_file_is_looked_for_in_four_places(capsys: pytest.CaptureFixture[str]) -> None:
     folder = Path("a/b")
     write("x.json", "a/x.json", "a/b/x.json", "a/b/y.json", "a/y.json", "a/z.json")
     assert find_named_file("x.json", folder, "place") == Path("x.json")
+    assert "place: the working directory's x.json is used, not a/b/x.json" in capsys.readouterr().err
     assert find_named_file("y.json", folder, "place") == Path("a/b/y.json")
     assert find_named_file("z.json", folder, "place") == Path("a/z.json").absolute()
     shipped = "configs/agents/rl/reach/gym_config.json"
     assert json.loads(find_named_file(shipped, folder, "place").read_text(encoding="utf-8"))["id"] == "ReachRL"
     with pytest.raises(ConfigError, match=r"^place: no such file: .*/absent\.json or .*/a/b/absent\.json"):
         find_named_file("absent.json", folder, "place")
+    assert not capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["", "some_folder"])
