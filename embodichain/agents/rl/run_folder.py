@@ -181,7 +181,8 @@ def finished_summary(point: SavedRun, iterations: int) -> dict[str, Any] | None:
     )
     remove_unfinished(folder.path)
     _write_all([writer for writer in _last_files(folder, point.exp_name) if not (folder.path / writer[0]).exists()])
-    return summary
+    was = summary["run_folder"]  # the run may have been moved
+    return {name: x.replace(was, str(folder.path)) if isinstance(x, str) else x for name, x in summary.items()}
 
 
 def conclude(trainer: Trainer, folder: RunFolder, title: str, wall_seconds: float) -> dict[str, Any]:

@@ -274,6 +274,12 @@ def test_finished_run_returns_its_summary_again(capsys: pytest.CaptureFixture[st
     message = "all 2 iterations are finished; to continue, raise trainer.iterations: trainer.iterations=4"
     assert message in capsys.readouterr().err
     assert {path: path.read_bytes() for path in only_run().rglob("*") if path.is_file()} == before
+    only_run().rename("moved")
+    capsys.readouterr()
+    assert main(["--resume", "moved"]) == 0
+    printed = capsys.readouterr().out
+    assert "moved/summary.json" in printed
+    assert "outputs" not in printed
 
 
 def test_changed_environment_file_is_reported(capsys: pytest.CaptureFixture[str]) -> None:

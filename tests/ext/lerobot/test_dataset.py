@@ -55,6 +55,11 @@ def test_episodes_are_read_as_they_were_written(tmp_path: Path) -> None:
             np.testing.assert_array_equal(episode.frames[name].reshape(value.shape), value)
 
 
+def test_folder_without_a_dataset_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=rf"^{tmp_path}: no LeRobot dataset: there is no {tmp_path}/meta/info.json"):
+        next(read_lerobot(tmp_path))
+
+
 def test_images_are_read_from_the_videos(tmp_path: Path) -> None:
     write(tmp_path, with_video=True)
     seen = [episode.frames["observation.images.cam"] for episode in read_lerobot(tmp_path)]
