@@ -183,7 +183,7 @@ def test_script_runs_the_policy_in_plain_mujoco(exported: Path) -> None:
     assert re.search(r"base_lin_vel: \[.*\] on average", done.stdout)
 
 
-@pytest.mark.parametrize("func", ["DeltaQposTerm", "QposTerm"])
+@pytest.mark.parametrize("func", ["QfTerm", "DeltaQposTerm", "QposTerm"])
 def test_script_and_fields_are_written_where_they_do_what_the_environment_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, func: str
 ) -> None:

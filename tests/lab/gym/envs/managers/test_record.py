@@ -319,6 +319,7 @@ def test_save_path_cannot_lead_out_of_the_runs_folder(
     ("params", "problem"),
     [
         ({"resolution": [161, 120]}, "resolution[0]: Input should be a multiple of 2, got 161"),
+        ({"resolution": [1922, 120]}, "resolution[0]: Input should be less than or equal to 1920, got 1922"),
         ({"name": "../../cam"}, "name: String should match pattern"),
         ({"eye": TARGET}, "eye: the view's direction must not be zero or along up, got"),
         ({"up": [0, 0, 0]}, "eye: the view's direction must not be zero or along up, got"),
