@@ -18,6 +18,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import statistics
 import subprocess
 import sys
@@ -58,7 +59,7 @@ def train_and_evaluate(command: str, seed: int, episodes: int) -> Row:
     """Train by ``embodichain train COMMAND`` with one seed, evaluate the last checkpoint, return the row's numbers."""
     with TemporaryDirectory() as folder:
         overrides = [f"trainer.seed={seed}", "trainer.enable_eval=false", "trainer.events.eval={}"]
-        run(folder, "train", *command.split(), *overrides)
+        run(folder, "train", *shlex.split(command), *overrides)
         (summary,) = Path(folder).glob("outputs/*/summary.json")
         trained = json.loads(summary.read_text(encoding="utf-8"))
         evaluated = json.loads(run(folder, "eval", "latest", "--episodes", str(episodes), "--json"))
