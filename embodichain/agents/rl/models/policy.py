@@ -271,7 +271,8 @@ class PolicyCfg:
     obs_groups: dict[str, list[str]] = {"actor": ["*"], "critic": ["*"]}
     """Entries of the flat observation by group, as names or ``fnmatch`` patterns (``robot/*``): the networks ``actor``
     and ``critic``, and the ``teacher`` of a distillation, read the group of their name, or all entries without one. The
-    critic's and the teacher's are only needed in training: the robot may be unable to measure them."""
+    critic's and the teacher's are only needed in training: the robot may be unable to measure them. A policy of
+    one's own may read groups of other names."""
     teacher: str | None = None
     """Run of the policy that algorithm ``distillation`` imitates, named as for ``init_from``."""
     init_from: str | None = None
