@@ -277,10 +277,9 @@ def read_lerobot(root: str | Path) -> Iterator[LeRobotEpisode]:
 def read_info(root: Path) -> dict[str, Any]:
     """Return a dataset's ``meta/info.json``; a ConfigError if there is none, or of another version."""
     check_parquet()
-    path = root / "meta" / "info.json"
-    if not path.is_file():
-        raise ConfigError(f"{root}: no LeRobot dataset: there is no {path}")
-    info: dict[str, Any] = json.loads(read_text(path))
+    if not LeRobotWriter.is_there(root):
+        raise ConfigError(f"{root}: no LeRobot dataset: there is no {root}/meta/info.json")
+    info: dict[str, Any] = json.loads(read_text(root / "meta" / "info.json"))
     if info.get("codebase_version") != "v3.0":
         version = info.get("codebase_version")
         raise ConfigError(f"{root}: LeRobot datasets of version v3.0 are read, this one is of {version!r}")
