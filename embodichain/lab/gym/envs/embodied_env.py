@@ -279,6 +279,7 @@ class EmbodiedEnv(BaseEnv):
         self.dataset_manager.record(action, reward, done, info)
 
     def _begin_step(self, obs: TensorDict) -> None:
+        self.reward_manager.begin_step()
         self.dataset_manager.begin(obs)
 
     @override

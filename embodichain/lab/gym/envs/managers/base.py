@@ -145,6 +145,9 @@ class Functor:
         """Return whether to call an interval event now, before a step; a recorder, where an episode begins."""
         return False
 
+    def begin_step(self) -> None:
+        """Read the state from which the next step starts, after resets and events; of reward terms alone."""
+
     def after_rewards(self, reward: Tensor, done: Tensor, success: Tensor) -> None:
         """Take the results [N] of a control step, after which an interval event may be called."""
 

@@ -207,14 +207,12 @@ class joint_acc_l2(Functor):  # noqa: N801 (named like a function, as configs na
         self._before = torch.zeros(env.num_envs, env.robot.dof, device=env.device)
 
     @override
-    def reset(self, env_ids: Tensor) -> None:
-        self._before = self._before.index_copy(0, env_ids, self.env.robot.get_qvel()[env_ids])
+    def begin_step(self) -> None:
+        self._before = self.env.robot.get_qvel()
 
     @override
     def __call__(self, env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
-        qvel = env.robot.get_qvel()
-        acceleration = (qvel - self._before) / env.step_dt
-        self._before = qvel
+        acceleration = (env.robot.get_qvel() - self._before) / env.step_dt
         return acceleration.square().sum(dim=1)
 
 

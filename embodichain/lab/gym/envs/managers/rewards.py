@@ -15,6 +15,7 @@ from typing_extensions import override
 from embodichain.lab.gym.envs.managers import checks, state_values, types
 from embodichain.lab.gym.envs.managers.base import Functor, Manager, Term, TermEnv
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, RewardCfg
+from embodichain.utils import ConfigError
 from embodichain.utils.device import constant
 
 __all__ = [
@@ -119,10 +120,18 @@ class incremental_distance_to_target(Functor):  # noqa: N801 (named like a funct
         super().__init__(cfg, env)
         self._before = torch.full((env.num_envs, 3), float("nan"), device=env.device)  # offset from the target, m
         self._target = torch.zeros_like(self._before)
+        self._compared: tuple[str, str, bool] | None = None  # arguments of ``state_values.offset_to_target``
 
     @override
     def reset(self, env_ids: Tensor) -> None:
         self._before = self._before.index_fill(0, env_ids, float("nan"))
+
+    @override
+    def begin_step(self) -> None:
+        before = self._before
+        if self._compared is not None and state_values.offset_to_target(self.env, *self._compared) is not before:
+            self._read_state(*self._compared)  # an event moved something
+            self._before = torch.where(before.isnan(), before, self._before)
 
     @override
     def __call__(
@@ -139,18 +148,21 @@ class incremental_distance_to_target(Functor):  # noqa: N801 (named like a funct
         use_xy_only: bool = False,
     ) -> Tensor:
         uid, target = source_entity_cfg.uid, state_values.target_pose(env, target_pose_key)[:, :3, 3]
-        moved = target - self._target  # by an event after the last step
-        before = self._before - moved
+        before = self._before - (target - self._target)  # which may have moved
         if use_xy_only:
             before = before * constant((1.0, 1.0, 0.0), env.device, torch.float32)
         distance = state_values.range_to_target(env, uid, target_pose_key, use_xy_only)
         gain = torch.linalg.vector_norm(before, dim=1) - distance
         progress = torch.tanh(tanh_scale * gain).nan_to_num(nan=0.0)
-        self._before = state_values.offset_to_target(env, uid, target_pose_key, use_xy_only)
-        self._target = target.clone()
+        self._compared = uid, target_pose_key, use_xy_only
+        self._read_state(*self._compared)
         if positive_weight == negative_weight:
             return progress * positive_weight
         return positive_weight * progress.clamp(min=0.0) + negative_weight * progress.clamp(max=0.0)
+
+    def _read_state(self, uid: str, target_pose_key: str, use_xy_only: bool) -> None:
+        self._before = state_values.offset_to_target(self.env, uid, target_pose_key, use_xy_only)
+        self._target = state_values.target_pose(self.env, target_pose_key)[:, :3, 3].clone()
 
 
 def reaching_behind_object(
@@ -203,6 +215,8 @@ def joint_velocity_penalty(
         joint_ids: robot joints; None: all.
         part_name: a control part; None: the whole robot.
     """
+    if joint_ids is not None and part_name is not None:
+        raise ConfigError("joint_velocity_penalty: joint_ids or part_name, not both")
     velocity = env.sim.get_robot(robot_uid).get_qvel(part_name)
     if joint_ids is not None:
         velocity = velocity[:, constant(tuple(joint_ids), env.device)]
@@ -275,6 +289,13 @@ class RewardManager(Manager):
         self._shape = torch.Size([env.num_envs])
         self._weights = torch.tensor(weights, device=env.device)[:, None]
         self._is_first = True  # the next call
+        functors = [term.func for term in self._terms if isinstance(term.func, Functor)]
+        self._beginners = [func for func in functors if type(func).begin_step is not Functor.begin_step]
+
+    def begin_step(self) -> None:
+        """Let the terms read the state from which the next step starts."""
+        for func in self._beginners:
+            func.begin_step()
 
     def compute(self, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the reward [N] and the weighted terms by name, [N] each."""

@@ -112,13 +112,14 @@ def test_joint_velocities_are_summed(env: LocomotionEnv) -> None:
 def test_accelerations_are_means_over_the_step(env: LocomotionEnv) -> None:
     term = functor(rewards.joint_acc_l2, env)
     qvel = torch.zeros(2, 12)
-    qvel[:, 0] = 0.4
-    env.robot.set_qvel(qvel)
-    term.reset(torch.tensor([1]))  # begins with 0.4 rad/s, environment 0 with 0
+    qvel[1, 0] = 0.4
+    env.robot.set_qvel(qvel)  # as a reset or an event may
+    term.begin_step()
     qvel[:, 0] = 0.6
     env.robot.set_qvel(qvel)
     # 0.6 / 0.02 s = 30 and 0.2 / 0.02 = 10
     assert value(env, term) == [900.0, 100.0]
+    term.begin_step()
     assert value(env, term) == [0.0, 0.0]
 
 

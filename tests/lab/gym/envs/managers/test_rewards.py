@@ -101,6 +101,29 @@ def test_incremental_distance_rewards_a_steps_gain(env: EmbodiedEnv) -> None:
     assert value(env, term, **params, use_xy_only=True) == [3 * math.tanh(1.0), 0.0]
 
 
+def test_what_an_event_moves_within_an_episode_is_no_progress() -> None:
+    shift = {"entity_cfg": {"uid": "cube"}, "position_range": [[0.1, 0.1, 0.0], [0.1, 0.1, 0.0]]}
+    spin = {"qvel_range": [[2.0], [2.0]]}
+    events = {
+        "shift": {"func": "randomize_rigid_object_pose", "mode": "interval", "interval_step": 2, "params": shift},
+        "spin": {"func": "randomize_joint_velocity", "mode": "interval", "interval_step": 2, "params": spin},
+    }
+    progress = {
+        "func": "incremental_distance_to_target", "params": {"source_entity_cfg": {"uid": "cube"}, "tanh_scale": 1.0},
+    }  # fmt: skip
+    terms = {"progress": progress, "acceleration": {"func": "joint_acc_l2"}}
+    own = PUSH_CUBE["env"]
+    env = env_of(PUSH_CUBE | {"env": own | {"events": own["events"] | events, "rewards": terms}}, 2)
+    env.reset(seed=1)
+    for _ in range(3):
+        before = env.robot.get_qvel().clone()
+        found = env.step(NO_ACTION)[-1]["rewards"]
+        assert found["progress"].abs().max().item() < 1e-3
+    assert before[0, 0].item() == 2.0  # the last step began with an event's speed
+    mean = (env.robot.get_qvel() - before) / env.step_dt
+    torch.testing.assert_close(found["acceleration"], mean.square().sum(dim=1))
+
+
 def test_reaching_is_full_behind_the_object(env: EmbodiedEnv) -> None:
     tool = env.robot.get_eef_pose("arm")[:, :3, 3]
     # The goal lies in +x: the place to push from is 0.1 m in -x of the cube's centre and 0.02 m above it. In env 0 the
@@ -128,6 +151,8 @@ def test_joint_velocity_penalty_is_a_norm(env: EmbodiedEnv) -> None:
     assert value(env, rewards.joint_velocity_penalty, **params) == [-13.0, 0.0]
     assert value(env, rewards.joint_velocity_penalty, **params, part_name="arm") == [-5.0, 0.0]
     assert value(env, rewards.joint_velocity_penalty, **params, joint_ids=[1, 6]) == [-math.sqrt(160), 0.0]
+    with pytest.raises(ConfigError, match="joint_ids or part_name, not both"):
+        value(env, rewards.joint_velocity_penalty, **params, part_name="hand", joint_ids=[0])
 
 
 def test_smoothness_penalty_is_the_norm_of_the_change(env: EmbodiedEnv) -> None:
