@@ -230,6 +230,11 @@ class Servos:
         self._load[rows] = 0.0
         self._limits[_at(rows, self._dofs)] = self.friction[rows, None] * self.servo.friction.limit(0.0, 0.0, 0.0)
 
+    def set_friction(self, rows: np.ndarray, factor: np.ndarray) -> None:
+        """Set the factor [n] of the dry friction in rows [n], from the next substep on."""
+        self._limits[_at(rows, self._dofs)] *= (factor / self.friction[rows])[:, None]
+        self.friction[rows] = factor
+
     def step(self, rows: np.ndarray | slice, substeps: int, advance: Callable[[], None]) -> None:
         """Let a control step pass in rows [n].
 

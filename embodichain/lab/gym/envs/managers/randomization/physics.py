@@ -359,9 +359,9 @@ def randomize_servos(
     low, high = zip(supply, sag_range, friction_range, (delay[0], delay[1] + 1.0), strict=True)
     rows, drawn = env_ids.numpy(), draw(env, env_ids, (low, high), 4).numpy().T
     servos.lowest_voltage = lowest_voltage
-    servos.voltage[rows], servos.sag[rows], servos.friction[rows], late = drawn
+    servos.voltage[rows], servos.sag[rows], friction, late = drawn
     servos.delay[rows] = late.astype(int).clip(max=delay[1])
-    servos.reset(rows)
+    servos.set_friction(rows, friction)
 
 
 def _free_base(env: TermEnv, place: str) -> BasePose:

@@ -9,6 +9,7 @@ from embodichain.lab.gym.envs.tasks.rl.locomotion import LocomotionEnv
 from embodichain.utils import ConfigError
 from tests.lab.gym.envs.managers.randomization.test_spatial import assert_fills
 from tests.lab.legs import GO2, legs_env
+from tests.lab.scenes import actions_for
 
 N = 64
 ROBOT = {**GO2, "fpath": "microduck", "drive_pros": {"servo": "xl330", "servo_gain": 200.0}}
@@ -63,6 +64,16 @@ def test_servos_have_their_nominal_numbers_by_default() -> None:
     assert set(servos.voltage.tolist()) == {7.5}
     assert not servos.sag.any()
     assert not servos.delay.any()
+
+
+def test_event_within_an_episode_leaves_commands_in_flight() -> None:
+    same: dict[str, Any] = {"voltage_range": [7.5, 7.5], "delay": [4, 4], "friction_range": [2.0, 2.0]}
+    again = {"again": {"func": "randomize_servos", "mode": "interval", "interval_step": 3, "params": same}}
+    plain, drawn = duck(**same)[0], duck(again, **same)[0]
+    for action in actions_for(plain, 6):
+        plain.step(action)
+        drawn.step(action)
+    assert torch.equal(drawn.robot.get_qpos(), plain.robot.get_qpos())
 
 
 def test_event_refuses_robots_without_servos_and_long_delays() -> None:
