@@ -76,6 +76,7 @@ class BodyPhysics:
         self._no_frame = torch.zeros((), dtype=torch.int32, device=device)
         self.num_variants: int = len(variants)
         """Number of mesh variants, the configured one included; 0: no variants."""
+        self._geoms = [self._geom]  # those of all variants
         if variants:
             masses = tensor([v.body_mass[1] for v in variants])
             self._variant_masses = masses
@@ -121,7 +122,7 @@ class BodyPhysics:
     def set_friction(self, friction: Tensor, env_ids: Tensor) -> None:
         """Set the sliding friction coefficient [n]; of two touching bodies the larger counts."""
         self._check_collides()
-        self._backend.write_model("geom_friction", (self._geom, 0), friction, env_ids)
+        self._backend.write_model("geom_friction", (self._geoms, 0), friction[:, None], env_ids)
 
     def set_center_of_mass_offset(self, offset: Tensor, env_ids: Tensor) -> None:
         """Move the centre of mass by [n, 3] (m, body's frame) from where it is by the config; damping follows.

@@ -147,6 +147,22 @@ def test_each_env_may_have_another_mesh(tmp_path: Path) -> None:
     torch.testing.assert_close(mesh.pos[:, 2], torch.zeros(3), atol=5e-3, rtol=0)
 
 
+def test_friction_is_of_the_mesh_that_an_env_has(tmp_path: Path) -> None:
+    sim = SimulationManager(SimulationManagerCfg(num_envs=2, num_threads=1))
+    sim.add_rigid_object(body(MeshCfg(fpath=str(write_box(tmp_path / "a.obj", 0.1)))))
+    sim.add_mesh_variants("body", [write_box(tmp_path / "b.obj", 0.4)])
+    sim.build()
+    mesh = sim.get_rigid_object("body")
+    mesh.physics.choose_variant(torch.tensor([1]), ONE)
+    mesh.physics.set_friction(torch.tensor([0.25, 0.1]), torch.tensor([0, 1]))
+    assert mesh.physics.get_friction().flatten().tolist() == pytest.approx([0.25, 0.1])
+    sim.update(150)  # falls and comes to rest
+    mesh.set_velocity(torch.tensor([[2.0, 0, 0, 0, 0, 0]]).expand(2, 6))
+    sim.update(20)
+    # as in the test above: v - mu g t
+    assert mesh.get_velocity()[:, 0].tolist() == pytest.approx([1.51, 1.80], abs=0.1)
+
+
 def test_damping_turns_no_body_whose_centre_is_not_its_origin(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
