@@ -143,6 +143,8 @@ class Robot(Articulation):
                     f"{place} has no tool pose: the way from '{self._name(root)}' to '{self._name(body)}' passes "
                     f"{names}, which move without it; solver_cfg.{name} names another root_link_name or end_link_name"
                 )
+            if ids != sorted(ids):
+                raise ConfigError(f"{place} has no tool pose: its joints must be in order from base to tool")
             tcp = frame @ np.array(solver.tcp)
             moving_root = root if model.body_weldid[root] else 0
             serial = SerialChain(model, ids, body, tcp, self._backend.device, moving_root)

@@ -123,6 +123,12 @@ def test_part_that_does_not_move_the_flange_has_no_tool_pose() -> None:
         robot.get_eef_pose("hand")
 
 
+def test_joints_out_of_order_have_no_tool_pose(robot: Robot) -> None:
+    robot.add_part("mixed", [0, 2, 1, 3, 4, 5])
+    with pytest.raises(ConfigError, match="part 'mixed' has no tool pose: its joints must be in order from base to"):
+        robot.get_eef_pose("mixed")
+
+
 def test_part_without_a_flange_ends_at_its_last_link() -> None:
     soft = {"stiffness": 1.0, "damping": 0.1}
     parts = {"arm": ["slider_to_cart"]}
