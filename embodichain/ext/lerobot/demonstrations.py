@@ -83,6 +83,10 @@ def _check_record(path: str, episode: dataset.LeRobotEpisode, task: Task) -> boo
     if text is None:
         return False
     record, own = json.loads(text), recorder.task_record(task.config)
+    if posts := [name for name, term in record["env"].get("actions", {}).items() if term.get("mode") == "post"]:
+        raise ConfigError(
+            f"{path}: has targets in the place of actions, by the action term '{posts[0]}' of mode 'post'"
+        )
     if not task.reads_obs:
         record, own = ({"env": {name: each["env"].get(name) for name in _ACTED}} for each in (record, own))
     elif record["id"] != own["id"]:

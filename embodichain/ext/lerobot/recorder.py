@@ -28,7 +28,8 @@ class LeRobotRecorder(Functor):
 
     A frame has ``observation.state`` (the observation's entry ``state``, else the joint positions, rad or m),
     ``observation.images.<camera>``, ``action``, and of the step that follows ``next.reward``, ``next.done`` and
-    ``next.success``. An episode's description has ``success``.
+    ``next.success``. With action terms of mode ``post``, ``action`` is the targets as they make them, by kind in
+    alphabetical order. An episode's description has ``success``.
     With ``environment_state``, which ``algorithm.cfg.demonstrations`` needs, it also has
     ``observation.environment_state``: all numbers of the observation, as policies read them; and the description has
     ``environment``: the meaning of actions, observations and rewards, as JSON.
@@ -88,6 +89,8 @@ class LeRobotRecorder(Functor):
         """Record one step, and write the episodes that it ends."""
         if not self._is_recording:
             return
+        if targets := env.action_manager.processed_action:
+            action = torch.cat([targets[kind] for kind in sorted(targets)], dim=1)
         step = {"action": action, "next.reward": reward, "next.done": done, "next.success": info["success"]}
         frame = self._before | step
         for i, frames in enumerate(self._frames):
@@ -120,8 +123,9 @@ class LeRobotRecorder(Functor):
         if self._has_environment:
             self._before["observation.environment_state"] = observations.flat_input(obs)
 
-    def _describe(self) -> dict[str, dict[str, Any]]:
-        size, state_size = self.env.action_manager.total_action_dim, self._before["observation.state"].shape[1]
+    def _describe(self, size: int) -> dict[str, dict[str, Any]]:
+        """Return the features of the dataset, with actions of this size."""
+        state_size = self._before["observation.state"].shape[1]
         names = self._names or [f"state_{i}" for i in range(state_size)]
         features: dict[str, dict[str, Any]] = {
             "observation.state": {"dtype": "float32", "shape": [state_size], "names": names},
@@ -153,7 +157,7 @@ class LeRobotRecorder(Functor):
         }
         try:
             if self._writer is None:
-                self._writer = self._begin()
+                self._writer = self._begin(arrays["action"].shape[1])
             task = self.env.instructions()[i] or self._task
             self._writer.add_episode(arrays, task, {"success": success, **self._extra})
         except OSError as error:
@@ -161,7 +165,7 @@ class LeRobotRecorder(Functor):
             logger.log_warning(f"dataset {folder} could not be written, recording ends: {error}")
             self._is_recording = False
 
-    def _begin(self) -> LeRobotWriter:
+    def _begin(self, action_size: int) -> LeRobotWriter:
         """Create the dataset in the run's folder."""
         if self._has_environment:
             self._extra["environment"] = json.dumps(task_record(self.env.config_data()))
@@ -173,7 +177,7 @@ class LeRobotRecorder(Functor):
         rate = 1.0 / self.env.step_dt
         if abs(round(rate) / rate - 1.0) > 1e-3:
             logger.log_warning(f"dataset {folder}: {rate:.4g} frames a second become {round(rate)}, a whole number")
-        return LeRobotWriter(folder, round(rate), self._robot_type, self._describe())
+        return LeRobotWriter(folder, round(rate), self._robot_type, self._describe(action_size))
 
 
 def state_of(env: TermEnv, obs: TensorDict) -> Tensor:

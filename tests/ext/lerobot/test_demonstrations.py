@@ -213,6 +213,14 @@ def test_dataset_of_another_environment_is_refused(tmp_path: Path, env: dict[str
     assert error_of(lambda: read(tmp_path / "data", make(env))).startswith(start)
 
 
+def test_targets_of_mode_post_are_no_demonstrations(tmp_path: Path) -> None:
+    post = {"func": "QposNormalizedTerm", "mode": "post", "params": {"range": [-1.0, 1.0]}}
+    actions = {"actions": {"move": {"func": "DeltaQposTerm", "params": {"scale": 0.1}}, "note": post}}
+    record(tmp_path / "data", actions)
+    text = error_of(lambda: read(tmp_path / "data", make(actions)))
+    assert text.endswith("/data: has targets in the place of actions, by the action term 'note' of mode 'post'")
+
+
 def test_policy_of_images_wants_the_actions_of_the_dataset_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,21 @@ def test_frames_have_states_before_and_rewards_after_actions(tmp_path: Path) -> 
     assert read(tmp_path / "meta/tasks.parquet") == {"task_index": [0], "__index_level_0__": ["balance"]}
 
 
+def test_terms_of_mode_post_make_the_recorded_actions(tmp_path: Path) -> None:
+    actions = {
+        "place": {"func": "QposTerm", "params": {"scale": 2.0}},
+        "record": {"func": "QposNormalizedTerm", "mode": "post", "params": {"range": [-1.0, 1.0]}},
+    }
+    dataset = {"lerobot": {"func": "LeRobotRecorder", "mode": "save", "params": {"save_path": tmp_path.name}}}
+    env = CartPoleEnv(cart_cfg(1, {"dataset": dataset, "actions": actions}, max_episode_steps=3))
+    env.write_into(tmp_path.parent)
+    env.reset(seed=1)
+    for value in (0.75, -1.0, 0.0):
+        env.step(torch.tensor([[value]]))
+    # targets of 1.5, -2 and 0; limits -4 and 4 become -1 and 1
+    assert read(tmp_path / "data/chunk-000/file-000.parquet")["action"] == [0.375, -0.5, 0.0]
+
+
 def test_episode_has_its_environments_instruction_and_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     env = make(tmp_path, instruction={"lang": "balance"})
     monkeypatch.setattr(env, "instructions", lambda: ["lean left", ""])
