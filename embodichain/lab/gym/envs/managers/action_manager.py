@@ -115,7 +115,9 @@ class ActionManager(Manager):
                 self._env.sim.backend.write("ctrl", self._controls[term], result["ctrl"])
             elif term.kind:
                 self._env.robot.drives.set_targets(result[term.kind], term.joint_ids)
-            self.metrics |= {k: v.float() for k, v in result.items() if k != term.kind and v.dim() == 1}
+            for name, value in result.items():
+                if name != term.kind and value.dim() == 1:  # the least of several terms'
+                    self.metrics[name] = torch.minimum(value.float(), self.metrics.get(name, value))
         if self._post:
             targets: dict[str, Tensor] = {}
             for kind in {term.kind for term, _ in results if term.kind}:

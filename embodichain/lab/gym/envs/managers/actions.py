@@ -233,7 +233,8 @@ class EefPoseTerm(ActionTerm):
 
     The search starts from the drives' present targets (the present positions when ``relative``), respects the joint
     limits, and is short: if the pose is not reached, the targets are the nearest found, and the next step continues
-    from there. ``info["metrics"]["ik_success"]`` is where they reach it (within 1 mm and 0.01 rad).
+    from there. ``info["metrics"]["ik_success"]`` is where they reach it (within 1 mm and 0.01 rad), with several terms
+    where all do.
 
     Args:
         scale: factor of the action.

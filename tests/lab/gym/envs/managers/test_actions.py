@@ -151,6 +151,20 @@ def test_targets_are_recorded_as_terms_of_mode_post_make_them() -> None:
     assert normalised["qpos"].tolist() == [[1.0], [0.0]]
 
 
+class Reaches(Push):
+    """Reports whether it reached the action's first sign."""
+
+    def process_action(self, action: Tensor) -> dict[str, Tensor]:
+        return {"ik_success": action[:, 0] > 0.0}
+
+
+def test_several_terms_succeed_where_all_do() -> None:
+    terms = {name: {"func": Reaches, "params": {"joint": "slider_to_cart"}} for name in ("left", "right")}
+    env = env_with({"move": DELTA, **terms})
+    info = env.step(torch.tensor([[0.0, -1.0, 1.0], [0.0, 1.0, 1.0]]))[-1]
+    assert info["metrics"]["ik_success"].tolist() == [0.0, 1.0]
+
+
 def test_velocity_action_turns_the_drive_into_a_velocity_drive() -> None:
     env = env_with({"go": {"func": "QvelTerm", "params": {"scale": 0.5}}})
     assert env.single_action_space.high.tolist() == [1.0]
