@@ -218,6 +218,17 @@ def test_failures_weigh_the_starts_before_them() -> None:
     assert float(motion.weights[LAST]) == 0.0
 
 
+def test_starts_in_a_part_have_one_weight() -> None:
+    env = motion_env(4, part_length=1.3)  # 7 parts, of 64 or 65 frames
+    motion, term = motion_of(env), env.curriculum_manager.functors[0]
+    motion.frame, env.elapsed_steps = torch.full((4,), 250), torch.full((4,), 5)
+    term(env, env.all_env_ids)
+    parts = motion.clips.part[:LAST]
+    for part in range(7):
+        weights = motion.weights[:LAST][parts == part]
+        assert torch.equal(weights, weights[:1].expand_as(weights))
+
+
 @pytest.mark.parametrize(
     ("params", "message"),
     [

@@ -1,7 +1,5 @@
 """Starts where episodes fail."""
 
-import math
-
 import torch
 from pydantic import PositiveInt
 from torch import Tensor
@@ -53,9 +51,8 @@ class motion_failures(Functor):  # noqa: N801 (named like a function, as configs
             self._failures = torch.zeros(int(clips.part[-1]) + 1, device=env.device)
         share = torch.zeros_like(self._failures).index_add(0, clips.part[frame], failed.float()) / number.clamp(min=1)
         self._failures = torch.lerp(share, self._failures, (1.0 - 1.0 / episodes) ** number)
-        at, length = torch.arange(len(clips.last), device=env.device), math.ceil(len(clips.last) / len(self._failures))
-        later = [torch.minimum(at + k * length, clips.last) for k in range(3)]
-        follow = sum(before**k * self._failures[clips.part[then]] for k, then in enumerate(later))
+        last = clips.part[clips.last]  # of each frame's clip
+        follow = sum(before**k * self._failures[torch.minimum(clips.part + k, last)] for k in range(3))
         follow = (follow + 1e-9) * motion.starts  # without failures: uniform
         motion.weights = uniform_share * motion.starts / motion.starts.sum()
         motion.weights = motion.weights + (1.0 - uniform_share) * follow / follow.sum()
