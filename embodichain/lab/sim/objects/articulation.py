@@ -538,7 +538,7 @@ class JointDrives:
     ) -> Tensor:
         """Return values [N, ..., J] of which some joints' in environments [n] are factors of their defaults."""
         now = now.expand(self._backend.num_envs, *now.shape[1:])
-        if len(joint_ids) == len(self._dofs):
+        if [*joint_ids] == [*range(len(self._dofs))]:
             rows = default * factors
         else:
             at = constant(tuple(joint_ids), now.device)

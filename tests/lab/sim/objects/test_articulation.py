@@ -309,6 +309,12 @@ def test_gains_are_scaled_in_the_named_envs_and_joints_only() -> None:
     torch.testing.assert_close(sim.backend.read("actuator_force")[:, 0], torch.tensor([4.0, 9.5]))
 
 
+def test_factors_belong_to_the_joints_in_the_given_order() -> None:
+    cart = simulate(CART_CFG, num_envs=2).get_robot("cart")
+    cart.drives.scale(torch.tensor([[2.0, 3.0]]), torch.ones(1, 2), [1, 0], torch.tensor([1]))
+    torch.testing.assert_close(cart.drives.read()["stiffness"], torch.tensor([[10.0, 0.01], [30.0, 0.02]]))
+
+
 def test_drive_mode_and_gains_do_not_undo_each_other() -> None:
     sim = simulate(CART_CFG, num_envs=2)
     cart = sim.get_robot("cart")
