@@ -276,7 +276,8 @@ def cached_per_state(func: Callable[Concatenate[Owner, P], Tensor]) -> Callable[
     @functools.wraps(func)
     def cached(owner: Owner, /, *args: P.args, **kwargs: P.kwargs) -> Tensor:
         values = owner.state_cache.values()
-        key: Hashable = (func, *map(_identity, args), *kwargs.items()) if args or kwargs else func
+        named = ((name, _identity(value)) for name, value in kwargs.items())
+        key: Hashable = (func, *map(_identity, args), *named) if args or kwargs else func
         value = values.get(key)
         if value is None:
             value = values[key] = func(owner, *args, **kwargs)

@@ -45,6 +45,9 @@ def test_value_of_a_changed_tensor_is_computed_anew() -> None:
     offset(env, target)
     target += 1.0
     assert offset(env, target).tolist() == [2.0, 2.0]
+    offset(env, target=target)
+    target += 1.0
+    assert offset(env, target=target).tolist() == [3.0, 3.0]
     assert offset(env, torch.zeros(2)).tolist() == [0.0, 0.0]
 
 
