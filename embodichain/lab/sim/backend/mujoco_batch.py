@@ -221,6 +221,9 @@ class MujocoBatchBackend(Backend):
     @override
     def _cast(self, name: str) -> Tensor:
         field = self._field(name)
+        if name in self._derived and name not in _KINEMATIC and self._stage != mujoco.mjtStage.mjSTAGE_ACC:
+            self._stage = mujoco.mjtStage.mjSTAGE_ACC
+            self._is_stale[:] = True
         if name in self._derived and self._is_stale.any():
             self._update_constants()
             # The forward pass of an unchanged state gives the same values: after a partial reset only its rows need it.
@@ -241,6 +244,4 @@ class MujocoBatchBackend(Backend):
             else:
                 self._derived[name] = field
                 self._is_stale[:] = True  # it is zero until the next call
-                if name not in _KINEMATIC:
-                    self._stage = mujoco.mjtStage.mjSTAGE_ACC
         return field
