@@ -108,9 +108,9 @@ class RigidBodyAttributesCfg:
     angular_damping: Annotated[float, Field(ge=0)] = 0.7
     """Rate at which angular velocity decays, 1/s."""
     contact_offset: Annotated[float, Field(ge=0)] = 0.002
-    """Distance at which contacts are found, m: MuJoCo's ``margin`` together with ``rest_offset``."""
+    """Accepted: MuJoCo finds all contacts of bodies that touch."""
     rest_offset: float = 0.0
-    """Distance at which bodies rest, m; only ``contact_offset - rest_offset`` matters here (MuJoCo's ``gap``)."""
+    """Distance at which bodies rest, m (MuJoCo's ``margin``)."""
     max_linear_velocity: float | None = None
     """Accepted; MuJoCo has no velocity limit."""
     max_angular_velocity: float | None = None
@@ -183,7 +183,7 @@ class JointDrivePropertiesCfg:
     max_effort: PerJoint | None = None
     """N or Nm, at most the limit of the joint in the file; None: that limit."""
     max_velocity: PerJoint | None = None
-    """Accepted; MuJoCo has no velocity limit for a joint."""
+    """Limit of velocity actions and normalised velocities, rad/s or m/s; MuJoCo does not hold a joint to it."""
     friction: PerJoint | None = None
     """Dry friction, N or Nm; None: the file's."""
     armature: PerJoint | None = None

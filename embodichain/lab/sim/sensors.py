@@ -270,7 +270,7 @@ class ContactSensor:
     """Forces on links, and how long each has been in the air or on the ground.
 
     Forces, positions and velocities are the engine's in the last substep of the control step, so reading them costs no
-    computation. After a reset they are 0 until the next step.
+    computation. After a reset they are 0 until physics steps.
 
     Attributes:
         names: names of the F links.

@@ -88,7 +88,7 @@ def test_original_config_loads_with_one_warning(
     assert isinstance(env, PushCubeEnv)
     lines = [line for line in capsys.readouterr().err.splitlines() if "without counterpart" in line]
     assert lines == [
-        "[WARNING] without counterpart in MuJoCo, not used: Manipulator.drive_pros.max_velocity, "
+        "[WARNING] without counterpart in MuJoCo, not used: Manipulator.drive_pros.max_velocity (by physics), "
         "cube.attrs.max_angular_velocity, cube.attrs.max_depenetration_velocity, cube.attrs.max_linear_velocity, "
         "cube.attrs.restitution, cube.attrs.static_friction"
     ]

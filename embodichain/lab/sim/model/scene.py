@@ -249,7 +249,7 @@ class SceneBuilder:
         self._controls |= {f"{cfg.uid}/{name}": control for name, control in built.controls.items()}
         self._warnings += [f"{place}: {warning}" for warning in built.warnings]
         if cfg.drive_pros.max_velocity is not None:
-            self._ignored.append(f"{cfg.uid}.drive_pros.max_velocity")
+            self._ignored.append(f"{cfg.uid}.drive_pros.max_velocity (by physics)")
 
     def _add_control_parts(self, cfg: RobotCfg, built: model_files.Assembly, place: str) -> None:
         parts = {part: joints for part, joints in built.parts.items() if joints}

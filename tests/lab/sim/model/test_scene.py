@@ -256,7 +256,7 @@ def test_what_mujoco_lacks_is_listed_in_one_warning(capsys: pytest.CaptureFixtur
     drive = JointDrivePropertiesCfg(stiffness=100.0, damping=5.0, max_velocity=2.0)
     compiled(thing(attrs=attrs), ur10(drive_pros=drive, solver_cfg={"arm": SolverCfg(class_type="URSolver")}))
     assert capsys.readouterr().err == (
-        "[WARNING] without counterpart in MuJoCo, not used: arm.drive_pros.max_velocity, "
+        "[WARNING] without counterpart in MuJoCo, not used: arm.drive_pros.max_velocity (by physics), "
         "arm.solver_cfg.arm.class_type, thing.attrs.enable_ccd, thing.attrs.max_linear_velocity, "
         "thing.attrs.restitution, thing.attrs.static_friction\n"
     )

@@ -58,7 +58,8 @@ class EventCfg(FunctorCfg):
     given: ClassVar[tuple[str, ...]] = ("env", "env_ids")
     mode: Literal["startup", "reset", "interval"] = "reset"
     """Once after building (in an evaluation before each reset, so that its episodes do not depend on the number of
-    environments), at each reset for the environments concerned, or every ``interval_step`` steps."""
+    environments; a reset undoes states that it sets), at each reset for the environments concerned, or every
+    ``interval_step`` steps."""
     interval_step: PositiveInt | StepRange = 10
     """Control steps between two calls of an interval event; ``[shortest, longest]``: each environment draws them again
     at the start of its episode and after each call, so that the events of the environments come apart."""
