@@ -79,7 +79,7 @@ def projected_gravity(env: TermEnv) -> Tensor:
 
 @deployed_as(_joint_pos_recipe)
 def joint_pos_rel(env: TermEnv) -> Tensor:
-    """Return the positions of the joints that act, less their initial ones, [N, J], rad or m."""
+    """Return the positions of the environment's active joints, less their initial ones, [N, J], rad or m."""
     part = env.active_part
     ids = constant(tuple(env.robot.get_joint_ids(part)), env.device)
     return env.robot.get_qpos(part) - env.robot.body_data.default_qpos[:, ids]
@@ -87,7 +87,7 @@ def joint_pos_rel(env: TermEnv) -> Tensor:
 
 @measured("joint velocities, rad/s or m/s", _joint_names)
 def joint_vel(env: TermEnv) -> Tensor:
-    """Return the velocities of the joints that act, [N, J], rad/s or m/s."""
+    """Return the velocities of the environment's active joints, [N, J], rad/s or m/s."""
     return env.robot.get_qvel(env.active_part)
 
 
