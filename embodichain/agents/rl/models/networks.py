@@ -532,6 +532,11 @@ def build_network(
     with placed(f"policy.{role}."):
         if isinstance(cfg, NetworkTypeCfg):
             network = get_network_class(cfg.type)(in_dim, out_dim, **cfg.network_cfg)
+            with torch.no_grad():
+                shape = list(network.eval()(torch.zeros(2, in_dim)).shape)
+            if shape != [2, out_dim]:  # another last size may pass for a batch
+                raise ConfigError(f"type: '{cfg.type}' returns {shape} for [2, {in_dim}], needed is [2, {out_dim}]")
+            network.train()
         elif isinstance(cfg, SimBaCfg):
             network = SimBa(in_dim, out_dim, **vars(cfg.network_cfg))
         else:

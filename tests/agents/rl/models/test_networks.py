@@ -264,3 +264,14 @@ def test_critic_of_an_own_class_keeps_its_forward() -> None:
         assert isinstance(policy, SoftActorCritic)
         values.append(policy.critic_outputs(TensorDict({"obs": torch.ones(2, 3)}, [2]), torch.ones(2, 1)))
     torch.testing.assert_close(values[1], 100 * values[0])
+
+
+def test_network_of_another_output_size_is_refused() -> None:
+    @ec.register_network("feature")
+    class Feature(nn.Linear):
+        def __init__(self, in_dim: int, out_dim: int) -> None:
+            super().__init__(in_dim, 8)
+
+    block = {"name": "soft_actor_critic", "actor": {"type": "mlp"}, "critic": {"type": "feature"}}
+    with pytest.raises(ConfigError, match=r"critic\.type: 'feature' returns \[2, 8\] for \[2, 4\], needed is \[2, 1\]"):
+        build_policy(block, 3, spaces.Box(-1, 1, (1,)), "cpu")
