@@ -340,10 +340,8 @@ def init_policy(policy: Policy, cfg: PolicyBlock, env_config: Mapping[str, Any])
     if lines:
         raise ConfigError(f"{_PLACE}{path}: its policy uses the same parameters in another way: {'; '.join(lines)}")
     there, here = (_interface(each) for each in (config.get("gym_config", {}), env_config))
-    for block in [block for block in here if there[block] != here[block]]:
-        logger.log_warning(
-            f"{_PLACE}{path}: was trained with env.{block} {there[block]}, and here they are {here[block]}"
-        )
+    for name in [name for name in here if there[name] != here[name]]:
+        logger.log_warning(f"{_PLACE}{path}: was trained with {name} {there[name]}, and here it is {here[name]}")
 
 
 def load_teacher(run: RunConfig, env: TaskEnv) -> Teacher:
@@ -360,7 +358,7 @@ def load_teacher(run: RunConfig, env: TaskEnv) -> Teacher:
         allowed = [*run.trainer.import_modules, *imports_allowed_by_environment()]
         with open_run(alone, 1, run.trainer.device, allowed, ["trainer.sim_device=cpu"]) as opened:
             policy, entries = opened.policy, entry_columns(opened.env.single_observation_space)
-        there, here = (_interface(x)["actions"] for x in (config["gym_config"], run.resolved["gym_config"]))
+        there, here = (_interface(x)["env.actions"] for x in (config["gym_config"], run.resolved["gym_config"]))
         if there != here:
             raise ConfigError(f"{path}: its actions are env.actions {there}, and here {here}")
     group = group_entries(run.policy, "teacher", env.single_observation_space)
@@ -387,11 +385,11 @@ def _read_policy(target: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
 
 
 def _interface(env_config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what decides the meaning of a policy's inputs and outputs in an environment's config, by block."""
-    env = env_config.get("env", {})
+    """Return what decides the meaning of a policy's inputs and outputs in an environment's config, by its place."""
+    env, foreign = env_config.get("env", {}), None if "env" in env_config else env_config.get("id")
     terms = [(key, term) for key, term in env.get("observations", {}).items() if term.get("mode") != "modify"]
     entries = {term.get("name") or key: term["func"] for key, term in terms}
-    return {"observations": entries, "actions": env.get("actions")}
+    return {"env.observations": entries, "env.actions": env.get("actions"), "the environment": foreign}
 
 
 def _as_cfg(block: Mapping[str, Any], place: str) -> PolicyBlock | None:

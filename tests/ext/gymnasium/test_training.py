@@ -278,3 +278,13 @@ def test_discrete_actions_are_trained_resumed_and_exported(algorithm: str, capsy
     sac = write_config(Path(), config({"id": "gymnasium:CartPole-v1"}, policy=policy, algorithm={"name": "sac"}))
     assert main(["--config", sac]) == 2
     assert "policy.name: soft_actor_critic: needs an action space with finite bounds" in capsys.readouterr().err
+
+
+def test_policy_of_another_environment_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+    gym.register("OtherPendulum-v0", "gymnasium.envs.classic_control.pendulum:PendulumEnv")
+    run = train_from_config(config(trainer__enable_eval=False))["run_folder"]
+    capsys.readouterr()
+    other = PENDULUM | {"id": "gymnasium:OtherPendulum-v0"}
+    train_from_config(config(other, trainer__enable_eval=False, policy__init_from=run))
+    known = "was trained with the environment gymnasium:Pendulum-v1, and here it is gymnasium:OtherPendulum-v0"
+    assert known in capsys.readouterr().err

@@ -382,8 +382,8 @@ def load_policy_state(policy: Policy, saved: Mapping[str, Any], place: str) -> N
     except RuntimeError as error:
         lines = " ".join(str(error).split())
         raise ConfigError(
-            f"{place}: does not fit the policy that its config makes here; has the task's observation or action "
-            f"changed since? {lines}"
+            f"{place}: does not fit the policy that the config makes here: the kind of policy, its networks, or the "
+            f"task's observation or action are others. {lines}"
         ) from error
 
 
