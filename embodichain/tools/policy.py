@@ -23,6 +23,7 @@ from embodichain.lab.gym.envs.managers import datasets
 from embodichain.lab.gym.envs.managers.cfg import DatasetCfg
 from embodichain.lab.gym.envs.managers.measurements import Measurement
 from embodichain.utils import CommandFailedError, ConfigError, replace, unknown_name
+from embodichain.utils.module_utils import imports_allowed_by_environment
 from embodichain.utils.observations import IMAGE_DIMS, entry_columns, entry_spaces, select_entries
 
 
@@ -154,9 +155,11 @@ def load_policy(target: str, device: str = "cpu", allowed_imports: Sequence[str]
         target: a run's folder, for its latest checkpoint; ``<folder>/best``; a checkpoint's file; or ``latest`` or
             ``best``, of the run in ``outputs`` that saved last.
         device: ``"cpu"``, ``"cuda:0"`` or ``"auto"``.
-        allowed_imports: prefixes of modules that the run's config may name.
+        allowed_imports: prefixes of modules that the run's config may name, in addition to those of the environment
+            variable ``EMBODICHAIN_ALLOW_IMPORT``.
     """
-    with open_run(find_run(target), 1, device, allowed_imports) as opened:
+    allowed = [*allowed_imports, *imports_allowed_by_environment()]
+    with open_run(find_run(target), 1, device, allowed) as opened:
         env = opened.env
         return TrainedPolicy(opened.policy, opened.device, env.single_observation_space, env.single_action_space)
 

@@ -59,6 +59,13 @@ def test_it_acts_as_the_policy_of_the_run(run: str) -> None:
         envs.close()
 
 
+def test_shell_may_allow_the_modules_of_a_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_module.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("EMBODICHAIN_ALLOW_IMPORT", "own_module")
+    assert isinstance(load_policy(train_in(tmp_path, trainer__import_modules=["own_module"])), TrainedPolicy)
+
+
 @pytest.mark.ext
 def test_array_is_the_only_entry_of_an_observation(tmp_path: Path) -> None:
     policy = load_policy(train_in(tmp_path, trainer__gym_config={"id": "gymnasium:Pendulum-v1"}))
