@@ -34,7 +34,8 @@ class LinearScale(nn.Module):
     def __init__(self, action_space: spaces.Space[Any] | int, place: str = "policy.scale_actions") -> None:
         super().__init__()
         if not isinstance(action_space, spaces.Box) or isinstance(action_space, Choices):
-            raise ConfigError(f"{place}: needs an action space with finite bounds, got {action_space}")
+            kind = "choices, which PPO and GRPO learn" if isinstance(action_space, Choices) else action_space
+            raise ConfigError(f"{place}: needs an action space with finite bounds, got {kind}")
         low, high = (torch.as_tensor(x, dtype=torch.float32) for x in (action_space.low, action_space.high))
         half_range = (high - low) / 2
         self.is_bounded = half_range.isfinite() & (half_range > 0)  # the largest float32 is no bound
