@@ -174,11 +174,13 @@ def finished_summary(point: SavedRun, iterations: int) -> dict[str, Any] | None:
     """Return the summary of a finished run, and write its missing files; None if it is not finished."""
     done, folder = point.content["iteration"], RunFolder(point.folder)
     summary = read_object(folder.summary)
-    if done < iterations or not summary:
+    if done < iterations:
         return None
     logger.log_info(
         f"all {done} iterations are finished; to continue, raise trainer.iterations: trainer.iterations={2 * done}"
     )
+    if not summary:
+        return None
     remove_unfinished(folder.path)
     _write_all([writer for writer in _last_files(folder, point.exp_name) if not (folder.path / writer[0]).exists()])
     was = summary["run_folder"]  # the run may have been moved

@@ -282,6 +282,14 @@ def test_finished_run_returns_its_summary_again(capsys: pytest.CaptureFixture[st
     assert "outputs" not in printed
 
 
+def test_fewer_iterations_than_a_stopped_run_has_done_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--config", write_config(Path(), tiny_config())]) == 0
+    (only_run() / "summary.json").unlink()
+    capsys.readouterr()
+    assert main(["--resume", "latest", "trainer.iterations=1"]) == 0
+    assert "all 2 iterations are finished; to continue, raise trainer.iterations" in capsys.readouterr().err
+
+
 def test_changed_environment_file_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     env = env_config(CART_POLE_ENV, 1)
     Path("mine").mkdir()
