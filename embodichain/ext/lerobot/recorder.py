@@ -174,6 +174,8 @@ class LeRobotRecorder(Functor):
         while LeRobotWriter.is_there(folder):
             count += 1
             folder = wanted.with_name(f"{wanted.name}_{count}")
+        if folder != wanted:
+            logger.log_info(f"{wanted} is there already: the dataset is {folder}")
         rate = 1.0 / self.env.step_dt
         if abs(round(rate) / rate - 1.0) > 1e-3:
             logger.log_warning(f"dataset {folder}: {rate:.4g} frames a second become {round(rate)}, a whole number")

@@ -129,7 +129,7 @@ def test_what_cannot_be_recorded_is_refused(tmp_path: Path) -> None:
         make(tmp_path, robot_meta={"observation": {"vision": {"x": []}}})
 
 
-def test_dataset_that_is_there_already_stays_as_it_is(tmp_path: Path) -> None:
+def test_dataset_that_is_there_already_stays_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("a", "a_2"):
         (tmp_path / name / "meta").mkdir(parents=True)
         (tmp_path / name / "meta/info.json").write_text("{}")
@@ -138,6 +138,7 @@ def test_dataset_that_is_there_already_stays_as_it_is(tmp_path: Path) -> None:
     for action in actions_for(env, 3):
         env.step(action)
     assert (tmp_path / "a_3" / "meta/info.json").exists()
+    assert f"{tmp_path}/a is there already: the dataset is {tmp_path}/a_3" in capsys.readouterr().err
     assert sorted(path.name for path in (tmp_path / "a_2").rglob("*")) == ["info.json", "meta"]
 
 
