@@ -155,7 +155,7 @@ def load_policy(target: str, device: str = "cpu", allowed_imports: Sequence[str]
         target: a run's folder, for its latest checkpoint; ``<folder>/best``; a checkpoint's file; or ``latest`` or
             ``best``, of the run in ``outputs`` that saved last.
         device: ``"cpu"``, ``"cuda:0"`` or ``"auto"``.
-        allowed_imports: prefixes of modules that the run's config may name, in addition to those of the environment
+        allowed_imports: prefixes of modules that the run's config may name, in addition to the ones in the environment
             variable ``EMBODICHAIN_ALLOW_IMPORT``.
     """
     allowed = [*allowed_imports, *imports_allowed_by_environment()]

@@ -386,9 +386,10 @@ def _read_policy(target: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
 
 def _interface(env_config: Mapping[str, Any]) -> dict[str, Any]:
     """Return what decides the meaning of a policy's inputs and outputs in an environment's config, by its place."""
-    env, foreign = env_config.get("env", {}), None if "env" in env_config else env_config.get("id")
+    env = env_config.get("env", {})
     terms = [(key, term) for key, term in env.get("observations", {}).items() if term.get("mode") != "modify"]
     entries = {term.get("name") or key: term["func"] for key, term in terms}
+    foreign = None if "env" in env_config else env_config.get("id")
     return {"env.observations": entries, "env.actions": env.get("actions"), "the environment": foreign}
 
 

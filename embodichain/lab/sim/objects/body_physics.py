@@ -76,7 +76,7 @@ class BodyPhysics:
         self._no_frame = torch.zeros((), dtype=torch.int32, device=device)
         self.num_variants: int = len(variants)
         """Number of mesh variants, the configured one included; 0: no variants."""
-        self._geoms = [self._geom]  # those of all variants
+        self._geoms = [self._geom]  # of all variants
         if variants:
             masses = tensor([v.body_mass[1] for v in variants])
             self._variant_masses = masses

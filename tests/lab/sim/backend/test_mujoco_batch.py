@@ -57,6 +57,17 @@ def test_same_scene_gives_the_same_bits_at_one_and_two_threads() -> None:
     assert torch.equal(results[1], results[2])
 
 
+def test_reading_poses_keeps_the_forces_of_the_last_substep() -> None:
+    sim = scene(2)
+    sim.backend.read_last("actuator_force")
+    sim.update(1)
+    forces = sim.backend.read_last("actuator_force").clone()
+    push(sim)
+    sim.backend.read("xpos")
+    assert torch.equal(sim.backend.read_last("actuator_force"), forces)
+    assert not torch.equal(sim.backend.read("actuator_force"), forces)
+
+
 def test_moving_one_env_leaves_the_bits_of_the_others_alone() -> None:
     one, two = scene(3), scene(3)
     cube = two.get_rigid_object("cube")

@@ -116,8 +116,9 @@ class ActionManager(Manager):
             elif term.kind:
                 self._env.robot.drives.set_targets(result[term.kind], term.joint_ids)
             for name, value in result.items():
-                if name != term.kind and value.dim() == 1:  # the least of several terms'
-                    self.metrics[name] = torch.minimum(value.float(), self.metrics.get(name, value))
+                if name != term.kind and value.dim() == 1:
+                    own, others = value.float(), self.metrics.get(name)
+                    self.metrics[name] = own if others is None else torch.minimum(own, others)
         if self._post:
             targets: dict[str, Tensor] = {}
             for kind in {term.kind for term, _ in results if term.kind}:
