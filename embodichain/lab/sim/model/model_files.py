@@ -27,7 +27,7 @@ from embodichain.lab.sim.kinematics import frame_pose, pos_quat
 from embodichain.lab.sim.math import quat_from_euler
 from embodichain.lab.sim.model import drives
 from embodichain.lab.sim.model.terrain import GROUND
-from embodichain.utils import ConfigError, install_extra, placed, raise_problems, unknown_name
+from embodichain.utils import ConfigError, install_extra, placed, raise_problems, replace, unknown_name
 
 MENAGERIE = "menagerie/"
 """Prefix of the names of the MuJoCo Menagerie's models."""
@@ -530,12 +530,15 @@ def _add_names(result: Assembly, model: ModelFile, kind: str, side: str, prefix:
     result.ends[kind] = _end_of(model, kind, result.spec, prefix)
 
 
-def place_base(scene: mujoco.MjSpec, built: Assembly, cfg: ArticulationCfg, place: str) -> None:
+def place_base(scene: mujoco.MjSpec, built: Assembly, cfg: ArticulationCfg, place: str) -> ArticulationCfg:
     """Put an articulation into the scene, fixed or free, with the medium of its file; list the options that are lost.
 
     A fixed base takes the whole file along. A free base starts at ``init_pos``; where that is the origin, at its
     position in the file. ``init_rot`` turns it from its orientation in the file; other things stay at their places.
     With ``init_pos`` at the origin, the file's own ground lies in the scene's.
+
+    Returns:
+        The config, with the place that a fixed base has.
     """
     pos, turn = np.array(cfg.init_pos), quat_of_degrees(cfg.init_rot)
     lift = np.array([0.0, 0.0, 0.0 if pos.any() else -(built.floor or 0.0)])
@@ -559,6 +562,7 @@ def place_base(scene: mujoco.MjSpec, built: Assembly, cfg: ArticulationCfg, plac
     scene.attach(built.spec, prefix=f"{cfg.uid}/", frame=frame)
     for geom, values in built.ground_pairs:
         scene.add_pair(geomname1=GROUND, geomname2=f"{cfg.uid}/{geom}", **values)
+    return replace(cfg, init_pos=tuple((pos + lift).tolist())) if cfg.fix_base else cfg
 
 
 def quat_of_degrees(angles: Sequence[float]) -> np.ndarray:

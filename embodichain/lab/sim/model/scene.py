@@ -223,7 +223,7 @@ class SceneBuilder:
                 geom.contype, geom.conaffinity = own
         built.changes.append("links touch everything but each other, and other robots or articulations of their kind")
         with model_files.collecting_warnings([]):  # of merging two files' defaults and options
-            model_files.place_base(self._spec, built, cfg, place)
+            self.entities[cfg.uid] = model_files.place_base(self._spec, built, cfg, place)
         contents.changes[cfg.uid] = built.changes
         joints = contents.joints[cfg.uid] = {name: f"{cfg.uid}/{full}" for name, full in built.joints.items()}
         links = contents.links[cfg.uid] = {name: f"{cfg.uid}/{full}" for name, full in built.links.items()}

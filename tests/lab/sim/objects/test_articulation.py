@@ -213,6 +213,17 @@ def test_base_moves_with_everything_on_it_in_the_named_envs_only() -> None:
     torch.testing.assert_close(cart.get_local_pose()[1], torch.tensor([1.0, 0, 0.5, half, 0, 0, half]))
 
 
+def test_base_of_a_file_with_a_low_floor_is_where_the_file_stands(tmp_path: Path) -> None:
+    file = tmp_path / "arm.xml"
+    link = '<body name="arm"><joint name="j" damping="1"/><geom size=".1"/></body>'
+    file.write_text(f'<mujoco><worldbody><geom type="plane" size="1 1 1" pos="0 0 -.5"/>{link}</worldbody></mujoco>')
+    arm = simulate(ArticulationCfg("arm", fpath=str(file))).get_articulation("arm")
+    assert arm.get_local_pose()[0].tolist() == [0, 0, 0.5, 1, 0, 0, 0]
+    torch.testing.assert_close(arm.get_link_pose("arm"), arm.get_local_pose())
+    arm.set_local_pose(torch.tensor([[1.0, 0, 0.2, 1, 0, 0, 0]]), torch.tensor([0]))
+    assert arm.get_link_pose("arm")[0, :3].tolist() == pytest.approx([1, 0, 0.2])
+
+
 QUARTER = math.pi / 2
 UP = [[0.0, 0.0, 1.0]] * 2
 

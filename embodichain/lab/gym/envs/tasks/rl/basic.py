@@ -58,11 +58,32 @@ class RobotEnv(EmbodiedEnv):
     """A robot and a task of a config's terms alone, such as a drone that hovers; it is measured by its return."""
 
 
+class _GoalEnv(EmbodiedEnv):
+    """A task with markers at ``goal_pose``."""
+
+    goal_pose: Tensor
+    """[N, 4, 4], stored by the event ``randomize_target_pose``."""
+
+    def _show_goal(self, env_ids: Tensor) -> None:
+        """Put the markers of environments [n] at their goals."""
+        raise NotImplementedError
+
+    def _initialize_episode(self, env_ids: Tensor) -> None:
+        super()._initialize_episode(env_ids)
+        self._show_goal(env_ids)
+
+    def _apply_interval_events(self, reward: Tensor, done: Tensor, info: dict[str, Any]) -> Tensor | None:
+        changed = super()._apply_interval_events(reward, done, info)
+        if changed is not None:
+            self._show_goal(self.all_env_ids)
+        return changed
+
+
 _MARKER_HEIGHT = 0.002
 
 
 @register_env("PushCubeRL", max_episode_steps=80, override=True, default_cfg=default_cfg("push_cube"))
-class PushCubeEnv(EmbodiedEnv):
+class PushCubeEnv(_GoalEnv):
     """The rigid object ``cube`` is to come within ``success_threshold`` (m, horizontally) of ``goal_pose``.
 
     The goal is drawn as a disc of the threshold's radius on the ground.
@@ -71,16 +92,13 @@ class PushCubeEnv(EmbodiedEnv):
     added_uids = ("goal",)
     needed_uids = {"cube": "rigid object"}
     success_threshold: PositiveFloat = 0.05
-    goal_pose: Tensor
-    """[N, 4, 4], stored by the event ``randomize_target_pose``."""
 
     def _prepare_scene(self) -> None:
         super()._prepare_scene()
         disc = CylinderCfg(radius=self.success_threshold, height=_MARKER_HEIGHT)
         self.sim.add_marker(MarkerCfg("goal", shape=disc))
 
-    def _initialize_episode(self, env_ids: Tensor) -> None:
-        super()._initialize_episode(env_ids)
+    def _show_goal(self, env_ids: Tensor) -> None:
         pos = self.goal_pose[:, :3, 3].index_select(0, env_ids)
         pos[:, 2].fill_(_MARKER_HEIGHT / 2)
         self.sim.get_marker("goal").set_pos(pos, env_ids)
@@ -97,7 +115,7 @@ _COLOURS = ((0.85, 0.2, 0.2, 0.9), (0.2, 0.7, 0.25, 0.9), (0.2, 0.35, 0.85, 0.9)
 
 
 @register_env("ReachRL", max_episode_steps=60, override=True, default_cfg=default_cfg("reach"))
-class ReachEnv(EmbodiedEnv):
+class ReachEnv(_GoalEnv):
     """The tool of control part ``arm`` is to come to ``goal_pose``: position and orientation.
 
     The entry ``task/pose_error`` of the observation is how far it still is, [N, 6]: position (m) and rotation vector
@@ -112,8 +130,6 @@ class ReachEnv(EmbodiedEnv):
     """Largest angle of success, rad."""
     rot_scale: PositiveFloat = 0.2
     """Metres of distance that a radian counts as in the reward, m/rad."""
-    goal_pose: Tensor
-    """[N, 4, 4], stored by the event ``randomize_target_pose``."""
 
     def _prepare_scene(self) -> None:
         super()._prepare_scene()
@@ -121,8 +137,7 @@ class ReachEnv(EmbodiedEnv):
             size = tuple(_BAR if name == axis else _THICKNESS for name in "xyz")
             self.sim.add_marker(MarkerCfg(f"goal_{axis}", shape=CubeCfg(size=size), rgba=colour))  # type: ignore[arg-type]
 
-    def _initialize_episode(self, env_ids: Tensor) -> None:
-        super()._initialize_episode(env_ids)
+    def _show_goal(self, env_ids: Tensor) -> None:
         pose = self.goal_pose.index_select(0, env_ids)
         quat = quat_from_matrix(pose[:, :3, :3])
         for column, axis in enumerate("xyz"):

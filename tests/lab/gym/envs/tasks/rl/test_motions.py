@@ -9,6 +9,7 @@ import torch
 
 from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.tasks.rl import OpenDrawerEnv, PushCubeEnv, ReachEnv, build_env
 from embodichain.lab.gym.envs.tasks.rl.basic import default_cfg
 from embodichain.lab.sim.math import matrix_from_euler
@@ -101,8 +102,16 @@ def test_way_to_the_goal_is_observed_and_costs(reach: ReachEnv) -> None:
     torch.testing.assert_close(info["rewards"]["closeness"], torch.tensor([-0.58553, -0.29131]), atol=1e-4, rtol=0)
 
 
-def test_goal_is_shown_by_three_bars_that_begin_at_it(reach: ReachEnv) -> None:
+@pytest.mark.parametrize("moves", [False, True], ids=["at a reset", "at an interval"])
+def test_goal_is_shown_by_three_bars_that_begin_at_it(moves: bool) -> None:
+    reach = env_of(load_json(REACH_CONFIG), 2)
+    assert isinstance(reach, ReachEnv)
+    if moves:
+        params = {"position_range": [[0.4, -0.2, 0.3], [0.6, 0.2, 0.5]], "store_key": "goal_pose"}
+        reach.add_events({"move": EventCfg("randomize_target_pose", mode="interval", interval_step=1, params=params)})
     reach.reset(seed=3)
+    if moves:
+        reach.step(torch.zeros(2, 6))
     rows = [int(reach.sim.model.body(f"goal_{axis}").mocapid[0]) for axis in "xyz"]
     middles = reach.sim.backend.read("mocap_pos")[:, rows]
     # Half of 0.08 m along each of the goal's axes.
