@@ -50,6 +50,14 @@ def test_a_config_can_name_the_body_to_follow(tmp_path: Path) -> None:
         assert (camera.render() == here).all()
 
 
+@needs_gl
+def test_the_middle_of_a_lens_stays_where_it_is_in_other_sizes(tmp_path: Path) -> None:
+    view: dict[str, object] = {"eye": (0, -1, 1), "target": (0, 0, 1), "intrinsics": (600, 500, 200, 300)}
+    env: Any = rail_env(tmp_path, 1)
+    with closing(View.of(env, view, (400, 240))) as camera:  # of 640 x 480
+        assert camera.fixed.intrinsics == (300, 250, 200 - 60, 120 + 30)
+
+
 def test_the_table_names_the_actuators(tmp_path: Path) -> None:
     text = format_spaces("SceneRL", rail_env(tmp_path))
 

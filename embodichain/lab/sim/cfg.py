@@ -416,6 +416,9 @@ class ExtrinsicsCfg:
         return self
 
 
+_FOCAL = 1.25  # of a camera without intrinsics, in heights of its image
+
+
 @configclass
 class CameraCfg:
     """A pinhole camera, in every environment."""
@@ -428,8 +431,8 @@ class CameraCfg:
     """Pixels."""
     height: Annotated[PositiveInt, Field(le=4096)] = 480
     """Pixels."""
-    intrinsics: Intrinsics = (600.0, 600.0, 320.0, 240.0)
-    """fx, fy, cx, cy, pixels."""
+    intrinsics: Intrinsics | None = None
+    """fx, fy, cx, cy, pixels; None: 43.6 degrees of height, centred."""
     extrinsics: ExtrinsicsCfg = field(default_factory=ExtrinsicsCfg)
     """Camera's pose."""
     near: Positive = 0.005
@@ -448,6 +451,11 @@ class CameraCfg:
     """Accepted as false; positions follow from depth and intrinsics."""
 
     @property
+    def lens(self) -> Intrinsics:
+        """Present ``intrinsics``, or those of None."""
+        return self.intrinsics or (_FOCAL * self.height, _FOCAL * self.height, self.width / 2, self.height / 2)
+
+    @property
     def kinds(self) -> list[str]:
         """The enabled images."""
         return [kind for kind in ("color", "depth", "mask") if getattr(self, f"enable_{kind}")]
@@ -458,6 +466,14 @@ class CameraCfg:
             raise ValueError("near must be less than far")
         return self
 
+    @model_validator(mode="after")
+    def _sees_the_middle(self) -> Self:
+        for name in ("intrinsics", "intrinsics_right"):
+            lens = getattr(self, name, None)
+            if lens and not (0 <= lens[2] <= self.width and 0 <= lens[3] <= self.height):
+                raise ValueError(f"{name}: cx, cy must be inside {self.width} x {self.height} pixels, got {lens[2:]}")
+        return self
+
 
 @configclass
 class StereoCameraCfg(CameraCfg):
@@ -465,8 +481,8 @@ class StereoCameraCfg(CameraCfg):
 
     sensor_type: Literal["StereoCamera"] = "StereoCamera"  # type: ignore[assignment]
     """Kind of sensor."""
-    intrinsics_right: Intrinsics = (600.0, 600.0, 320.0, 240.0)
-    """Intrinsics of the right camera."""
+    intrinsics_right: Intrinsics | None = None
+    """Intrinsics of the right camera; None: as the left one's."""
     left_to_right_pos: Vec3 = (0.05, 0.0, 0.0)
     """Position of the right camera in the left one's frame, m."""
     left_to_right_rot: Vec3 = (0.0, 0.0, 0.0)

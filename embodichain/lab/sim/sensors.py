@@ -58,7 +58,7 @@ class Camera:
         self._mount = _find_mount(backend.model, cfg)
         num_envs = backend.num_envs
         self._pose = _configured_pose(cfg).repeat(num_envs, 1, 1)
-        self._intrinsics = torch.tensor(cfg.intrinsics).repeat(num_envs, 1)
+        self._intrinsics = torch.tensor(cfg.lens).repeat(num_envs, 1)
         self._images: dict[str, Tensor] = {}
         self._changes = np.zeros(num_envs, dtype=np.int64)
         self._drawn: tuple[Tensor, np.ndarray] | None = None
@@ -190,7 +190,9 @@ class StereoCamera(Camera):
         super().__init__(cfg, backend, appearance, drawing)
         turn = matrix_from_euler(torch.deg2rad(torch.tensor(cfg.left_to_right_rot)))
         self._to_right = pose_from_pos_matrix(torch.tensor(cfg.left_to_right_pos), turn)
-        self.right = Camera(replace(cfg, intrinsics=cfg.intrinsics_right), backend, appearance, drawing)
+        self.right = Camera(
+            replace(cfg, intrinsics=cfg.intrinsics_right or cfg.intrinsics), backend, appearance, drawing
+        )
         self.right.set_local_pose(self._pose @ self._to_right)
 
     def get_data(self) -> dict[str, Tensor]:

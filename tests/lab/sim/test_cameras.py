@@ -213,6 +213,16 @@ def test_stereo_disparity_is_the_shift_between_the_images() -> None:
     sim.close()
 
 
+def test_lens_that_is_left_out_sees_the_middle_with_both_eyes() -> None:
+    left, right = {"width": 96, "height": 64}, {"intrinsics": (80.0, 60.0, 40.0, 30.0), "width": 96, "height": 64}
+    sim = scene(StereoCameraCfg("a", **left), StereoCameraCfg("b", **right))  # type: ignore[arg-type]
+    for uid, lens in (("a", [80, 80, 48, 32]), ("b", [80, 60, 40, 30])):
+        camera: Any = sim.get_sensor(uid)
+        for matrix in (camera.get_intrinsics()[0], camera.right.get_intrinsics()[0]):
+            assert matrix[[0, 1, 0, 1], [0, 1, 2, 2]].tolist() == lens
+    sim.close()
+
+
 def test_intrinsics_and_poses_are_read_and_written() -> None:
     sim = scene(CameraCfg("cam", **VIEW))
     camera, one = sim.get_sensor("cam"), torch.tensor([1])
@@ -267,6 +277,11 @@ def test_parent_must_be_one_link(parent: str, problem: str) -> None:
         ({"extrinsics": {"eye": [1, 0, 1], "target": [1, 0, 0]}}, "must not be zero or along up"),
         ({"extrinsics": {"quat": [0, 0, 0, 0]}}, "quat must not be zero"),
         ({"near": 2.0, "far": 1.0}, "near must be less than far"),
+        (
+            {"width": 64, "intrinsics": [600, 600, 320, 240]},
+            r"cx, cy must be inside 64 x 480 pixels, got \(320.0, 240.0\)",
+        ),
+        ({"sensor_type": "StereoCamera", "intrinsics_right": [60, 60, 32, 481]}, "intrinsics_right: cx, cy must be"),
         ({"sensor_type": "StereoCamera", "enable_disparity": True}, "enable_disparity needs enable_depth"),
     ],
 )

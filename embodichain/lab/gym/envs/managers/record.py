@@ -235,8 +235,10 @@ class View:
         """Return the view of a recording event's ``params``, in images of another size with the same angle of view."""
         given = {name: params[name] for name in ("eye", "target", "up", "follow_uid") if name in params}
         if (lens := params.get("intrinsics")) is not None:
-            scale = size[1] / params.get("resolution", _RESOLUTION)[1]
-            given["intrinsics"] = (scale * lens[0], scale * lens[1], size[0] / 2, size[1] / 2)
+            own = params.get("resolution", _RESOLUTION)
+            scale = size[1] / own[1]
+            cx, cy = (size[i] / 2 + scale * (lens[2 + i] - own[i] / 2) for i in range(2))
+            given["intrinsics"] = (scale * lens[0], scale * lens[1], cx, cy)
         return cls(env, size, **given)
 
     def render(self, env_id: int = 0) -> np.ndarray:

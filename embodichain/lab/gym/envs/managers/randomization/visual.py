@@ -105,7 +105,7 @@ def randomize_camera_intrinsics(
     ranges = [(0.0, 0.0) if bounds is None else bounds for bounds in (focal_x_range, focal_y_range, cx_range, cy_range)]
     low, high = torch.tensor(ranges, device=env.device).unbind(1)
     offsets = env.random.uniform(env_ids, low, high, 4)
-    camera.set_intrinsics(torch.tensor(camera.cfg.intrinsics, device=env.device) + offsets, env_ids)
+    camera.set_intrinsics(torch.tensor(camera.cfg.lens, device=env.device) + offsets, env_ids)
 
 
 def randomize_camera_extrinsics(
