@@ -30,7 +30,7 @@ from embodichain.lab.gym.envs.managers.motion.commands import MotionCommand, mot
 from embodichain.lab.gym.envs.managers.record import EpisodeVideo, Recording, VideoEvent, View
 from embodichain.lab.sim.motion import MotionClip, body_states, link_bodies
 from embodichain.tools.policy import check_is_free, recorded, write_into
-from embodichain.utils import ConfigError, logger, replace
+from embodichain.utils import CommandFailedError, ConfigError, logger, replace
 from embodichain.utils.video import VIDEO_SUFFIXES
 
 EXAMPLES = ("latest", "latest/best --grid 3x3 --speed 0.25", "latest --viewer", "train_config.json --agent random")
@@ -117,6 +117,8 @@ def run(args: argparse.Namespace) -> int:
             evaluator.run(policy, "", on_step=lambda: log.update(*evaluator.progress()[:2], video.frames))
         if motion is not None:
             motion.clip().save(args.record_motion)
+    if not path.exists():  # another library's environments only warn
+        raise CommandFailedError(f"no video was written: {path}")
     print(format_episodes(evaluator.table.columns()))
     print(f"video      {path}")
     if args.record is not None:

@@ -68,9 +68,11 @@ class VideoWriter:
         self._thread.start()
 
     def write(self, image: np.ndarray) -> None:
-        """Append a copy of an image; a ValueError if it has another size."""
+        """Append a copy of an image; a ValueError if it has another size or type."""
         if image.shape != self._shape:
             raise ValueError(f"the size of the images changes from {list(self._shape)} to {list(image.shape)}")
+        if image.dtype != np.uint8:
+            raise ValueError(f"the images must be uint8, got {image.dtype}")
         self._queue.put(np.array(image, order="C"))
 
     def close(self) -> None:

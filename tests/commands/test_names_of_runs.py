@@ -70,6 +70,8 @@ def test_settled_name_has_the_date(two_runs: tuple[Path, Path]) -> None:
     _, last = two_runs
     undated = str(last)[: -len("_20260101_120000")]
     for name in ("latest", undated, str(last)):
+        assert names_run(name)
+        assert names_run(f"{name}/best")
         assert settled(name) == str(last)
         assert settled(f"{name}/best") == f"{last}/best"
     for name in (f"{last}/checkpoints/tiny_step_8.pt", "hf:user/name", "outputs/missing"):

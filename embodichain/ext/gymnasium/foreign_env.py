@@ -267,9 +267,10 @@ class ForeignEnv(ABC):
     def image(self, env_id: int = 0) -> np.ndarray:
         """Return an image [H, W, 3] uint8 of the first environment, of an even size."""
         image = self._render()
-        if not isinstance(image, np.ndarray) or image.shape[2:] != (3,):
-            got = image if isinstance(image, str) else f"its render() returned a {type(image).__name__}"
-            raise CommandFailedError(f"{self.cfg.id}: no image [height, width, 3]: {got}")
+        if not isinstance(image, np.ndarray) or image.shape[2:] != (3,) or image.dtype != np.uint8:
+            kind = f"{list(image.shape)} {image.dtype}" if isinstance(image, np.ndarray) else type(image).__name__
+            got = image if isinstance(image, str) else f"its render() returned {kind}"
+            raise CommandFailedError(f"{self.cfg.id}: no image [height, width, 3] uint8: {got}")
         height, width = (size - size % 2 for size in image.shape[:2])
         return image[:height, :width]
 

@@ -160,7 +160,7 @@ class LeRobotRecorder(Functor):
                 self._writer = self._begin(arrays["action"].shape[1])
             task = self.env.instructions()[i] or self._task
             self._writer.add_episode(arrays, task, {"success": success, **self._extra})
-        except OSError as error:
+        except (OSError, ValueError) as error:
             folder = self.env.output.place(self._save_path) if self._writer is None else self._writer.root
             logger.log_warning(f"dataset {folder} could not be written, recording ends: {error}")
             self._is_recording = False

@@ -224,7 +224,7 @@ class StereoCamera(Camera):
 
 
 def _object_numbers(model: mujoco.MjModel, numbers: dict[str, int]) -> Tensor:
-    """Return the mask's number of each geom, flex and tendon, and last of the sky, int32."""
+    """Return the mask's number of each geom, flex, tendon and site, and last of the sky, int32."""
     bodies = [*model.geom_bodyid]
     for flex in range(model.nflex):
         kind = "node" if model.flex_nodenum[flex] else "vert"  # the vertices of a flex with nodes have no bodies
@@ -233,6 +233,7 @@ def _object_numbers(model: mujoco.MjModel, numbers: dict[str, int]) -> Tensor:
     for last in model.tendon_adr + model.tendon_num - 1:  # a spatial tendon ends at a site; others are not drawn
         is_site = model.wrap_type[last] == mujoco.mjtWrap.mjWRAP_SITE
         bodies.append(model.site_bodyid[model.wrap_objid[last]] if is_site else 0)
+    bodies += [*model.site_bodyid]
     owners = [model.body(int(body)).name.partition("/")[0] for body in bodies]
     # Geoms of the world body are the ground.
     return torch.tensor([*(numbers.get(owner, numbers["ground"]) for owner in owners), 0], dtype=torch.int32)

@@ -36,6 +36,14 @@ def run_folder(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.e2e
+@needs_gl
+def test_video_that_cannot_be_written_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("file").touch()
+    assert main(["play", "latest", "--episodes", "1", "--out", "file/play.mp4"]) == 1
+    assert "error: no video was written: file/play.mp4" in capsys.readouterr().err
+
+
+@pytest.mark.e2e
 def test_evaluation_says_nothing_of_success(capsys: pytest.CaptureFixture[str]) -> None:
     results = []
     for envs in ("1", "3"):

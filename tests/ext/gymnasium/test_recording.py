@@ -93,6 +93,16 @@ def test_rendering_that_fails_is_one_warning(
     assert capsys.readouterr().err.count("no video is recorded: gymnasium:Drawn-v0: no image ") == 1
 
 
+def test_image_of_another_type_is_one_warning(
+    env: GymnasiumEnv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(_Drawn, "render", lambda self: np.zeros((34, 48, 3)))
+    env.start_recording(tmp_path, "a")
+    play(env, 3)
+    assert env.stop_recording() == []
+    assert "uint8: its render() returned [34, 48, 3] float64" in capsys.readouterr().err
+
+
 def test_image_that_fails_in_a_process_ends_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kwargs = {"render_mode": "rgb_array", "is_broken": True}
     cfg = GymnasiumEnvCfg("gymnasium:Drawn-v0", kwargs, num_envs=2, vectorization="async")

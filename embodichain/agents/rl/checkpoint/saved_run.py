@@ -102,7 +102,7 @@ def names_run(target: str) -> bool:
         return path.suffix == ".pt" or is_run_folder(path)
     if target.partition(":")[0] in doors.entries(doors.RUN_SOURCES):
         return True
-    return path in _OF_LAST_RUN or (path.name == "best" and is_run_folder(path.parent))
+    return path in _OF_LAST_RUN or is_run_folder(_meant(path)[0])
 
 
 def last_run(exp_name: str | None = None) -> Path:

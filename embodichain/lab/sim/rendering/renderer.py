@@ -21,6 +21,7 @@ from torch import Tensor
 
 from embodichain.lab.sim.backend import Backend, has_warp, import_for_warp
 from embodichain.lab.sim.math import look_at, pose_from_pos_matrix
+from embodichain.lab.sim.model.model_files import SEEN_GROUPS
 from embodichain.lab.sim.rendering.gl import gl_help
 from embodichain.utils import ConfigError, UnavailableError, install_extra, logger, unknown_name
 
@@ -87,7 +88,7 @@ class Shot:
         poses: [N, 4, 4] of the camera in its mount's frame; it looks along -z, +y is up.
         intrinsics: [N, 4] fx, fy, cx, cy, pixels.
         mount: camera's mount; None: the world.
-        object_ids: int32, the mask's number of each geom, flex and tendon of the model, and last of the sky.
+        object_ids: int32, the mask's number of each geom, flex, tendon and site of the model, and last of the sky.
         images: tensors on the drawer's device: ``color`` [N, H, W, 3] uint8, ``depth`` [N, H, W] float32 m,
             ``mask`` [N, H, W] int32.
     """
@@ -327,8 +328,10 @@ def ray_tracer(backend: Backend, appearance: Appearance, device: str, num_thread
         module = import_for_warp("embodichain.lab.sim.rendering.ray_tracer")
     except ModuleNotFoundError as error:
         raise RenderingUnavailableError(f"ray tracing needs {error.name}: {install_extra('raytrace')}") from error
-    if (backend.visual_model.wrap_type == mujoco.mjtWrap.mjWRAP_SITE).any():
-        logger.warn_once("tendons are not in ray-traced images; OpenGL renders them")
+    model = backend.visual_model
+    is_site_seen = (model.site_group < SEEN_GROUPS) & (model.site_rgba[:, 3] > 0)
+    if (model.wrap_type == mujoco.mjtWrap.mjWRAP_SITE).any() or is_site_seen.any():
+        logger.warn_once("tendons and sites are not in ray-traced images; OpenGL renders them")
     tracer: Drawer = module.RayTracer(backend, appearance, device, num_threads, shadows)
     return tracer
 
@@ -509,11 +512,12 @@ def _place_camera(
 def _object_rows(model: mujoco.MjModel, objects: np.ndarray) -> np.ndarray:
     """Return the rows of ``Shot.object_ids`` [...] of what a segmentation shows, [..., id and type]; -1 for the sky."""
     kinds = mujoco.mjtObj
-    first = {kinds.mjOBJ_GEOM: 0, kinds.mjOBJ_FLEX: model.ngeom, kinds.mjOBJ_TENDON: model.ngeom + model.nflex}
-    rows = np.full(objects.shape[:-1], -1)
-    for kind, start in first.items():
+    counts = {kinds.mjOBJ_GEOM: model.ngeom, kinds.mjOBJ_FLEX: model.nflex, kinds.mjOBJ_TENDON: model.ntendon}
+    rows, start = np.full(objects.shape[:-1], -1), 0
+    for kind, count in (counts | {kinds.mjOBJ_SITE: model.nsite}).items():
         is_kind = objects[..., 1] == int(kind)
         rows[is_kind] = start + objects[is_kind, 0]
+        start += count
     return rows
 
 

@@ -169,7 +169,7 @@ def test_cloths_are_traced_and_tendons_warned_of(tmp_path: Path, capsys: pytest.
     assert (alone.render(1, POSE) == images["color"][1].numpy()).mean() > 0.9  # fewer environments than there are
     alone.close()
     sim.close()
-    assert capsys.readouterr().err.count("tendons are not in ray-traced images") == 1
+    assert capsys.readouterr().err.count("tendons and sites are not in ray-traced images") == 1
 
 
 # --- which one draws ---

@@ -98,6 +98,7 @@ SOFT = """
     <site name="top" pos="0 -.3 1.3" size=".001"/>
     <body name="weight" pos="0 -.3 .9">
       <joint name="slide" type="slide" axis="0 0 1"/><geom type="sphere" size=".01"/><site name="hook" size=".001"/>
+      <site name="flag" pos="0 .15 0" size=".05" rgba="1 0 1 1"/>
     </body>
   </worldbody>
   <tendon><spatial name="cord" width=".02" rgba="0 1 0 1"><site site="top"/><site site="hook"/></spatial></tendon>
@@ -140,6 +141,7 @@ def test_cloths_and_tendons_are_drawn_where_they_are(tmp_path: Path) -> None:
     numbers = sim.get_sensor("cam").mask_numbers
     assert masks[0, 24, 52] == numbers["cloth_8"]
     assert masks[0, 27, 28] == numbers["weight"]
+    assert masks[0, 33, 34] == numbers["weight"]  # its site: u = 40 - 80 * 0.15 / 2, v = 30 + 60 * 0.1 / 2
     assert colors[0, 50:].std() > 20  # the ground still has its pattern
 
 

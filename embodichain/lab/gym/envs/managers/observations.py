@@ -272,13 +272,19 @@ def compute_semantic_mask(
 
     Args:
         entity_cfg: the camera.
-        foreground_uids: the entities in the foreground; all else but the robot is background.
+        foreground_uids: the entities, and groups of rigid objects, in the foreground; all else but the robot is
+            background.
         is_right: use a stereo camera's right one.
     """
     camera = _camera(env, entity_cfg.uid, is_right)
-    mask = camera.get_data()["mask"]
-    numbers = torch.tensor([camera.mask_numbers[uid] for uid in foreground_uids], dtype=mask.dtype, device=mask.device)
-    foreground = torch.isin(mask, numbers)
+    if not camera.cfg.enable_mask:
+        raise ConfigError(f"params.entity_cfg: camera '{camera.uid}' needs enable_mask")
+    mask, numbers = camera.get_data()["mask"], []
+    for uid in foreground_uids:
+        is_one = uid in camera.mask_numbers
+        names = [uid] if is_one else [member.uid for member in env.sim.get_rigid_object_group(uid).members]
+        numbers += [camera.mask_numbers[name] for name in names]
+    foreground = torch.isin(mask, torch.tensor(numbers, dtype=mask.dtype, device=mask.device))
     robot = mask == camera.mask_numbers[env.robot.uid]
     return torch.stack((~(foreground | robot), foreground, robot), dim=-1).to(torch.uint8)
 

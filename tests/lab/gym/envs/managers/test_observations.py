@@ -307,16 +307,23 @@ def test_points_beyond_the_edge_are_on_it(cart: CartPoleEnv) -> None:
 
 @needs_gl
 def test_semantic_mask_of_background_foreground_and_robot() -> None:
-    cart = make()
+    group = {"uid": "pair", "rigid_objects": {"box": {k: v for k, v in BOX.items() if k != "uid"}}}
+    cart = CartPoleEnv(cart_cfg(2, rigid_object_group=[group], sensor=[CAMERA]))
     pose = torch.tensor([[0.0, 0.5, 1.25, 1, 0, 0, 0]]).repeat(2, 1)
-    cart.sim.get_rigid_object("box").set_local_pose(pose)
-    mask = compute_semantic_mask(cart, CAM, ["box"])
+    cart.sim.get_rigid_object("pair_box").set_local_pose(pose)
+    mask = compute_semantic_mask(cart, CAM, ["pair"])
     assert (mask.shape, mask.dtype) == ((2, 48, 64, 3), torch.uint8)
     assert (mask.sum(dim=-1) == 1).all()
     assert mask[0, 19, 42].tolist() == [0, 1, 0]
     assert mask[0, 0, 0].tolist() == [1, 0, 0]
     assert mask[..., 2].any()
     cart.close()
+
+
+def test_semantic_mask_needs_the_cameras_mask() -> None:
+    cart = make(sensors=[CAMERA | {"enable_mask": False}])
+    with pytest.raises(ConfigError, match="camera 'cam' needs enable_mask"):
+        compute_semantic_mask(cart, CAM, ["box"])
 
 
 @pytest.mark.ext
