@@ -334,6 +334,7 @@ class AsyncCollector(BaseCollector):
         self._under_way, self._dropped_before = 0, self.buffer.get_stats()["dropped"]
         self._turn = self._begun
         self._active = self.num_env_sets
+        self.inference.module.load_state_dict(self._learning.state_dict())  # frozen parameters are in no snapshot
         self.publisher.publish()
         # Separate generators, so that the updates draw from torch's global ones alone.
         self.inference.draw_from(int(torch.randint(2**62, ())) if self.max_staleness else None)
@@ -443,8 +444,7 @@ class AsyncCollector(BaseCollector):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load the result of ``state_dict``, and the policy whole: frozen parameters are in no snapshot."""
-        self.inference.module.load_state_dict(self._learning.state_dict())
+        """Load the result of ``state_dict``."""
         self.publisher.publish(state["version"])
         self._next_env_set = state["next_group"]
         for env_set, own in zip(self._env_sets, state["groups"], strict=True):

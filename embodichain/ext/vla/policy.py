@@ -6,7 +6,8 @@ log-probability each: its dimensions, or its tokens.
 
 import copy
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, cast
 
@@ -150,8 +151,8 @@ class VLAPolicy(Policy):
         return loss
 
     def reference(self) -> Policy:
-        """Return a frozen copy; with adapters, this policy without them, which needs no memory."""
-        return _WithoutAdapters(self) if hasattr(self.model, "disable_adapter") else super().reference()
+        """Return a frozen copy; with adapters, of what is trained alone."""
+        return _AsAtStart(self) if hasattr(self.model, "merge_and_unload") else super().reference()
 
     @torch.no_grad()
     def diagnostics(self) -> dict[str, torch.Tensor]:
@@ -160,29 +161,42 @@ class VLAPolicy(Policy):
         return {} if std is None else {"std": std().mean()}
 
 
-class _WithoutAdapters(Policy):
-    """A policy without its adapters, which no training changes; it has no own parameters."""
+class _AsAtStart(Policy):
+    """A policy with the adapters, and other trained parameters, that it had when this was made."""
 
     def __init__(self, policy: VLAPolicy) -> None:
         super().__init__()
-        self._policy = (policy,)  # not a submodule: the parameters are the policy's
-        self._disabled = policy.model.disable_adapter
+        self._policy = (policy,)  # not a submodule: the frozen parameters are the policy's
+        self._trained = [parameter for parameter in policy.parameters() if parameter.requires_grad]
+        for i, parameter in enumerate(self._trained):
+            self.register_buffer(f"start_{i}", parameter.detach().clone())
         self.chunk_length, self.obs_keys, self.extra_fields = policy.chunk_length, policy.obs_keys, policy.extra_fields
 
     def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
         """Choose actions; see ``Policy.forward``."""
-        with self._disabled():
+        with self._at_start():
             return self._policy[0].forward(td, deterministic)
 
     def get_value(self, td: TensorDict) -> TensorDict:
         """Write ``value``; see ``Policy.get_value``."""
-        with self._disabled():
+        with self._at_start():
             return self._policy[0].get_value(td)
 
     def evaluate_actions(self, td: TensorDict) -> TensorDict:
         """Return log-probabilities; see ``Policy.evaluate_actions``."""
-        with self._disabled():
+        with self._at_start():
             return self._policy[0].evaluate_actions(td)
+
+    @contextmanager
+    def _at_start(self) -> Iterator[None]:
+        present = [parameter.data for parameter in self._trained]
+        try:
+            for parameter, start in zip(self._trained, self.buffers(), strict=True):
+                parameter.data = start
+            yield
+        finally:
+            for parameter, data in zip(self._trained, present, strict=True):
+                parameter.data = data
 
 
 def stored_chunk_length(vla: VLAConfig) -> int:
@@ -276,10 +290,7 @@ def without_adapters(policy: VLAPolicy) -> nn.Module:
 
 
 def add_lora(model: nn.Module, cfg: LoRACfg) -> nn.Module:
-    """Add adapters to a model; only they and the ``trained_modules`` are trainable. Initially its output is unchanged.
-
-    Its ``disable_adapter()`` is a context without the adapters.
-    """
+    """Add adapters to a model; they and the ``trained_modules`` alone are trainable. Its output stays at first."""
     targets = cfg.target_modules or list(getattr(model, "lora_targets", ()))
     trained = list(getattr(model, "lora_trained", ())) if cfg.trained_modules is None else cfg.trained_modules
     if not targets:

@@ -160,20 +160,28 @@ def test_adapters_begin_as_nothing_and_learn_with_the_heads() -> None:
     assert any("critic.modules_to_save" in name for name in learning)
 
 
-def test_reference_is_the_policy_without_adapters() -> None:
-    policy = adapted()
-    reference = policy.reference()
-    assert list(reference.parameters()) == []
-    td = policy.get_action(inputs(3))
-    before = reference.evaluate_actions(td)["sample_log_prob"]
+def change_what_is_trained(policy: VLAPolicy) -> None:
     with torch.no_grad():
         for parameter in policy.parameters():
             if parameter.requires_grad:
                 parameter.add_(0.1 * torch.randn_like(parameter))
+
+
+def test_reference_has_the_adapters_of_the_start() -> None:
+    policy = adapted()
+    change_what_is_trained(policy)  # as ``init_from`` does
+    reference = policy.reference()
+    td = policy.get_action(inputs(3))
+    before = policy.evaluate_actions(td)["sample_log_prob"].detach()
+    change_what_is_trained(policy)
+    after = policy.evaluate_actions(td)["sample_log_prob"]
     assert torch.equal(reference.evaluate_actions(td)["sample_log_prob"], before)
-    assert not torch.allclose(policy.evaluate_actions(td)["sample_log_prob"], before)
+    assert torch.equal(policy.evaluate_actions(td)["sample_log_prob"], after)
+    assert not torch.allclose(after, before)
 
 
-def test_grpo_has_no_second_model_beside_adapters() -> None:
-    algorithm: Any = build_algo("grpo", {"kl_coef": 0.1, "group_size": 2, "device": "cpu"}, adapted(), "cpu")
-    assert algorithm.reference.state_dict() == {}
+def test_grpo_stores_no_second_model_beside_adapters() -> None:
+    policy = adapted()
+    algorithm: Any = build_algo("grpo", {"kl_coef": 0.1, "group_size": 2, "device": "cpu"}, policy, "cpu")
+    trained = [parameter for parameter in policy.parameters() if parameter.requires_grad]
+    assert [x.shape for x in algorithm.reference.state_dict().values()] == [x.shape for x in trained]
