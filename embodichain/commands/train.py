@@ -38,7 +38,7 @@ def _add_bc(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_bc(args: argparse.Namespace) -> int:
-    if names_config(args.config) and not Path(args.config).is_file():  # a task's name
+    if names_config(args.config) and not (Path(args.config).is_file() or "/" in args.config):  # a task's name
         args.config = f"{args.config}/bc"
     return train_as_command(args)
 

@@ -38,6 +38,7 @@ from embodichain.agents.rl.trainer.trainer import Trainer, UnsavedTrainingError
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.module_utils import imports_allowed_by_environment
 from embodichain.utils.profiling import Profiler
+from embodichain.utils.utility import as_json
 
 __all__ = ["main", "parse_args", "train", "train_as_command", "train_from_config"]
 
@@ -82,6 +83,8 @@ def train_from_config(
         raise ConfigError("config_path: a training config is needed, or a run to resume, got None")
     placement = launch.Placement.from_environment(distributed=distributed or processes is not None)
     if processes is not None:
+        if processes < 1:
+            raise ConfigError(f"--processes {processes}: must be at least 1")
         if distributed is False or (placement is not None and placement.world_size > 1):
             raise ConfigError("--processes: starts processes: leave it out with --no-distributed or a launcher's")
         distributed = True
@@ -228,7 +231,8 @@ def train(config: run_config.TrainSource, **overrides: Any) -> dict[str, Any]:
         The content of the run folder's ``summary.json``. Errors as for :func:`train_from_config`, which has more
         arguments.
     """
-    return train_from_config(config, overrides=[f"{path}={json.dumps(value)}" for path, value in overrides.items()])
+    plain = as_json(overrides, "overrides")
+    return train_from_config(config, overrides=[f"{path}={json.dumps(value)}" for path, value in plain.items()])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

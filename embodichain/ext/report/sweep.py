@@ -52,6 +52,8 @@ class Parameter:
         self._ends = [_read(end) for end in (low, rest[0])] if rest else []
         if rest and not (all(isinstance(end, int | float) for end in self._ends) and self._ends[0] < self._ends[1]):
             raise ConfigError(f"--param '{text}': an interval is of two numbers, the lower one first")
+        if self._is_log and self._ends[0] <= 0:
+            raise ConfigError(f"--param '{text}': a logarithmic interval begins above 0")
 
     @property
     def first(self) -> str:

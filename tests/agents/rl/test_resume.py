@@ -248,6 +248,7 @@ def test_settings_that_may_change_are_taken_by_a_resume() -> None:
     assert [row["step"] for row in rows(run)] == [8, 16, 24, 32]
     kept = sorted(path.name for path in (run / "checkpoints").glob("*.pt"))
     assert kept == ["tiny_step_16.pt", "tiny_step_32.pt"]  # the best one, and the last one
+    assert json.loads((run / "summary.json").read_text())["episodes"] == 0  # of this policy, nothing was evaluated
     assert json.loads((run / "config.json").read_text(encoding="utf-8"))["trainer"]["iterations"] == 4
 
 

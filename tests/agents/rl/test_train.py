@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import imageio_ffmpeg
+import numpy as np
 import pytest
 import torch
 from matplotlib.image import imread
@@ -429,6 +430,19 @@ def test_number_of_processes_is_refused_where_it_cannot_be(
             monkeypatch.setenv(name, value)
     assert run_main("--processes", "2", *options) == 2
     assert "--processes: starts processes: leave it out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", ["0", "-1"])
+def test_no_processes_are_no_training(number: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_main("--processes", number) == 2
+    assert f"--processes {number}: must be at least 1" in capsys.readouterr().err
+
+
+def test_overrides_in_python_may_be_numbers_of_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+    monkeypatch.setattr(train, "train_from_config", lambda config, overrides: given.append(overrides))
+    train.train("cart_pole", **{"trainer.num_envs": np.int64(4), "trainer.exp_name": "a"})
+    assert given == [["trainer.num_envs=4", 'trainer.exp_name="a"']]
 
 
 @pytest.mark.parametrize(("code", "expected"), [(2, 2), (1, 1), (-9, 1)])

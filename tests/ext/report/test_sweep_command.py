@@ -27,7 +27,7 @@ pytest.importorskip("optuna")
 GAMMA = "algorithm.cfg.gamma"
 
 
-@pytest.mark.parametrize("text", ["a", "a=", "=1:2", "a=1:2:3", "a=1:2:log:x", "a=b:c", "a=2:1"])
+@pytest.mark.parametrize("text", ["a", "a=", "=1:2", "a=1:2:3", "a=1:2:log:x", "a=b:c", "a=2:1", "a=0:1:log"])
 def test_other_forms_of_parameters_are_errors(text: str) -> None:
     with pytest.raises(ConfigError, match="--param"):
         Parameter(text)

@@ -53,7 +53,8 @@ def clipped_share(actions: Tensor, space: spaces.Space[Any]) -> float:
     """
     assert isinstance(space, spaces.Box)
     low, high = (torch.as_tensor(bound[0], device=actions.device) for bound in (space.low, space.high))
-    return float(((actions < low) | (actions > high)).float().mean())
+    # Squashed actions may exceed a bound by rounding.
+    return float(((actions < low - 1e-6 * low.abs()) | (actions > high + 1e-6 * high.abs())).float().mean())
 
 
 class EpisodeStats:

@@ -245,7 +245,7 @@ class Trainer:
         state = thaw(content | (own or {}))
         self.global_step, self._iteration = state["global_step"], state["iteration"]
         self.train_seconds = state["train_seconds"]
-        if state["evaluation"] is not None:
+        if state["evaluation"] is not None and self.evaluator is not None:
             self.last_evaluation = Evaluation.from_data(state["evaluation"])
         load_policy_state(self.policy, state["policy"], "the checkpoint")
         self.algorithm.load_state_dict(state["algorithm"])
@@ -262,8 +262,11 @@ class Trainer:
             torch.manual_seed(torch.initial_seed() + self.global_step)
         for schedule in (self._eval_schedule, self._save_schedule):
             schedule.start_from(self.global_step, self._iteration)
-        before, now = (config.get("trainer", {}).get("num_eval_episodes") for config in (state["config"], self.config))
-        self.saver.load_state_dict(state, is_comparable=before == now)
+        before, now = state["config"], self.config
+        if before.get("algorithm") != now.get("algorithm"):  # which a command refuses
+            logger.log_warning("algorithm: the checkpoint has another config, and its optimizer's settings stay")
+        evaluated = [_evaluated(config.get("trainer", {})) for config in (before, now)]
+        self.saver.load_state_dict(state, is_comparable=evaluated[0] == evaluated[1])
         if self._process_group.is_main and self.algorithm.device.type == "cpu":
             warn_of_other_threads(state["num_threads"], self._threads)
 
@@ -419,3 +422,8 @@ def update_precision(precision: Literal["float32", "bf16"], device: torch.device
     """
     # Parameters change at each step: their bfloat16 copies must not be cached.
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16", cache_enabled=False)
+
+
+def _evaluated(trainer: Mapping[str, Any]) -> list[Any]:
+    """Return what success rates depend on, of a config's block."""
+    return [trainer.get("num_eval_episodes"), trainer.get("events", {}).get("eval")]

@@ -22,6 +22,7 @@ from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.managers.record import record_camera_data
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.utils import ConfigError
+from embodichain.utils.state import freeze
 from embodichain.utils.utility import load_json
 from tests.agents.rl.distributed.processes import environment, free_port, run_ranks
 from tests.agents.rl.fakes import (
@@ -101,6 +102,33 @@ def test_resumed_script_has_each_step_once(env: EmbodiedEnv, tmp_path: Path) -> 
     rows = read_metrics(tmp_path)
     assert [row["step"] for row in rows] == [8, 16, 24, 32]
     assert rows[2]["wall_time"] > rows[1]["wall_time"]
+
+
+@pytest.mark.parametrize("rate", [3e-4, 1e-5])
+def test_resumed_script_with_another_algorithm_is_warned(
+    rate: float, env: EmbodiedEnv, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, again = (
+        make_trainer(
+            env, tmp_path, build_algo("ppo", {"learning_rate": each, "batch_size": 8}, make_policy(env), "cpu")
+        )
+        for each in (3e-4, rate)
+    )
+    again.load_state_dict(first.state_dict())
+    assert ("algorithm: the checkpoint has another config" in capsys.readouterr().err) == (rate != 3e-4)
+
+
+@pytest.mark.parametrize("key", ["num_eval_episodes", "events", None])
+def test_best_is_chosen_again_where_the_evaluation_is_another(
+    key: str | None, env: EmbodiedEnv, tmp_path: Path
+) -> None:
+    trainer = make_trainer(env, tmp_path)
+    best = {"best_success": 0.9, "best_reward": 1.0, "best_checkpoint": "a.pt"}
+    state = freeze(trainer.state_dict()) | best
+    if key is not None:
+        state["config"] = {**state["config"], "trainer": {**state["config"]["trainer"], key: {"eval": {"other": {}}}}}
+    trainer.load_state_dict(state)
+    assert (trainer.saver.state_dict() == best) == (key is None)
 
 
 def test_two_scripts_do_not_train_in_one_folder(env: EmbodiedEnv, tmp_path: Path) -> None:

@@ -21,6 +21,14 @@ def test_clipped_share_counts_components_beyond_the_bounds() -> None:
     assert clipped_share(actions, space) == pytest.approx(2 / 4)
 
 
+def test_squashed_actions_at_a_bound_are_not_clipped() -> None:
+    low, high = np.float32(-2.61), np.float32(1.37)
+    space = spaces.Box(np.array([[low] * 2]), np.array([[high] * 2]))
+    bounds = torch.tensor([[[low, high]]])
+    assert clipped_share(bounds * (1 + 2e-7), space) == 0.0
+    assert clipped_share(bounds * 1.001, space) == 1.0
+
+
 def feed(
     stats: EpisodeStats,
     reward: list[list[float]],
