@@ -199,7 +199,9 @@ class Servos:
         self._drives = np.flatnonzero(is_servo | has_play)
         self.is_servo, motors = is_servo[self._drives], moved[self._drives]
         self._motors, self._dofs = model.jnt_qposadr[motors], model.jnt_dofadr[motors[self.is_servo]]
-        self._joints = model.jnt_qposadr[[joint_of(model, motor) for motor in motors]]
+        moving = [joint_of(model, motor) for motor in motors]
+        self._joints = model.jnt_qposadr[moving]
+        self._speeds = model.jnt_dofadr[moving], model.jnt_dofadr[motors]  # of joints and motors
         kinds = {int(model.actuator_user[a, 1]) for a in np.flatnonzero(is_servo)}
         if len(kinds) > 1:
             raise ValueError("the scene's servos are of different kinds")
@@ -247,6 +249,8 @@ class Servos:
         # A joint that a reset or an event has set takes its motor along.
         is_set = (qpos[encoders] != self._last_joints[rows]) | self._begins[rows][:, None]
         qpos[motors] = np.where(is_set, qpos[encoders], qpos[motors])
+        qvel, (speeds, turning) = self._data["qvel"], (_at(rows, dofs) for dofs in self._speeds)
+        qvel[turning] = np.where(is_set, qvel[speeds], qvel[turning])
         if len(new):  # the present poses are all earlier commands
             self._goal[new] = qpos[_at(new, self._joints)]
             self._commands[new], self._begins[new] = self._goal[new, None], False

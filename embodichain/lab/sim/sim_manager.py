@@ -30,7 +30,7 @@ from embodichain.utils.system import count_processors
 
 T = TypeVar("T")
 Movable = objects.RigidObject | objects.Articulation
-Asset = Movable | objects.Marker | objects.SceneBody
+Asset = Movable | objects.SceneBody
 
 
 class SimulationManager:
@@ -315,8 +315,8 @@ class SimulationManager:
         return find_entity({**self.articulations, **self.robots}, "articulation or robot", uid)
 
     def get_asset(self, uid: str) -> Asset:
-        """Return a rigid body, articulation, robot, marker or body of a file; KeyError names the known ones."""
-        assets: dict[str, Asset] = {**self.rigid_objects, **self._markers, **self._bodies}
+        """Return a rigid body, articulation, robot or body of a file; KeyError names the known ones."""
+        assets: dict[str, Asset] = {**self.rigid_objects, **self._bodies}
         return find_entity(assets | self.articulations | self.robots, "entity", uid)
 
     def get_marker(self, uid: str) -> objects.Marker:

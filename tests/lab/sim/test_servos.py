@@ -287,6 +287,18 @@ def test_joint_with_play_is_where_it_was_set(make: Make) -> None:
     torch.testing.assert_close(robot.get_state(torch.tensor([0, 1])), state)
 
 
+def test_velocity_that_is_set_is_the_motors_too_and_motors_are_no_links(make: Make) -> None:
+    speeds = []
+    for backlash in (0.0, 0.02):
+        sim, robot, _ = make(servo="xl330", backlash=backlash)
+        sim.reset(torch.tensor([0]))
+        robot.set_qvel(torch.full((1, 1), 6.0))
+        sim.update(3)
+        speeds.append(float(robot.get_qvel()))
+        assert robot.get_user_ids().shape == (1, len(robot.link_names))
+    assert min(speeds) > 3.0  # and not stopped by a resting motor
+
+
 def test_joints_of_one_body_have_play_of_their_own(make: Make) -> None:
     two = WHEEL.replace(
         '<joint name="hinge" axis="0 1 0"/>',

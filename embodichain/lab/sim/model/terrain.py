@@ -149,6 +149,9 @@ class TerrainCfg:
             raise ValueError("kinds: at least one share must be above 0")
         chosen = set(kinds_of_columns(self))
         for i, kind in enumerate(self.kinds):
+            edge = getattr(kind, "depth", getattr(kind, "block", self.resolution))
+            if edge < self.resolution - _CLOSE:
+                raise ValueError(f"kinds[{i}]: steps of {edge} m are less than resolution {self.resolution} m")
             if kind.share > 0.0 and i not in chosen:
                 raise ValueError(
                     f"kinds[{i}]: share {kind.share} of num_columns {self.num_columns} is less than a column: more "

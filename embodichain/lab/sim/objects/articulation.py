@@ -215,7 +215,7 @@ class Articulation:
 
     def get_user_ids(self) -> Tensor:
         """Return the links' numbers in the scene, [N, links] int32."""
-        ids = constant(tuple(self.base.bodies), self._backend.device).int()
+        ids = constant(tuple(self._links.values()), self._backend.device).int()
         return ids.expand(self._backend.num_envs, -1)
 
     def get_local_pose(self, to_matrix: bool = False) -> Tensor:
@@ -232,14 +232,17 @@ class Articulation:
         self.set_qvel(torch.zeros(len(env_ids), self.dof, device=env_ids.device), env_ids=env_ids)
 
     def get_state(self, env_ids: Tensor) -> Tensor:
-        """Return everything about the motion in environments [n]: base pose, positions, velocities and targets."""
-        parts = (self.get_local_pose(), self.get_qpos(), self.get_qvel(), self.get_qpos_target())
+        """Return everything about the motion in environments [n]: of the base, positions, velocities and targets."""
+        base = (self.get_local_pose(), self.base.velocity())
+        parts = (*base, self.get_qpos(), self.get_qvel(), self.get_qpos_target())
         return torch.cat(parts, dim=1)[env_ids]
 
     def set_state(self, state: Tensor, env_ids: Tensor) -> None:
-        """Set the result of :meth:`get_state`; a free base is at rest afterwards."""
-        base, qpos, qvel, targets = state.split((7, self.dof, self.dof, self.dof), dim=1)
+        """Set the result of :meth:`get_state`."""
+        base, velocity, qpos, qvel, targets = state.split((7, 6, self.dof, self.dof, self.dof), dim=1)
         self.set_local_pose(base, env_ids)
+        if self.base.is_free:
+            self.base.set_velocity(velocity, env_ids)
         self.set_qpos(qpos, env_ids=env_ids, target=False)
         self.set_qvel(qvel, env_ids=env_ids)
         self.set_qpos(targets, env_ids=env_ids)

@@ -129,6 +129,11 @@ FLAT, ROUGH = {"kind": "flat"}, {"kind": "rough"}
         ({"kinds": [FLAT, ROUGH, ROUGH]}, r"terrain: kinds\[1\]: share 1\.0 of num_columns 2 is less than a column"),
         ({"platform": 4.0}, r"terrain: platform 4\.0 m must be smaller than cell_size 4\.0 m"),
         ({"resolution": 0.3}, r"terrain: cell_size 4\.0 m must be a multiple of resolution 0\.3 m, at least 2"),
+        (
+            {"kinds": [FLAT, {"kind": "stairs", "depth": 0.05}]},
+            r"kinds\[1\]: steps of 0\.05 m are less than resolution",
+        ),
+        ({"kinds": [{"kind": "steps", "block": 0.05}]}, r"kinds\[0\]: steps of 0\.05 m are less than resolution"),
         ({"max_init_level": 3}, r"terrain: max_init_level 3 must be below num_levels 3"),
         ({"resolution": 0.001}, r"terrain: 3 x 2 cells of 4,000 x 4,000 vertices are more than 16,777,216"),
     ],

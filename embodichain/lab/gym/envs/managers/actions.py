@@ -238,10 +238,10 @@ class EefPoseTerm(ActionTerm):
 
     Args:
         scale: factor of the action.
-        pose_dim: 6 for Euler angles, 7 for a quaternion.
+        pose_dim: 6 for Euler angles, 7 for a quaternion, which cannot be ``relative``.
         part_name: the control part; None: the environment's active joints.
         relative: whether the action is a change of the present pose.
-        rotation_scale: factor of the Euler angles instead of ``scale``; a quaternion has no need of one.
+        rotation_scale: factor of the Euler angles instead of ``scale``; a quaternion has none.
     """
 
     kind = "qpos"
@@ -258,6 +258,9 @@ class EefPoseTerm(ActionTerm):
         self.choose_joints(part_name)
         if self.part is None:
             raise ConfigError("params.part_name: EefPoseTerm needs a control part with a tool")
+        if pose_dim == 7 and (relative or rotation_scale is not None):
+            given = "relative" if relative else "rotation_scale"
+            raise ConfigError(f"params.{given}: needs pose_dim 6, since a quaternion of any length is a whole turn")
         self._relative = relative
         self._pose_dim = pose_dim
         turn = scale if rotation_scale is None else rotation_scale

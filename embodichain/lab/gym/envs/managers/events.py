@@ -18,7 +18,7 @@ from embodichain.lab.gym.envs.managers.cfg import BLOCK_MODULES, EventCfg
 from embodichain.lab.gym.envs.managers.randomization.physics import draw, entity_uid
 from embodichain.lab.sim import SimulationManager
 from embodichain.lab.sim.math import pose_from_row, row_from_pose
-from embodichain.lab.sim.objects import Marker, Robot
+from embodichain.lab.sim.objects import Robot
 from embodichain.utils import ConfigError, collected, from_dict, raise_problems, replace
 from embodichain.utils.device import constant
 from embodichain.utils.module_utils import find_admitted
@@ -182,9 +182,7 @@ def register_entity_pose(
     inverse = torch.linalg.inv(pose)
     for other in _resolve_uids(env, compute_relative):
         if other != entity_cfg.uid:
-            asset = env.sim.get_asset(other)
-            assert not isinstance(asset, Marker)
-            notes[f"{other}_pose_{name}"] = inverse @ asset.get_local_pose(to_matrix=True)
+            notes[f"{other}_pose_{name}"] = inverse @ env.sim.get_asset(other).get_local_pose(to_matrix=True)
     for key, value in _dictionary(env, _EXTRA).get(entity_cfg.uid, {}).items():
         if key.endswith(_POSE_OF_OBJECT):
             local = torch.as_tensor(value, dtype=torch.float32, device=env.device)
@@ -280,7 +278,6 @@ def _pose_of(env: TermEnv, entity: types.SceneEntityCfg) -> tuple[str, Tensor]:
         parts = entity.control_parts or "arm"
         part = parts if isinstance(parts, str) else parts[0]
         return part, asset.get_eef_pose(part)
-    assert not isinstance(asset, Marker)
     return entity.uid, asset.get_local_pose(to_matrix=True)
 
 

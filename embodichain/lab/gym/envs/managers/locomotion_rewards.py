@@ -49,6 +49,14 @@ __all__ = [
 ]
 
 
+def _velocity(env: TermEnv, command: str) -> Tensor:
+    """Return the commanded velocity, [N, 3 or more]; ConfigError if the command is none."""
+    wanted = env.command_manager.get_tracked(command)
+    if wanted.shape[1] < 3:
+        raise ConfigError(f"params.command: '{command}' is no velocity (x, y, yaw): it has {wanted.shape[1]} numbers")
+    return wanted
+
+
 def track_lin_vel_xy_exp(
     env: TermEnv,
     obs: TensorDict,
@@ -63,7 +71,7 @@ def track_lin_vel_xy_exp(
         std: error at which the reward is 1 / e, m/s.
         command: command's name in ``env.commands``.
     """
-    error = env.robot.base.linear_velocity()[:, :2] - env.command_manager.get_tracked(command)[:, :2]
+    error = env.robot.base.linear_velocity()[:, :2] - _velocity(env, command)[:, :2]
     return torch.exp(error.square().sum(dim=1) * (-1.0 / std**2))
 
 
@@ -84,7 +92,7 @@ def track_lin_vel_xy_linear(
         least: smallest divisor, m/s: for commands to stand, and slow ones.
         command: command's name in ``env.commands``.
     """
-    wanted = env.command_manager.get_tracked(command)[:, :2]
+    wanted = _velocity(env, command)[:, :2]
     error = torch.linalg.vector_norm(env.robot.base.linear_velocity()[:, :2] - wanted, dim=1)
     return (1.0 - error / torch.linalg.vector_norm(wanted, dim=1).clamp(min=least)).clamp(min=0.0)
 
@@ -122,7 +130,7 @@ class track_ang_vel_z_linear(Functor):  # noqa: N801 (named like a function, as 
     ) -> Tensor:
         share = 1.0 - math.exp(-env.step_dt / time_constant)
         self._mean = torch.lerp(self._mean, env.robot.base.angular_velocity()[:, 2], share)
-        wanted = env.command_manager.get_tracked(command)[:, 2]
+        wanted = _velocity(env, command)[:, 2]
         return (1.0 - (self._mean - wanted).abs() / wanted.abs().clamp(min=least)).clamp(min=0.0)
 
 
@@ -140,7 +148,7 @@ def track_ang_vel_z_exp(
         std: error at which the reward is 1 / e, rad/s.
         command: command's name in ``env.commands``.
     """
-    error = env.robot.base.angular_velocity()[:, 2] - env.command_manager.get_tracked(command)[:, 2]
+    error = env.robot.base.angular_velocity()[:, 2] - _velocity(env, command)[:, 2]
     return torch.exp(error.square() * (-1.0 / std**2))
 
 

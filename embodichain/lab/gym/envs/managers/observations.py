@@ -16,7 +16,6 @@ from embodichain.lab.gym.envs.managers import checks, measurements, state_values
 from embodichain.lab.gym.envs.managers.base import Functor, Manager, Term, TermEnv
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, ObservationCfg
 from embodichain.lab.sim.math import row_from_pose
-from embodichain.lab.sim.objects import Marker
 from embodichain.lab.sim.rows import Snapshot, changing_rows
 from embodichain.lab.sim.sensors import Camera, StereoCamera
 from embodichain.utils import ConfigError, configclass, unknown_name
@@ -59,9 +58,7 @@ def get_object_pose(env: TermEnv, entity_cfg: types.SceneEntityCfg, to_matrix: b
         entity_cfg: the entity.
         to_matrix: [N, 4, 4], else [N, 7] (position m, quaternion wxyz).
     """
-    asset = env.sim.get_asset(entity_cfg.uid)
-    assert not isinstance(asset, Marker)
-    return asset.get_local_pose(to_matrix)
+    return env.sim.get_asset(entity_cfg.uid).get_local_pose(to_matrix)
 
 
 def get_rigid_object_velocity(env: TermEnv, entity_cfg: types.RigidEntity) -> Tensor:
@@ -176,9 +173,7 @@ def get_object_uid(env: TermEnv, entity_cfg: types.SceneEntityCfg) -> Tensor:
     Args:
         entity_cfg: the entity.
     """
-    asset = env.sim.get_asset(entity_cfg.uid)
-    assert not isinstance(asset, Marker)
-    return asset.get_user_ids()
+    return env.sim.get_asset(entity_cfg.uid).get_user_ids()
 
 
 def get_rigid_object_physics_attributes(env: TermEnv, entity_cfg: types.RigidEntity) -> dict[str, Tensor]:

@@ -16,7 +16,7 @@ from typing_extensions import override
 from embodichain.lab.gym.envs.managers import types
 from embodichain.lab.gym.envs.managers.base import Functor, TermEnv
 from embodichain.lab.gym.envs.managers.cfg import EventCfg, FunctorCfg
-from embodichain.lab.sim.objects import Articulation, Marker, RigidObject, SceneBody
+from embodichain.lab.sim.objects import Articulation, RigidObject, SceneBody
 from embodichain.lab.sim.rendering.framing import frame
 from embodichain.lab.sim.rendering.renderer import CameraPose, Renderer
 from embodichain.utils import logger, reason_of, video
@@ -254,9 +254,7 @@ class View:
         return self.fixed.shifted(*self._place(env_id))
 
     def _asset(self) -> RigidObject | Articulation | SceneBody:
-        asset = self.env.sim.get_asset(str(self._uid))
-        assert not isinstance(asset, Marker)
-        return asset
+        return self.env.sim.get_asset(str(self._uid))
 
     def _place(self, env_id: int) -> tuple[float, float]:
         """Return the horizontal position of the entity to move with, m."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from embodichain.lab.gym.envs.managers.base import TermEnv
-from embodichain.lab.sim.objects import Marker, cached_per_state
+from embodichain.lab.sim.objects import cached_per_state
 from embodichain.utils import ConfigError, unknown_name
 from embodichain.utils.device import constant
 
@@ -44,9 +44,7 @@ def _position(env: TermEnv, uid: str) -> Tensor:
     """Return the position of a body, or of the base of an articulation or robot, [N, 3], m."""
     if uid in env.sim.rigid_objects:
         return env.sim.get_rigid_object(uid).pos
-    asset = env.sim.get_asset(uid)
-    assert not isinstance(asset, Marker)
-    return asset.get_local_pose()[:, :3]
+    return env.sim.get_asset(uid).get_local_pose()[:, :3]
 
 
 @cached_per_state

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from copy import copy
 from typing import Annotated, ClassVar, Self, TypeVar
 
-from pydantic import AfterValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import AfterValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from pydantic_core import PydanticCustomError
 
 from embodichain.utils import configclass
@@ -45,6 +45,8 @@ def _check_interval(bounds: tuple[float, float]) -> tuple[float, float]:
 
 Range = Annotated[tuple[Floats, Floats], AfterValidator(_check_range)]
 """``[lowest, highest]``, each a list of as many numbers."""
+ScaleRange = Annotated[tuple[tuple[PositiveFloat, ...], tuple[PositiveFloat, ...]], AfterValidator(_check_range)]
+"""The same of numbers above 0."""
 Range2 = Annotated[tuple[tuple[float, float], tuple[float, float]], AfterValidator(_check_range)]
 """The same for two axes."""
 Range3 = Annotated[tuple[Vec3, Vec3], AfterValidator(_check_range)]
@@ -53,6 +55,8 @@ Range1 = Annotated[tuple[float, float], AfterValidator(_check_bounds)]
 """``[lowest, highest]`` of one number."""
 PositiveRange = Annotated[tuple[PositiveFloat, PositiveFloat], AfterValidator(_check_bounds)]
 """``[lowest, highest]`` of one number above 0."""
+FactorRange = Annotated[tuple[NonNegativeFloat, NonNegativeFloat], AfterValidator(_check_bounds)]
+"""``[lowest, highest]`` of one factor, 0 or more."""
 StepRange = Annotated[tuple[PositiveInt, PositiveInt], AfterValidator(_check_bounds)]
 """``[lowest, highest]`` of a number of steps, 1 or more."""
 Delay = Annotated[tuple[NonNegativeInt, NonNegativeInt], AfterValidator(_check_bounds)]

@@ -131,10 +131,10 @@ def test_relative_action_shifts_and_turns_the_present_pose() -> None:
     torch.testing.assert_close(reached[1, :3, :3], turn @ before[1, :3, :3], atol=0.01, rtol=0)
 
 
-def test_relative_quaternion_of_length_zero_is_no_turn() -> None:
-    env = pose_env(relative=True, scale=0.05)
-    targets = env.action_manager.process_action(torch.zeros(2, 7))
-    torch.testing.assert_close(targets["qpos"], env.robot.get_qpos("arm"), atol=1e-3, rtol=0)
+@pytest.mark.parametrize(("key", "value"), [("relative", True), ("rotation_scale", 0.1)])
+def test_quaternion_that_would_turn_half_round_is_refused(key: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=rf"params\.{key}: needs pose_dim 6"):
+        pose_env(scale=0.05, **{key: value})
 
 
 def test_pose_of_another_size_is_refused(absolute: EmbodiedEnv) -> None:
@@ -144,7 +144,7 @@ def test_pose_of_another_size_is_refused(absolute: EmbodiedEnv) -> None:
         term.process_action(torch.zeros(2, 5))
 
 
-@pytest.mark.parametrize("params", [{"pose_dim": 6}, {"relative": True, "scale": 0.05}])
+@pytest.mark.parametrize("params", [{"pose_dim": 6}, {"pose_dim": 6, "relative": True, "scale": 0.05}])
 def test_targets_do_not_depend_on_num_envs(params: dict[str, Any]) -> None:
     actions = {"tool": {"func": "EefPoseTerm", "params": params}}
     results = []

@@ -10,6 +10,7 @@ from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers import events
 from embodichain.lab.gym.envs.managers.cfg import SceneEntityCfg
 from embodichain.utils import ConfigError
+from tests.lab.legs import legs_env
 from tests.lab.scenes import BOX, cart_cfg
 from tests.lab.sim.objects.test_body_physics import write_box
 
@@ -118,6 +119,16 @@ def test_detached_things_keep_their_state_at_a_reset() -> None:
     env.reset()
     assert robot.get_qpos().tolist() == [[0.75, 0.75]] * 2
     assert robot.get_qpos_target().tolist() == [[0.25, 0.25]] * 2
+
+
+def test_detached_robot_goes_on_as_fast_as_it_was() -> None:
+    env = legs_env(2)
+    env.reset(seed=1)
+    falling = torch.tensor([[0.0, 0, -2, 0.1, 0, 0]] * 2)
+    env.robot.base.set_velocity(falling, ALL)
+    env.sim.detach_from_reset([env.robot.uid])
+    env.sim.reset(ALL)
+    torch.testing.assert_close(env.robot.base.velocity(), falling)
 
 
 # --- affordances ---------------------------------------------------------------------------------------------------

@@ -51,6 +51,12 @@ def test_tracking_is_of_the_command_that_was_followed(env: LocomotionEnv) -> Non
     assert value(env, rewards.track_ang_vel_z_exp) == [1.0, 1.0]
 
 
+def test_tracking_needs_a_command_of_a_velocity(env: LocomotionEnv, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(env.command_manager.get_term("base_velocity"), "tracked", torch.zeros(2, 1))
+    with pytest.raises(ConfigError, match="'base_velocity' is no velocity"):
+        value(env, rewards.track_lin_vel_xy_exp)
+
+
 def test_tracking_of_the_yaw_rate_is_a_bell_of_the_error(env: LocomotionEnv) -> None:
     set_command(env, [[9.0, 9.0, 0.5], [9.0, 9.0, -0.5]])
     move(env, [[0.0] * 5 + [1.0], [0.0] * 5 + [-0.5]])

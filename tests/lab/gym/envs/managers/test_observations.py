@@ -154,6 +154,12 @@ def test_numbers_of_things_are_those_of_the_scene(env: EmbodiedEnv) -> None:
     assert [env.sim.model.body(i).name.partition("/")[0] for i in links[0].tolist()] == ["Manipulator"] * links.shape[1]
 
 
+def test_marker_has_no_pose_to_observe() -> None:
+    env = env_of(PUSH_CUBE, 1)
+    with pytest.raises(KeyError, match="unknown entity 'goal'"):
+        observations.get_object_pose(env, SceneEntityCfg("goal"))
+
+
 def test_attributes_of_a_body_are_a_group_of_the_observation() -> None:
     terms = {
         "what": {"func": "get_rigid_object_physics_attributes", "name": "box", "params": {"entity_cfg": {"uid": "box"}}}

@@ -102,15 +102,16 @@ def randomize_joint_drive(
     env: TermEnv,
     env_ids: Tensor,
     entity_cfg: types.JointedEntity,
-    stiffness_range: types.Range1 = (1.0, 1.0),
-    damping_range: types.Range1 = (1.0, 1.0),
+    stiffness_range: types.FactorRange = (1.0, 1.0),
+    damping_range: types.FactorRange = (1.0, 1.0),
 ) -> None:
     """Draw factors of the gains of a robot's or an articulation's drives, for each joint.
 
     Args:
         entity_cfg: owner of the drives; ``joint_names`` names some by names or regular expressions, None: all.
         stiffness_range: ``[lowest, highest]`` factor of the stiffness.
-        damping_range: ``[lowest, highest]`` factor of the damping; up to 2 a drive stays stable in any pose.
+        damping_range: ``[lowest, highest]`` factor of the damping; up to 2 a drive stays stable in any pose. A servo has
+            none: its motor brakes.
     """
     articulation: Articulation = env.sim.get_articulation_or_robot(entity_cfg.uid)
     ids = named_joints(articulation, entity_cfg, "randomize_joint_drive")
@@ -125,7 +126,7 @@ def randomize_rigid_object_scale(
     env: TermEnv,
     env_ids: Tensor,
     entity_cfg: types.RigidEntity,
-    scale_factor_range: types.Range,
+    scale_factor_range: types.ScaleRange,
     same_scale_all_axes: bool = True,
 ) -> None:
     """Draw the size of a body as a factor of the configured one; its mass stays, and its moments of inertia follow.
@@ -145,7 +146,7 @@ def randomize_rigid_objects_scale(
     env: TermEnv,
     env_ids: Tensor,
     entity_cfgs: list[types.RigidEntity],
-    scale_factor_range: types.Range,
+    scale_factor_range: types.ScaleRange,
     same_scale_all_axes: bool = True,
     shared_sample: bool = False,
 ) -> None:

@@ -44,6 +44,19 @@ def env_with(func: str, num_envs: int = N, **params: Any) -> EmbodiedEnv:
     return env
 
 
+@pytest.mark.parametrize(
+    ("func", "entity", "params"),
+    [
+        ("randomize_joint_drive", "Cart", {"stiffness_range": [-0.1, 0.1]}),
+        ("randomize_joint_drive", "Cart", {"damping_range": [-0.1, 0.1]}),
+        ("randomize_rigid_object_scale", "box", {"scale_factor_range": [[0.0], [1.0]]}),
+    ],
+)
+def test_factors_below_zero_are_refused(func: str, entity: str, params: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=rf"{next(iter(params))}.*greater than"):
+        env_with(func, 2, entity_cfg={"uid": entity}, **params)
+
+
 def physics_of(env: EmbodiedEnv, uid: str = "box") -> BodyPhysics:
     return env.sim.get_rigid_object(uid).physics
 
