@@ -31,7 +31,7 @@ EXAMPLES = (
 )
 EXIT_CODES = "exit codes: 0 the config is right, 2 it is not, 1 code that it names raised an error"
 
-_NUM_ENVS = 3  # that are tried
+_NUM_ENVS = 13  # that are tried: [N] is to look unlike another size
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -97,9 +97,7 @@ def try_config(config: RunConfig | tuple[str, TaskCfg]) -> tuple[str, dict[str, 
     if cfg is None:
         return "not built: it is an environment of another library", {}
     on_cpu = replace(cfg.sim_cfg, sim_device="cpu")
-    # Not one: [N] and a single number would look alike.
-    num_envs = min(cfg.num_envs, _NUM_ENVS)
-    cfg = replace(cfg.without_records(), num_envs=num_envs, group_size=1, sim_cfg=on_cpu)
+    cfg = replace(cfg.without_records(), num_envs=_NUM_ENVS, group_size=1, sim_cfg=on_cpu)
     try:
         with closing(build_env(env_id, cfg)) as env:
             if isinstance(config, RunConfig) and not hasattr(config.policy, "vla_config"):
@@ -107,13 +105,13 @@ def try_config(config: RunConfig | tuple[str, TaskCfg]) -> tuple[str, dict[str, 
                 if getattr(config.algorithm, "symmetry", None) is not None:
                     mirror_map_of(env)
             env.reset(seed=cfg.seed)
-            env.step(torch.zeros(num_envs, env.single_action_space.shape[0]))
+            env.step(torch.zeros(_NUM_ENVS, env.single_action_space.shape[0]))
             changes = env.sim.changes
     except (ConfigError, RenderingUnavailableError) as error:
         if isinstance(error, RenderingUnavailableError) or isinstance(error.__cause__, RenderingUnavailableError):
             return f"not tried, since its images cannot be drawn here: {error}", {}
         raise
-    return f"{num_envs} environment{'s were' if num_envs > 1 else ' was'} built, and made a step", changes
+    return f"{_NUM_ENVS} environments were built, and made a step", changes
 
 
 def format_config(config: RunConfig | tuple[str, TaskCfg]) -> str:

@@ -135,18 +135,17 @@ def validated(capsys: pytest.CaptureFixture[str], code: int, *argv: str) -> str:
 def test_valid_means_that_an_environment_makes_a_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = write_config(tmp_path, tiny_config())
     first, changed, *_ = validated(capsys, 0, config).splitlines()
-    assert first.endswith("; 2 environments were built, and made a step")
+    tried = "; 13 environments were built, and made a step"
+    assert first.endswith(tried)
     assert changed.endswith(": not as in its file")
-    tried = "; 3 environments were built, and made a step\n"
-    assert tried in validated(capsys, 0, config, "trainer.num_envs=64")
-    assert "; 1 environment was built, and made a step\n" in validated(capsys, 0, str(CART_POLE_ENV))
+    assert f"{tried}\n" in validated(capsys, 0, str(CART_POLE_ENV))
     error = validated(capsys, 2, config, 'policy.obs_groups={"actor": ["nope"]}')
     assert "error: policy.obs_groups.actor[0]: unknown entry or pattern 'nope'." in error
     error = validated(capsys, 2, config, "algorithm.cfg.symmetry={}")
     assert re.search(r"error: algorithm\.cfg\.symmetry: no mirror map: .* has no 'env\.symmetry'", error)
     near = f'env.rewards.near={{"func": "{__name__}.no_reward"}}'
     error = validated(capsys, 2, config, near, "--allow-import", __name__)
-    assert "error: env.rewards.near: no_reward must return a tensor [N] = [2]" in error
+    assert "error: env.rewards.near: no_reward must return a tensor [N] = [13]" in error
 
 
 def no_reward(env: Any, obs: Any, action: Any, info: Any) -> None:

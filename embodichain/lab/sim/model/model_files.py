@@ -203,13 +203,31 @@ def urdf_text(path: Path, unseen: list[str]) -> str:
             unseen.append(named)
         else:
             missing.append(f"{path}: mesh {named} must be one of {', '.join(MESH_FORMATS)}")
-    raise_problems(missing)
+    raise_problems([*missing, *_joint_problems(root, path)])
     element = root
     for tag in ("mujoco", "compiler"):
         child = element.find(tag)
         element = ElementTree.SubElement(element, tag) if child is None else child
     element.attrib |= dict.fromkeys(("discardvisual", "fusestatic", "strippath"), "false")
     return ElementTree.tostring(root, encoding="unicode")
+
+
+def _joint_problems(root: ElementTree.Element, path: Path) -> Iterator[str]:
+    """Yield what is wrong with a URDF's joints, of which MuJoCo would make others in silence."""
+    joints = root.findall("joint")
+    names = [joint.get("name") for joint in joints]
+    for i, joint in enumerate(joints):
+        place = f"{path}: joint '{names[i]}'"
+        if names[i] in names[:i]:
+            yield f"{place}: there is another of this name"
+        mimic, limit, dynamics = (joint.find(tag) for tag in ("mimic", "limit", "dynamics"))
+        limit = None if joint.get("type") == "continuous" else limit
+        if mimic is not None and mimic.get("joint") not in names:
+            yield f"{place}: mimics '{mimic.get('joint')}', which is not there"
+        if limit is not None and float(limit.get("lower", 0)) > float(limit.get("upper", 0)):
+            yield f"{place}: its lower limit {limit.get('lower')} is above the upper one {limit.get('upper')}"
+        if dynamics is not None and float(dynamics.get("damping", 0)) < 0:
+            yield f"{place}: its damping {dynamics.get('damping')} is below 0"
 
 
 def _find_mesh(name: str, folder: Path) -> Path | None:

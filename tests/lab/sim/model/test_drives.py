@@ -70,6 +70,15 @@ def test_drive_is_a_position_actuator_with_the_name_of_its_joint() -> None:
     assert model.dof_armature.tolist() == [0.5, 0]
 
 
+def test_joint_with_one_gain_of_two_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    joints = '<joint name="p"/><joint name="q" axis="1 0 0"/>'
+    spec = mujoco.MjSpec.from_string(f'<mujoco><worldbody><body>{joints}<geom size="1"/></body></worldbody></mujoco>')
+    drive = JointDrivePropertiesCfg(stiffness={"p": 60.0}, damping={".*": 3.0})
+    set_drives(spec, {"p": "p", "q": "q"}, set(), drive, "robot 'r'")
+    (line,) = caplog.messages
+    assert line.startswith("robot 'r'.drive_pros: one of stiffness and damping is not given for q, which then have")
+
+
 def test_without_an_armature_that_of_the_file_stays() -> None:
     spec = mujoco.MjSpec.from_string(
         '<mujoco><worldbody><body><joint name="p" armature="0.1"/><joint name="q" armature="0.2"/>'
