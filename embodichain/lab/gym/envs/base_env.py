@@ -15,7 +15,7 @@ from tensordict import TensorCollection, TensorDict
 from torch import Tensor
 
 from embodichain.lab.gym.envs.env_cfg import EnvCfg, check_groups
-from embodichain.lab.gym.envs.managers.base import kind_of
+from embodichain.lab.gym.envs.managers.base import is_users, kind_of
 from embodichain.lab.sim import SimulationManager
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.objects import Robot, StateCache
@@ -31,6 +31,11 @@ StepResult = tuple[TensorDict, Tensor, Tensor, Tensor, dict[str, Any]]
 """Observation, reward [N], terminated [N], truncated [N], info."""
 
 _MIN_BYTES = 1000  # of an environment of any scene
+# Hooks in which a task adds to what the config says.
+_ADDED_TO = (
+    *("_setup_robot", "_prepare_scene", "_setup_sensors", "_init_sim_state", "_update_sim_state"),
+    *("_initialize_episode", "_extend_obs"),
+)
 
 
 class TaskHooks(gym.Env[Any, Any]):
@@ -49,7 +54,7 @@ class TaskHooks(gym.Env[Any, Any]):
     _has_success = True
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Warn of methods of a new class that are nearly named like a hook: nothing would call them."""
+        """Warn of methods of a new class that are nearly named like a hook, and of hooks without ``super()``."""
         super().__init_subclass__(**kwargs)
         hooks = [name for name, value in vars(TaskHooks).items() if isinstance(value, FunctionType)]
         for name, value in vars(cls).items():
@@ -59,6 +64,13 @@ class TaskHooks(gym.Env[Any, Any]):
                     f"{cls.__qualname__}.{name}: no hook has this name, so only your own code can call it. "
                     f"Did you mean '{meant}'?"
                 )
+            inherited = next((vars(base)[name] for base in cls.__mro__[1:] if name in vars(base)), None)
+            if name in _ADDED_TO and isinstance(value, FunctionType) and inherited is not vars(TaskHooks)[name]:
+                code = value.__code__
+                if not {"super", "__class__", name} & {*code.co_names, *code.co_freevars}:
+                    logger.log_warning(
+                        f"{cls.__qualname__}.{name} does not call super().{name}(): what the config says of it is lost"
+                    )
 
     def compute_task_state(self, **kwargs: Any) -> TaskState:
         """Return whether the task is achieved [N] bool, whether it has failed [N] bool, and metrics [N] by name.
@@ -206,9 +218,9 @@ class BaseEnv(TaskHooks):
         """Return ``success``, ``fail``, ``metrics``, ``elapsed_steps`` and an empty ``rewards``."""
         success, fail, metrics = checked_task_state(self.compute_task_state(**kwargs), self.num_envs, type(self))
         self._has_success = success is not self._never
-        fail = fail.clone() if fail is self._never else fail
-        flags: dict[str, Any] = {"success": success, "fail": fail, "elapsed_steps": self.elapsed_steps}
-        return flags | {"metrics": metrics, "rewards": {}}
+        # Copies: a task may keep them in buffers, into which its reset writes.
+        flags: dict[str, Any] = {"success": success.clone(), "fail": fail.clone(), "elapsed_steps": self.elapsed_steps}
+        return flags | {"metrics": {name: value.clone() for name, value in metrics.items()}, "rewards": {}}
 
     @property
     def step_dt(self) -> float:
@@ -219,7 +231,10 @@ class BaseEnv(TaskHooks):
     def get_obs(self) -> TensorDict:
         """Return the observation of the current state, batch [N], nested by the slashes in the names."""
         with self.random.stream("hooks.observation", tick=self.elapsed_steps):
-            return observations.nested_observation(self._extend_obs(self._base_obs()), self.device)
+            entries = self._extend_obs(self._base_obs())
+        if is_users(self):
+            entries = {name: value.clone() for name, value in entries.items()}
+        return observations.nested_observation(entries, self.device)
 
     def _rewind_observation(self) -> None:
         """Let the next observation replace the last one, where observing changes state."""

@@ -169,7 +169,7 @@ def test_own_methods_and_overridden_ones_are_not_taken_for_hooks(caplog: pytest.
         max_reward = 1.0
 
         def _extend_obs(self, obs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-            return obs
+            return super()._extend_obs(obs)
 
         def _gripper_state(self) -> None: ...
 
@@ -177,6 +177,65 @@ def test_own_methods_and_overridden_ones_are_not_taken_for_hooks(caplog: pytest.
 
     assert Lift.max_reward == 1.0
     assert not caplog.messages
+
+
+def test_hook_without_super_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    class Lift(EmbodiedEnv):
+        def _initialize_episode(self, env_ids: Tensor) -> None:
+            self.lifted = True
+
+    class LiftHigher(Lift):  # calls Lift's, which is what it can do
+        def _initialize_episode(self, env_ids: Tensor) -> None:
+            super()._initialize_episode(env_ids)
+
+        def _extend_obs(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
+            return EmbodiedEnv._extend_obs(self, obs)
+
+    (line,) = caplog.messages
+    assert line.endswith(
+        "Lift._initialize_episode does not call super()._initialize_episode(): what the config says of it is lost"
+    )
+
+
+class Kept(EmbodiedEnv):
+    """Counts its steps in buffers, which a reset changes in place, and succeeds at the third."""
+
+    def _init_sim_state(self) -> None:
+        super()._init_sim_state()
+        self.ok = torch.zeros(self.num_envs, dtype=torch.bool)
+        self.steps = torch.zeros(self.num_envs)
+
+    def _update_sim_state(self) -> None:
+        super()._update_sim_state()
+        self.steps += 1
+        self.ok |= self.steps >= 3
+
+    def _initialize_episode(self, env_ids: Tensor) -> None:
+        super()._initialize_episode(env_ids)
+        self.ok[env_ids], self.steps[env_ids] = False, 0.0
+
+    def _extend_obs(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
+        return super()._extend_obs(obs) | {"task/steps": self.steps}
+
+    def compute_task_state(self, **kwargs: Any) -> Any:
+        return self.ok, self._never, {"steps": self.steps}
+
+
+def steps_of(env: Any) -> Tensor:
+    return env.steps
+
+
+def test_buffers_of_a_task_are_read_before_its_reset() -> None:
+    terms = {"mine": {"func": steps_of, "mode": "add", "name": "task/mine"}}
+    env = Kept(cart_cfg(2, {"observations": terms}))
+    first, _ = env.reset(seed=1)
+    for _ in range(3):
+        _, _, terminated, _, info = env.step(torch.zeros(2, env.action_manager.total_action_dim))
+    assert terminated.all()
+    assert env.steps.tolist() == first["task", "steps"].tolist() == first["task", "mine"].tolist() == [0, 0]
+    assert info["success"].all()
+    assert info["metrics"]["steps"].tolist() == [3, 3]
+    assert info["final_obs"]["task", "steps"].tolist() == info["final_obs"]["task", "mine"].tolist() == [3, 3]
 
 
 REPOSITORY = Path(__file__).resolve().parents[4]

@@ -29,6 +29,11 @@ def kind_of(value: object) -> str:
     return f"a tensor {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
 
 
+def is_users(code: object) -> bool:
+    """Return whether a term or a task is a user's, who may return the same tensor again, changed."""
+    return not code.__module__.startswith("embodichain.")
+
+
 class TermEnv(Protocol):
     """The attributes of every :class:`~embodichain.lab.gym.envs.EmbodiedEnv`; tasks add their own."""
 

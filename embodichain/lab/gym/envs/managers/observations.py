@@ -13,7 +13,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers import checks, measurements, state_values, types
-from embodichain.lab.gym.envs.managers.base import Functor, Manager, Term, TermEnv
+from embodichain.lab.gym.envs.managers.base import Functor, Manager, Term, TermEnv, is_users
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, ObservationCfg
 from embodichain.lab.sim.math import row_from_pose
 from embodichain.lab.sim.rows import Snapshot, changing_rows
@@ -490,4 +490,4 @@ class ObservationManager(Manager):
         num_envs = self._env.num_envs
         if not isinstance(value, Tensor) or value.dim() == 0 or len(value) != num_envs:
             raise checks.wrong_return(term.place, term.func, value, f"[N, ...] with N = {num_envs}")
-        return value
+        return value.clone() if is_users(term.func) else value

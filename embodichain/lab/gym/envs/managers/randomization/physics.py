@@ -110,8 +110,8 @@ def randomize_joint_drive(
     Args:
         entity_cfg: owner of the drives; ``joint_names`` names some by names or regular expressions, None: all.
         stiffness_range: ``[lowest, highest]`` factor of the stiffness.
-        damping_range: ``[lowest, highest]`` factor of the damping; up to 2 a drive stays stable in any pose. A servo has
-            none: its motor brakes.
+        damping_range: ``[lowest, highest]`` factor of the damping; up to 2 a drive stays stable in any pose. A servo
+            has none: its motor brakes.
     """
     articulation: Articulation = env.sim.get_articulation_or_robot(entity_cfg.uid)
     ids = named_joints(articulation, entity_cfg, "randomize_joint_drive")
