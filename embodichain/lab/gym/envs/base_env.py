@@ -65,7 +65,8 @@ class TaskHooks(gym.Env[Any, Any]):
                     f"Did you mean '{meant}'?"
                 )
             inherited = next((vars(base)[name] for base in cls.__mro__[1:] if name in vars(base)), None)
-            if name in _ADDED_TO and isinstance(value, FunctionType) and inherited is not vars(TaskHooks)[name]:
+            is_added_to = name in _ADDED_TO and is_users(cls) and inherited is not vars(TaskHooks)[name]
+            if is_added_to and isinstance(value, FunctionType):
                 code = value.__code__
                 if not {"super", "__class__", name} & {*code.co_names, *code.co_freevars}:
                     logger.log_warning(
