@@ -452,7 +452,7 @@ class CameraCfg:
 
     @property
     def lens(self) -> Intrinsics:
-        """Present ``intrinsics``, or those of None."""
+        """``intrinsics``, or the default ones where they are left out."""
         return self.intrinsics or (_FOCAL * self.height, _FOCAL * self.height, self.width / 2, self.height / 2)
 
     @property
