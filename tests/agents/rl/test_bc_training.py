@@ -49,6 +49,12 @@ def config(**changes: Any) -> dict[str, Any]:
     )
 
 
+@pytest.mark.parametrize("name", ["pick_cube", "pick_cube/bc"])
+def test_config_of_a_task_is_found_by_either_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("embodichain.commands.train.train_as_command", lambda args: args.config == "pick_cube/bc")
+    assert main(["bc", name])
+
+
 @pytest.mark.ext
 def test_run_of_a_cloning_is_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bc", write_config(Path(), config())]) == 0

@@ -118,17 +118,23 @@ def test_resumed_script_with_another_algorithm_is_warned(
     assert ("algorithm: the checkpoint has another config" in capsys.readouterr().err) == (rate != 3e-4)
 
 
-@pytest.mark.parametrize("key", ["num_eval_episodes", "events", None])
+@pytest.mark.parametrize(
+    ("change", "is_another"),
+    [
+        ({"num_eval_episodes": 77}, True),
+        ({"events": {"eval": {"push": {"func": "push_robot"}}}}, True),
+        ({"events": {"eval": {"look": {"func": "record_camera_data"}}}}, False),
+    ],
+)
 def test_best_is_chosen_again_where_the_evaluation_is_another(
-    key: str | None, env: EmbodiedEnv, tmp_path: Path
+    change: dict[str, Any], is_another: bool, env: EmbodiedEnv, tmp_path: Path
 ) -> None:
     trainer = make_trainer(env, tmp_path)
     best = {"best_success": 0.9, "best_reward": 1.0, "best_checkpoint": "a.pt"}
     state = freeze(trainer.state_dict()) | best
-    if key is not None:
-        state["config"] = {**state["config"], "trainer": {**state["config"]["trainer"], key: {"eval": {"other": {}}}}}
+    state["config"] = {**state["config"], "trainer": {**state["config"]["trainer"], **change}}
     trainer.load_state_dict(state)
-    assert (trainer.saver.state_dict() == best) == (key is None)
+    assert (trainer.saver.state_dict() != best) == is_another
 
 
 def test_two_scripts_do_not_train_in_one_folder(env: EmbodiedEnv, tmp_path: Path) -> None:

@@ -207,6 +207,13 @@ def test_numbers_and_depths_that_no_robot_has_are_one_line(tmp_path: Path, old: 
     assert "\n" not in str(refused.value)
 
 
+def test_limits_of_a_joint_that_turns_on_and_on_do_not_count(tmp_path: Path) -> None:
+    path = urdf(tmp_path)
+    text = path.read_text().replace('"revolute"', '"continuous"', 1).replace('upper="1.5"', 'upper="-1.5"')
+    path.write_text(text)
+    assert "j1" not in load_model(str(path), "robot 'r'").ranges
+
+
 def test_vertices_of_a_cloth_are_not_driven(tmp_path: Path) -> None:
     cloth = '<flexcomp name="f" type="grid" dim="2" count="3 3 1" spacing=".1 .1 .1" mass="1"><pin id="0"/></flexcomp>'
     model = mjcf(tmp_path, f"<worldbody>{cloth}{ARM}</worldbody>")
