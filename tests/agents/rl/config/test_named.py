@@ -30,7 +30,7 @@ def write(*names: str) -> None:
         ("pendulum", "gymnasium/pendulum/train_config_ppo.json"),
         ("push_colored_cube", "push_colored_cube/train_config.json"),
         ("PushCubeRL", "push_cube/train_config_quickstart.json"),
-        ("PickCubeRL/sac", "pick_cube/train_config_sac.json"),
+        ("PickCubeRL/sac", "pick_cube/train_config_sac_sparse.json"),  # the algorithm's only one
         ("gymnasium:Pendulum-v1", "gymnasium/pendulum/train_config_ppo.json"),
     ],
 )
