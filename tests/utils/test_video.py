@@ -94,7 +94,7 @@ def test_pictures_of_another_size_are_refused_at_the_first(tmp_path: Path) -> No
         read_video(path, 96, 32)  # as many bytes a picture
 
 
-def test_picture_of_another_type_is_refused(tmp_path: Path) -> None:
+def test_image_of_another_type_is_refused(tmp_path: Path) -> None:
     writer = VideoWriter(tmp_path / "video.mp4", WIDTH, HEIGHT, fps=10)
     with pytest.raises(ValueError, match="the images must be uint8, got float64"):
         writer.write(picture(1) / 255)

@@ -151,7 +151,7 @@ class VLAPolicy(Policy):
         return loss
 
     def reference(self) -> Policy:
-        """Return a frozen copy; with adapters, of what is trained alone."""
+        """Return a frozen copy; with adapters, of the trained parameters alone."""
         return _AsAtStart(self) if hasattr(self.model, "merge_and_unload") else super().reference()
 
     @torch.no_grad()

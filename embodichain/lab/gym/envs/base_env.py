@@ -64,14 +64,14 @@ class TaskHooks(gym.Env[Any, Any]):
                     f"{cls.__qualname__}.{name}: no hook has this name, so only your own code can call it. "
                     f"Did you mean '{meant}'?"
                 )
-            inherited = next((vars(base)[name] for base in cls.__mro__[1:] if name in vars(base)), None)
-            is_added_to = name in _ADDED_TO and is_users(cls) and inherited is not vars(TaskHooks)[name]
-            if is_added_to and isinstance(value, FunctionType):
-                code = value.__code__
-                if not {"super", "__class__", name} & {*code.co_names, *code.co_freevars}:
-                    logger.log_warning(
-                        f"{cls.__qualname__}.{name} does not call super().{name}(): what the config says of it is lost"
-                    )
+        for name in _ADDED_TO if is_users(cls) else ():
+            hook, inherited = vars(cls).get(name), getattr(super(cls, cls), name)
+            if not isinstance(hook, FunctionType) or inherited is vars(TaskHooks)[name]:
+                continue
+            if not {"super", "__class__", name} & {*hook.__code__.co_names, *hook.__code__.co_freevars}:
+                logger.log_warning(
+                    f"{cls.__qualname__}.{name} does not call super().{name}(): the config's part of it is lost"
+                )
 
     def compute_task_state(self, **kwargs: Any) -> TaskState:
         """Return whether the task is achieved [N] bool, whether it has failed [N] bool, and metrics [N] by name.

@@ -213,7 +213,7 @@ def urdf_text(path: Path, unseen: list[str]) -> str:
 
 
 def _joint_problems(root: ElementTree.Element, path: Path) -> Iterator[str]:
-    """Yield what is wrong with a URDF's joints, of which MuJoCo would make others in silence."""
+    """Yield the mistakes in a URDF's joints that MuJoCo accepts in silence."""
     joints = root.findall("joint")
     names = [joint.get("name") for joint in joints]
     for i, joint in enumerate(joints):

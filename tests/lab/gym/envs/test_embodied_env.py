@@ -193,7 +193,7 @@ def test_hook_without_super_is_named(caplog: pytest.LogCaptureFixture) -> None:
 
     (line,) = caplog.messages
     assert line.endswith(
-        "Lift._initialize_episode does not call super()._initialize_episode(): what the config says of it is lost"
+        "Lift._initialize_episode does not call super()._initialize_episode(): the config's part of it is lost"
     )
 
 
