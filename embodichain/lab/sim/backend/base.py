@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from embodichain.lab.sim.servos import Servos
+from embodichain.utils import ConfigError
 
 Columns = slice | Tensor
 """Columns of a state tensor: a slice where they are neighbours, else int64 indices."""
@@ -23,6 +24,13 @@ Index = int | slice | list[int] | tuple[int | slice | list[int], ...]
 """A part of a model field, as NumPy indexes; at most one list."""
 SEEN_FIELDS = frozenset({"body_pos", "body_quat", "geom_size", "geom_group"})
 """Fields of the model that cameras see."""
+_ACCELERATIONS = ("accelerometer", "force", "torque", "framelinacc", "frameangacc")
+_SENSORS = {
+    **dict.fromkeys(("cacc", "cfrc_int", "cfrc_ext"), _ACCELERATIONS),
+    **dict.fromkeys(("subtree_linvel", "subtree_angmom"), ("subtreelinvel", "subtreeangmom")),
+    "energy": ("e_potential", "e_kinetic"),
+}
+"""Fields of the data that the engine computes for sensors alone, of these types; elsewhere they are zeros."""
 
 
 class ModelPart(NamedTuple):
@@ -78,9 +86,15 @@ class Backend(ABC):
     def read(self, name: str) -> Tensor:
         """Return a field of the state (``mocap_pos``, ...) or one that follows from it (``xpos``, ``sensordata``, ...).
 
-        The current value, [N, ...]; stale fields are computed first.
+        The current value, [N, ...]; stale fields are computed first. A ConfigError for one that the engine computes for
+        sensors alone, in a model without them.
         """
         version, cast = self._casts.get(name, (-1, None))
+        if cast is None and name in _SENSORS:
+            types = [getattr(mujoco.mjtSensor, f"mjSENS_{kind.upper()}") for kind in _SENSORS[name]]
+            if not np.isin(self.model.sensor_type, types).any():
+                kinds = ", ".join(_SENSORS[name])
+                raise ConfigError(f"'{name}' is computed for sensors alone, and the model has none of {kinds}")
         if cast is None or version != self.version:
             cast = self._cast(name)
             self._casts[name] = (self.version, cast)

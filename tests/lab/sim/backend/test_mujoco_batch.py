@@ -10,8 +10,10 @@ from mujoco.batch import Batch
 from torch import Tensor
 
 from embodichain.lab.sim import SimulationManager
+from embodichain.lab.sim.backend.mujoco_batch import MujocoBatchBackend
 from embodichain.lab.sim.cfg import RigidBodyAttributesCfg, RigidObjectCfg
 from embodichain.lab.sim.shapes import CubeCfg, SphereCfg
+from embodichain.utils import ConfigError
 from tests.lab.scenes import HOME, simulate, ur10
 
 CUBE = RigidObjectCfg(uid="cube", shape=CubeCfg(), init_pos=(-0.6, 0.0, 0.2), init_rot=(20.0, 10.0, 0.0))
@@ -174,6 +176,22 @@ def test_engine_writes_no_log_file_and_prints_nothing(
     assert list(tmp_path.iterdir()) == []
     captured = capfd.readouterr()
     assert captured.out == captured.err == ""
+
+
+def test_field_that_only_sensors_need_is_refused_without_them(tmp_path: Path) -> None:
+    def read(sensors: str) -> Tensor:
+        body = "<body name='b' pos='0 0 1'><freejoint/><geom size='.1'/><site name='s'/></body>"
+        path = tmp_path / "scene.xml"
+        path.write_text(
+            f"<mujoco><worldbody>{body}</worldbody><sensor>{sensors}</sensor><keyframe><key/></keyframe></mujoco>"
+        )
+        model = mujoco.MjModel.from_xml_path(str(path))
+        return MujocoBatchBackend(model, model, 1, 1).read("cacc")
+
+    assert read("<accelerometer site='s'/>")[0, 1, 5] == pytest.approx(0.0, abs=1e-6)  # it falls freely
+    assert read("<framelinacc objtype='site' objname='s'/>")[0, 0, 5] == pytest.approx(9.81)  # the world does not
+    with pytest.raises(ConfigError, match="'cacc' is computed for sensors alone, and the model has none of accelero"):
+        read("<gyro site='s'/>")
 
 
 def test_exact_reads_have_all_digits_of_the_state() -> None:
