@@ -59,11 +59,9 @@ class SerialChain:
         self._basis = tensor(basis).flatten(2)  # [J, 4, 16]
         self._tail = tensor(tail @ tcp)
         # [J, 4, 2] axis and anchor in the body's frame; the joint's own rotation leaves them where they are.
-        self._screws = tensor(
-            np.stack(
-                (_homogeneous(model.jnt_axis[joint_ids], 0.0), _homogeneous(model.jnt_pos[joint_ids], 1.0)), axis=2
-            )
-        )
+        screws = np.zeros((len(joint_ids), 4, 2))
+        screws[:, :3, 0], screws[:, :3, 1], screws[:, 3, 1] = model.jnt_axis[joint_ids], model.jnt_pos[joint_ids], 1.0
+        self._screws = tensor(screws)
         self._is_hinge = tensor(model.jnt_type[joint_ids] == int(mujoco.mjtJoint.mjJNT_HINGE)).bool()[:, None, None]
         limited = model.jnt_limited[joint_ids].astype(bool)[:, None]
         self.limits = tensor(np.where(limited, model.jnt_range[joint_ids], np.array([-np.inf, np.inf])))
@@ -113,14 +111,14 @@ class SerialChain:
         iteration, started at ``seed``.
 
         Args:
-            target: [B, 4, 4] wanted pose.
+            target: [B, 4, 4] wanted pose, or [1, 4, 4], one for all.
             iterations: their fixed number, so that no step waits for a result.
 
         Returns:
             ``(success [B] bool, qpos [B, J])``; their bits do not depend on B.
         """
         count = len(seed)
-        qpos, target = pad_batch(seed), pad_batch(target)
+        qpos, target = pad_batch(seed), pad_batch(target.expand(count, 4, 4))
         low, high = self.limits.unbind(dim=1)
         ridge = _DAMPING**2 * torch.eye(6, device=seed.device)
         for _ in range(iterations):
@@ -156,10 +154,6 @@ def _pose_error(pose: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     factor = torch.where(twice_sine > 1e-6, angle / twice_sine, 0.5)
     position = target[:, :3, 3] - pose[:, :3, 3]
     return torch.cat((position, doubled * factor.unsqueeze(1)), dim=1), angle
-
-
-def _homogeneous(vectors: np.ndarray, last: float) -> np.ndarray:
-    return np.concatenate((vectors, np.full((len(vectors), 1), last)), axis=1)
 
 
 def bodies_between(model: mujoco.MjModel, root_id: int, body_id: int) -> list[int] | None:

@@ -77,6 +77,15 @@ def test_inverse_kinematics_takes_a_pose_in_either_form(robot: Robot, to_matrix:
     torch.testing.assert_close(robot.compute_fk(qpos)[:, :3, 3], _positions(target), atol=1.1e-3, rtol=0)
 
 
+def test_inverse_kinematics_takes_one_pose_for_all_or_one_each(robot: Robot) -> None:
+    target = robot.compute_fk(robot.get_qpos() + 0.1)
+    success, qpos = robot.compute_ik(target[:1])
+    assert success.tolist() == [True] * 3
+    torch.testing.assert_close(robot.compute_fk(qpos)[:, :3, 3], target[:1, :3, 3].expand(3, 3), atol=1.1e-3, rtol=0)
+    with pytest.raises(RuntimeError, match="expand"):
+        robot.compute_ik(target[:2])
+
+
 def test_inverse_kinematics_starts_at_the_given_seed(robot: Robot) -> None:
     wanted = torch.tensor([HOME] * 3) + 1.0
     _, qpos = robot.compute_ik(robot.compute_fk(wanted), joint_seed=wanted)
