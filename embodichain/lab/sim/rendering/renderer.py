@@ -6,7 +6,6 @@ Shapes: N environments, n in ``env_ids`` (None: all), H height, W width of an im
 
 import copy
 import queue
-import re
 import threading
 import weakref
 from collections.abc import Sequence
@@ -21,9 +20,10 @@ from torch import Tensor
 
 from embodichain.lab.sim.backend import Backend, has_warp, import_for_warp
 from embodichain.lab.sim.math import look_at, pose_from_pos_matrix
+from embodichain.lab.sim.model.drives import match_names
 from embodichain.lab.sim.model.model_files import SEEN_GROUPS
 from embodichain.lab.sim.rendering.gl import gl_help
-from embodichain.utils import ConfigError, UnavailableError, install_extra, logger, unknown_name
+from embodichain.utils import UnavailableError, install_extra, logger
 
 _NEAR, _FAR = 0.02, 50.0  # m, unless the target is very near or far
 _SHADOW, _REFLECTION = int(mujoco.mjtRndFlag.mjRND_SHADOW), int(mujoco.mjtRndFlag.mjRND_REFLECTION)
@@ -208,14 +208,9 @@ class Appearance:
             bodies = [self._model.body(int(body)).name for body in self._model.geom_bodyid]
             owners = ["ground" if name == "world" else name.partition("/")[0] for name in bodies]
             own = {geom: name.rpartition("/")[2] for geom, name in enumerate(bodies) if owners[geom] == uid}
-            for pattern in links or []:
-                if not any(re.fullmatch(pattern, link) for link in own.values()):
-                    raise ConfigError(f"'{uid}': link_names: {unknown_name('link', pattern, set(own.values()))}")
-            self._geoms_of[key] = [
-                geom
-                for geom, link in own.items()
-                if links is None or any(re.fullmatch(pattern, link) for pattern in links)
-            ]
+            names = list(dict.fromkeys(own.values()))
+            kept = names if links is None else match_names(links, names, f"'{uid}': link_names", "link")
+            self._geoms_of[key] = [geom for geom, link in own.items() if link in kept]
         return self._geoms_of[key]
 
 
@@ -465,10 +460,8 @@ def _work(jobs: queue.SimpleQueue[_Job | None], backend: Backend, appearance: Ap
         try:
             drawer.draw(job.shot, job.env_ids)
             job.done.set_result(None)
-        except RenderingUnavailableError as error:
+        except Exception as error:  # noqa: BLE001 (raised in the thread that waits for it)
             job.done.set_exception(error)
-        finally:
-            job.done.cancel()  # does nothing to a finished job; a caller must not wait for a thread that has failed
     drawer.close()
 
 
