@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal, Self, get_args
 import numpy as np
 import torch
 from pydantic import BeforeValidator, Discriminator, Field, PositiveInt, Tag, WithJsonSchema, model_validator
-from pydantic_core import PydanticCustomError
 
 from embodichain.lab.sim.shapes import Positive, ShapeCfg
 from embodichain.utils import MayChange, RayTracing, configclass
@@ -34,7 +33,7 @@ COMPONENT_TYPES: tuple[str, ...] = get_args(ComponentType)
 def _device_name(value: Any) -> Any:
     if isinstance(value, str | torch.device):
         return str(value)
-    raise PydanticCustomError("device", "must be the name of a device, such as 'cpu', or a torch.device")
+    raise ValueError("must be the name of a device, such as 'cpu', or a torch.device")
 
 
 Device = Annotated[str | torch.device, BeforeValidator(_device_name), WithJsonSchema({"type": "string"})]

@@ -8,6 +8,7 @@ Shapes: N environments, n in ``env_ids``.
 
 import hashlib
 import math
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -31,29 +32,19 @@ _U27, _U30, _U31, _U40 = (np.array(shift, np.uint64) for shift in (27, 30, 31, 4
 _TO_UNIT = 1.0 / (1 << 24)  # 24 bits to [0, 1)
 
 Ints = TypeVar("Ints", Tensor, np.ndarray)
-Draw = tuple[str, int, int]  # stream, number of the draw in it, size
 
 
 def _mix(x: Ints) -> Ints:
     """Splitmix64's finaliser on int64, with wrapping products."""
     if isinstance(x, np.ndarray):
-        return _mix_unsigned(x.view(np.uint64)).view(np.int64)
+        u = x.view(np.uint64)
+        u = (u ^ (u >> _U30)) * _U1
+        u = (u ^ (u >> _U27)) * _U2
+        return (u ^ (u >> _U31)).view(np.int64)
     # Shifts are made logical by the masks.
     x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * _MIX1
     x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * _MIX2
     return x ^ ((x >> 31) & 0x1FFFFFFFF)
-
-
-def _mix_unsigned(x: np.ndarray) -> np.ndarray:
-    """The same on uint64."""
-    x = (x ^ (x >> _U30)) * _U1
-    x = (x ^ (x >> _U27)) * _U2
-    return x ^ (x >> _U31)
-
-
-def _wrap(x: int) -> int:
-    """Return the signed 64-bit number that ``x`` wraps to."""
-    return (x + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def _fast(x: Tensor | float) -> Any:
@@ -65,7 +56,7 @@ def _unit_bits(x: Any) -> Any:
     """Return 24 mixed bits of int64 as float32: all that it holds below 1, so that 1.0 cannot come out by rounding."""
     if isinstance(x, Tensor):
         return ((_mix(x) >> 40) & 0xFFFFFF).to(torch.float32)
-    return (_mix_unsigned(x.view(np.uint64)) >> _U40).astype(np.float32)
+    return (_mix(x).view(np.uint64) >> _U40).astype(np.float32)
 
 
 class CounterRandom:
@@ -91,7 +82,6 @@ class CounterRandom:
         self._num_envs = num_envs
         self._first_id = first_id
         self._group_size = group_size
-        self._lanes = _Lanes(seed, self._key.device)
         self._stream = ""
         self._draw = 0
         self._tick: int | Tensor = 0
@@ -108,7 +98,6 @@ class CounterRandom:
         """
         self.seed, self._draw = seed, 0
         self._enumerate = enumerate_episodes
-        self._lanes = _Lanes(seed, self._key.device)
         self.episode.fill_(-1)
         ids = torch.arange(self._num_envs, device=self.stream_ids.device) + self._first_id
         if enumerate_episodes:
@@ -132,7 +121,6 @@ class CounterRandom:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the result of :meth:`state_dict`."""
         load_attributes(self, state)
-        self._lanes = _Lanes(self.seed, self._key.device)
 
     def align_groups(self) -> None:
         """Set the episode number of all members of a group to the group's largest.
@@ -178,15 +166,15 @@ class CounterRandom:
             size: count for each environment.
         """
         # The episode's key is mixed already: the rest is splitmix64's sequence from a start of its own.
-        name = self._stream, self._draw, size
-        self._draw += 1
         key = _fast(self._key)
+        starts = _starts(self.seed, self._stream, self._draw, size, key.device if isinstance(key, Tensor) else None)
+        self._draw += 1
         if isinstance(key, Tensor):
             keys = key[env_ids, None] + self._ticks(env_ids)
-            return low + _unit_bits(keys + self._lanes.on_device(name)) * ((high - low) * _TO_UNIT)
+            return low + _unit_bits(keys + starts) * ((high - low) * _TO_UNIT)
         low, high = _fast(low), _fast(high)
         keys = key[_fast(env_ids)][:, None] + _fast(self._ticks(env_ids))
-        bits = _unit_bits(keys + self._lanes.starts(name))
+        bits = _unit_bits(keys + starts)
         return torch.from_numpy(low + bits * ((high - low) * _TO_UNIT))
 
     def normal(self, env_ids: Tensor, size: int) -> Tensor:
@@ -199,7 +187,7 @@ class CounterRandom:
         """Return the tick's summand for the keys, [n, 1] or a number."""
         if isinstance(self._tick, Tensor):
             return self._tick[env_ids, None] * _MIX1
-        return _wrap(self._tick * _MIX1)
+        return (self._tick * _MIX1 + (1 << 63)) % (1 << 64) - (1 << 63)  # as signed 64-bit numbers wrap
 
 
 class _Stream:
@@ -221,31 +209,9 @@ class _Stream:
         random._stream, random._draw, random._tick = self._previous
 
 
-class _Lanes:
-    """The starts of each draw's sequences, for all environments and episodes; hashed once for each draw."""
-
-    def __init__(self, seed: int, device: torch.device) -> None:
-        self._seed = seed
-        self._device = device
-        self._starts: dict[Draw, np.ndarray] = {}
-        self._sent: dict[Draw, Tensor] = {}
-
-    def starts(self, draw: Draw) -> np.ndarray:
-        """Return the starts of a draw's sequences, [size] int64."""
-        starts = self._starts.get(draw)
-        if starts is None:
-            stream, number, size = draw
-            digest = hashlib.blake2b(f"{self._seed}/{stream}/{number}".encode(), digest_size=8).digest()
-            starts = np.arange(1, size + 1) * _GOLDEN + int.from_bytes(digest, "little", signed=True)
-            if stream:  # outside all streams no draw is repeated
-                self._starts[draw] = starts
-        return starts
-
-    def on_device(self, draw: Draw) -> Tensor:
-        """Return the same as a tensor, which is sent to the device once."""
-        sent = self._sent.get(draw)
-        if sent is None:
-            sent = torch.from_numpy(self.starts(draw)).to(self._device)
-            if draw[0]:
-                self._sent[draw] = sent
-        return sent
+@lru_cache(maxsize=4096)  # outside all streams no draw is repeated
+def _starts(seed: int, stream: str, number: int, size: int, device: torch.device | None) -> Any:
+    """Return the starts of a draw's sequences, for all environments and episodes, [size] int64; on no device: NumPy."""
+    digest = hashlib.blake2b(f"{seed}/{stream}/{number}".encode(), digest_size=8).digest()
+    starts = np.arange(1, size + 1) * _GOLDEN + int.from_bytes(digest, "little", signed=True)
+    return starts if device is None else torch.from_numpy(starts).to(device)

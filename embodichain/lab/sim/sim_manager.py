@@ -159,34 +159,30 @@ class SimulationManager:
         if file is not None:
             names = [scene.model.body(body).name for body in range(1, scene.model.nbody)]
             self._bodies = {name: objects.SceneBody(name, backend) for name in names if name}
-        for cfg in self.builder.entities.values():
+        for uid, cfg in self.builder.entities.items():
             match cfg:
                 case RobotCfg():
-                    parts = scene.parts[cfg.uid]
-                    self.robots[cfg.uid] = objects.Robot(
-                        cfg, backend, scene.joints[cfg.uid], scene.links[cfg.uid], parts
-                    )
+                    chain = scene.joints[uid], scene.links[uid], scene.parts[uid]
+                    self.robots[uid] = objects.Robot(cfg, backend, *chain)
                 case ArticulationCfg():
-                    self.articulations[cfg.uid] = objects.Articulation(
-                        cfg, backend, scene.joints[cfg.uid], scene.links[cfg.uid]
-                    )
+                    self.articulations[uid] = objects.Articulation(cfg, backend, scene.joints[uid], scene.links[uid])
                 case RigidObjectCfg():
-                    self.rigid_objects[cfg.uid] = objects.RigidObject(cfg, backend, scene.variants.get(cfg.uid, []))
+                    self.rigid_objects[uid] = objects.RigidObject(cfg, backend, scene.variants.get(uid, []))
                 case MarkerCfg():
-                    self._markers[cfg.uid] = objects.Marker(cfg, backend)
+                    self._markers[uid] = objects.Marker(cfg, backend)
                 case LightCfg():
-                    self._lights[cfg.uid] = objects.Light(cfg, scene.visual_model, self._appearance)
+                    self._lights[uid] = objects.Light(cfg, scene.visual_model, self._appearance)
                 case RigidObjectGroupCfg():
                     members = [self.rigid_objects[member.uid] for member in member_cfgs(cfg).values()]
-                    self._groups[cfg.uid] = objects.RigidObjectGroup(cfg, members)
+                    self._groups[uid] = objects.RigidObjectGroup(cfg, members)
                 case sensors.StereoCameraCfg():
-                    self.sensors[cfg.uid] = sensors.StereoCamera(cfg, backend, self._appearance, self._drawer)
+                    self.sensors[uid] = sensors.StereoCamera(cfg, backend, self._appearance, self._drawer)
                 case sensors.ContactSensorCfg():
-                    links = scene.sensed_links[cfg.uid]
-                    column = int(scene.model.sensor(f"{cfg.uid}/force/{links[0]}").adr[0])
-                    self.contact_sensors[cfg.uid] = sensors.ContactSensor(cfg, backend, links, column)
+                    links = scene.sensed_links[uid]
+                    column = int(scene.model.sensor(f"{uid}/force/{links[0]}").adr[0])
+                    self.contact_sensors[uid] = sensors.ContactSensor(cfg, backend, links, column)
                 case sensors.CameraCfg():
-                    self.sensors[cfg.uid] = sensors.Camera(cfg, backend, self._appearance, self._drawer)
+                    self.sensors[uid] = sensors.Camera(cfg, backend, self._appearance, self._drawer)
 
     @property
     def backend(self) -> Backend:
@@ -268,7 +264,7 @@ class SimulationManager:
         """Restore the result of :meth:`state_dict` for the same scene."""
         self.backend.load_state_dict(state["backend"])
         for name, part in self.parts().items():
-            load_attributes(part, state["parts"].get(name, {}))
+            load_attributes(part, state["parts"][name])
         self.appearance.load_state_dict(state["appearance"])
         for uid, sensor in self.sensors.items():
             sensor.load_state_dict(state["sensors"][uid])

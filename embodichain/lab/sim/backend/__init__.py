@@ -13,11 +13,9 @@ from embodichain.lab.sim.servos import has_servos
 from embodichain.utils import ConfigError, install_extra
 
 __all__ = [
-    "WARP_ON_CPU",
     "Backend",
     "Columns",
     "ModelPart",
-    "MujocoBatchBackend",
     "StateCache",
     "cached_per_state",
     "draw_without_shadows",
@@ -28,9 +26,6 @@ __all__ = [
     "named_geoms",
     "parse_sim_device",
 ]
-
-WARP_ON_CPU = "warp:cpu"
-"""The ``sim_device`` of MuJoCo Warp on the CPU: slower than MuJoCo, but the same code as on a GPU."""
 
 
 def has_warp() -> bool:
@@ -43,10 +38,10 @@ def parse_sim_device(sim_device: str | torch.device) -> tuple[bool, torch.device
     name = str(sim_device)
     match = re.fullmatch(r"auto|cpu|warp:cpu|cuda(?::(\d+))?", name)
     if match is None:
-        raise ConfigError(f"sim_device: must be 'auto', 'cpu', 'cuda:<number>' or '{WARP_ON_CPU}', got '{name}'")
+        raise ConfigError(f"sim_device: must be 'auto', 'cpu', 'cuda:<number>' or 'warp:cpu', got '{name}'")
     if name in ("auto", "cpu"):
         return False, torch.device("cpu")
-    device = torch.device("cpu" if name == WARP_ON_CPU else f"cuda:{match[1] or 0}")
+    device = torch.device("cpu" if name == "warp:cpu" else f"cuda:{match[1] or 0}")
     if device.type == "cuda":
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if int(match[1] or 0) >= count:

@@ -169,7 +169,7 @@ class Terrain:
         with random.stream("hooks.terrain"):
             draw = random.uniform(env_ids, 0.0, 1.0, 1).squeeze(1)
         columns = random.stream_ids[env_ids] % self.cfg.num_columns
-        self.levels = self.levels.index_copy(0, env_ids, _draw_level(draw, highest + 1))
+        self.levels = self.levels.index_copy(0, env_ids, (draw * (highest + 1)).long())
         self.columns = self.columns.index_copy(0, env_ids, columns)
 
     def move(self, env_ids: Tensor, up: Tensor, down: Tensor, draw: Tensor) -> None:
@@ -184,7 +184,7 @@ class Terrain:
         """
         level = self.levels[env_ids] + up.long() - down.long()
         is_beyond = level >= self.cfg.num_levels
-        level = torch.where(is_beyond, _draw_level(draw, self.cfg.num_levels), level.clamp(min=0))
+        level = torch.where(is_beyond, (draw * self.cfg.num_levels).long(), level.clamp(min=0))
         self.levels = self.levels.index_copy(0, env_ids, level)
 
     def begin(self, base: BasePose, env_ids: Tensor) -> None:
@@ -198,16 +198,6 @@ class Terrain:
     def place(self, bases: Sequence[BasePose], env_ids: Tensor) -> None:
         """Put free bases of robots, at rest, where environments [n] start: their origins and configured poses."""
         for base in bases:
-            turn = base.initial[3:].expand(len(env_ids), 4)
-            base.set(torch.cat((self._starts(base)[env_ids], turn), dim=1), env_ids)
-
-    def _starts(self, base: BasePose) -> Tensor:
-        """Return where a free base starts in each environment, [N, 3], m."""
-        # The scene's initial state has it on the first cell.
-        return self.env_origins + (base.initial[:3] - self.origins[0, 0])
-
-
-def _draw_level(draw: Tensor, count: int) -> Tensor:
-    """Return one of ``count`` levels for numbers uniform in [0, 1)."""
-    # A product may round up to the count.
-    return (draw * count).long().clamp(max=count - 1)
+            # The scene's initial state has it on the first cell.
+            pos = self.env_origins[env_ids] + (base.initial[:3] - self.origins[0, 0])
+            base.set(torch.cat((pos, base.initial[3:].expand(len(env_ids), 4)), dim=1), env_ids)
