@@ -24,12 +24,12 @@ from pydantic_core import core_schema, to_jsonable_python
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks)
 from embodichain.agents.rl.algo.registry import get_algo_class, get_registered_algo_names
 from embodichain.agents.rl.config.trainer_cfg import TrainCfg
-from embodichain.agents.rl.models.registry import get_policy_cfg_class, get_registered_policy_names
+from embodichain.agents.rl.models.registry import get_registered_policy_names, typed_policy
 from embodichain.commands.arguments import output_file
 from embodichain.lab.gym.config.env_config import ENV_KEYS, TOP_KEYS, EnvFileCfg
 from embodichain.lab.gym.env_sources import EnvSource, env_sources
 from embodichain.lab.gym.envs import EmbodiedEnvCfg, SceneEnv
-from embodichain.lab.gym.envs.managers import ActionTerm, Functor
+from embodichain.lab.gym.envs.managers import ActionTerm, CommandTerm, Functor
 from embodichain.lab.gym.envs.managers.cfg import BLOCK_MODULES, TERM_BLOCKS, FunctorCfg, ObservationCfg
 from embodichain.lab.gym.envs.managers.checks import leading_arguments, read_signature
 from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids
@@ -68,11 +68,12 @@ def train_schema() -> Json:
     event = _block_schema("events", defs)
     for name in ("train", "eval"):
         defs["EventsCfg"]["properties"][name] |= event
-    names = [name for name in get_registered_policy_names() if _is_shipped(get_policy_cfg_class(name))]
-    policy = _named("A registered name, or the dotted path of a class.", names)
+    found = {name: typed_policy(name) for name in get_registered_policy_names()}
+    blocks = {name: typed.cfg_class for name, typed in found.items() if typed and _is_shipped(typed.cfg_class)}
+    policy = _named("A registered name, or the dotted path of a class.", list(blocks))
     policy["allOf"] = []
-    for name in names:
-        block = _of(cast(type, get_policy_cfg_class(name)), defs)
+    for name, cfg_class in blocks.items():
+        block = _of(cfg_class, defs)
         networks = [network for network in ("actor", "critic") if network in block["properties"]]
         policy["allOf"].append(_if("name", name, block | {"required": networks}))
     root["properties"]["policy"] = policy
@@ -239,7 +240,7 @@ def _params_schema(cls: type[FunctorCfg], functor: Any, defs: Json) -> Json:
     is_class = isinstance(functor, type)
     function: Any = functor
     skip = int(is_class)
-    if is_class and issubclass(functor, ActionTerm):
+    if is_class and issubclass(functor, (ActionTerm, CommandTerm)):
         function = functor.configure
     elif is_class and issubclass(functor, Functor):
         function = functor.__call__
@@ -258,8 +259,8 @@ def _params_schema(cls: type[FunctorCfg], functor: Any, defs: Json) -> Json:
     return params | {"additionalProperties": signature.takes_more}
 
 
-def _is_shipped(cls: type | None) -> bool:
-    return cls is not None and cls.__module__.startswith("embodichain.")
+def _is_shipped(cls: type) -> bool:
+    return cls.__module__.startswith("embodichain.")
 
 
 @functools.cache

@@ -104,6 +104,7 @@ def change(data: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
         ("env", "env.rewards.reach.params.behind_offset", "1"),
         ("env", "env.rewards.reach.params", {}),
         ("env", "env.actions.delta_qpos.params.scale", -0.1),
+        ("env", "env.commands", {"walk": {"func": "UniformCommand", "params": {"ranges": {}, "zero_shar": 0.1}}}),
         ("env", "env.events.place_cube.params.entity_cfg", {"uids": "cube"}),
         ("env", "robot.urdf_cfg.components", [{"component_type": "leg", "urdf_path": "x"}]),
         ("env", "kwargs", {}),
