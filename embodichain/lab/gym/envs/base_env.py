@@ -23,7 +23,7 @@ from embodichain.lab.sim.random import CounterRandom
 from embodichain.lab.sim.rows import changing_rows
 from embodichain.utils import ConfigError, errors, logger, observations, profiling, replace
 from embodichain.utils.device import check_memory, warn_of_spinning_threads
-from embodichain.utils.state import attributes, is_all_saved, load_attributes
+from embodichain.utils.state import attributes, declared_state, is_all_saved, load_attributes
 
 TaskState = tuple[Tensor, Tensor, dict[str, Tensor]]
 """Success [N] bool, failure [N] bool, metrics [N] by name."""
@@ -145,8 +145,8 @@ class TaskHooks(gym.Env[Any, Any]):
     def _begin_step(self, obs: TensorDict) -> None:
         """Record the observation from which the next step starts."""
 
-    def _restart(self) -> None:
-        """Reset counters, since the random streams start again."""
+    def _restart(self, env_ids: Tensor) -> None:
+        """Reset counters, and the places of environments [n], since the random streams start again."""
 
     def _draw_scene(self, env_ids: Tensor) -> None:
         """Draw what stays over the episodes of a training, for each episode of an evaluation; the state is reset."""
@@ -263,17 +263,17 @@ class BaseEnv(TaskHooks):
                 (r, W), take only the numbers r, r + W, r + 2W, ..., as one of W processes that share them.
         """
         options = options or {}
+        ids = options.get("reset_ids")
+        env_ids = self.all_env_ids if ids is None else torch.as_tensor(ids, device=self.device)
         if seed is not None:
             self.random.reseed(seed, options.get("enumerate_episodes", False), options.get("share", (0, 1)))
-            self._restart()
+            self._restart(env_ids)
         self._has_begun = True
-        ids = options.get("reset_ids")
         if ids is None:
             self.random.align_groups()
-            self._reset_episodes(self.all_env_ids)
+            self._reset_episodes(env_ids)
             obs = self.get_obs()
         else:
-            env_ids = torch.as_tensor(ids, device=self.device)
             self._rewind_observation()
             self._reset_episodes(env_ids)
             obs = self._observe(self._never.index_fill(0, env_ids, True))
@@ -419,7 +419,7 @@ class BaseEnv(TaskHooks):
             "sim": self.sim.state_dict(),
             "random": self.random.state_dict(),
             "attributes": attributes(self, exclude=("_paused", "stepping_ids")),
-            "divergences": self.divergences.state_dict(),
+            "divergences": declared_state(self.divergences),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> bool:
@@ -431,7 +431,7 @@ class BaseEnv(TaskHooks):
         self.sim.load_state_dict(state["sim"])
         self.random.load_state_dict(state["random"])
         load_attributes(self, state["attributes"])
-        self.divergences.load_state_dict(state["divergences"])
+        load_attributes(self.divergences, state["divergences"])
         return is_all_saved(self)
 
     def close(self) -> None:
@@ -506,10 +506,7 @@ def checked_task_state(value: object, num_envs: int, task: type) -> TaskState:
 
 def space_of(obs: TensorCollection) -> gym.spaces.Dict:
     """Return the nested space of one environment's observation."""
-    spaces: dict[str, gym.Space[Any]] = {}
-    for name, value in obs.items():
-        spaces[str(name)] = box_of(value) if isinstance(value, Tensor) else space_of(value)
-    return gym.spaces.Dict(spaces)
+    return gym.spaces.Dict({str(n): box_of(v) if isinstance(v, Tensor) else space_of(v) for n, v in obs.items()})
 
 
 def box_of(value: Tensor) -> gym.spaces.Box:
@@ -527,19 +524,16 @@ def box_of(value: Tensor) -> gym.spaces.Box:
 class DivergenceLog:
     """Counts the episodes that end because physics or action became invalid; warns at the 1st, 10th, 100th, ..."""
 
+    state_names = ("count", "warn_at")
+
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._count = torch.zeros((), dtype=torch.int64, device=backend.device)
-        self._warn_at = 1
-
-    @property
-    def count(self) -> int:
-        """Number of divergences; reading it waits for the device."""
-        return int(self._count)
+        self.count = torch.zeros((), dtype=torch.int64, device=backend.device)
+        self.warn_at = 1
 
     def handle(self, diverged: Tensor, reward: Tensor, info: dict[str, Any]) -> Tensor:
         """Count diverged environments [N] bool, zero their rewards, metrics and success, and return the reward [N]."""
-        self._count = self._count + diverged.sum()
+        self.count = self.count + diverged.sum()
         if not self._backend.is_asynchronous:
             ids = diverged.nonzero().squeeze(1).tolist()
             self._warn(f"environments {ids[:8]}{'...' if len(ids) > 8 else ''}")
@@ -555,21 +549,12 @@ class DivergenceLog:
         if self._backend.is_asynchronous:
             self._warn("some environments")
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the counts, for a checkpoint."""
-        return {"count": self._count, "warn_at": self._warn_at}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the result of :meth:`state_dict`."""
-        self._count = state.get("count", self._count).to(self._count.device)
-        self._warn_at = state.get("warn_at", self._warn_at)
-
     def _warn(self, where: str) -> None:
-        count = self.count
-        if count >= self._warn_at:
+        count = int(self.count)  # waits for the device
+        if count >= self.warn_at:
             logger.log_warning(f"physics or action invalid in {where}: their episodes end and reset ({count} so far)")
-            while self._warn_at <= count:
-                self._warn_at *= 10
+            while self.warn_at <= count:
+                self.warn_at *= 10
 
 
 def finite_observation(obs: TensorDict) -> TensorDict:

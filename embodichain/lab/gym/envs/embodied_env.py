@@ -73,18 +73,12 @@ class EmbodiedEnv(BaseEnv):
         self.sim.add_robot(self.cfg.robot)
 
     def _prepare_scene(self) -> None:
-        for body in self.cfg.background:
-            self.sim.add_rigid_object(replace(body, body_type="static"))
-        for body in self.cfg.rigid_object:
-            self.sim.add_rigid_object(body)
-        for articulation in self.cfg.articulation:
-            self.sim.add_articulation(articulation)
-        for group in self.cfg.rigid_object_group:
-            self.sim.add_rigid_object_group(group)
+        cfg, background = self.cfg, [replace(body, body_type="static") for body in self.cfg.background]
+        bodies: list[Any] = [*background, *cfg.rigid_object, *cfg.articulation, *cfg.rigid_object_group]
+        for entity in (*bodies, *cfg.light.direct):
+            self.sim.add(entity)
         if self.cfg.terrain is not None:
             self.sim.add_terrain(self.cfg.terrain)
-        for light in self.cfg.light.direct:
-            self.sim.add_light(light)
         if self.cfg.light.indirect is not None:
             self.sim.add_emission_light(self.cfg.light.indirect.emission_light)
         for event in self.cfg.events.values():
@@ -149,8 +143,8 @@ class EmbodiedEnv(BaseEnv):
             raise ValueError(f"actions by name lack {', '.join(missing)}; got {', '.join(action) or 'none'}")
         return torch.cat([action[name] for name in self.action_manager.terms], dim=-1)
 
-    def _restart(self) -> None:
-        self._assign_cells(self.all_env_ids)
+    def _restart(self, env_ids: Tensor) -> None:
+        self._assign_cells(env_ids)
         self.event_manager.restart()
 
     def _assign_cells(self, env_ids: Tensor) -> None:
@@ -180,7 +174,7 @@ class EmbodiedEnv(BaseEnv):
 
     def _base_obs(self) -> dict[str, Tensor]:
         robot = self.robot
-        if not robot.dof:
+        if not (robot.dof and self.base_entries):
             return self._images()
         qpos, qvel, qf = robot.get_qpos(), robot.get_qvel(), robot.get_qf()
         return {"robot/qpos": qpos, "robot/qvel": qvel, "robot/qf": qf} | self._images()
@@ -344,13 +338,11 @@ class EmbodiedEnv(BaseEnv):
 
     def stop_recording(self) -> list[Path]:
         """Finish the videos and return their paths."""
-        recordings = [recorder.recording for recorder in recorders_in(self.event_manager.functors)]
-        return [path for recording in recordings if (path := recording.stop()) is not None]
+        return [path for recorder in recorders_in(self.event_manager.functors) if (path := recorder.recording.stop())]
 
     def recorded(self) -> video.Footage:
         """Return the trajectories recorded since ``start_recording``."""
-        recorders = recorders_in(self.event_manager.functors)
-        return sum((recorder.recording.footage for recorder in recorders), video.Footage())
+        return sum((each.recording.footage for each in recorders_in(self.event_manager.functors)), video.Footage())
 
     @override
     def state_dict(self) -> dict[str, Any]:

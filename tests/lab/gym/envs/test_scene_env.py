@@ -202,6 +202,8 @@ def test_a_reset_moves_only_its_environments_and_no_other(env: EmbodiedEnv) -> N
     torch.testing.assert_close(position(env)[5], terrain.origins[1, terrain.columns[5]] + START)
     others = [0, 1, 2, 3, 4, 6, 7]
     torch.testing.assert_close(position(env)[others], before[others], rtol=0.0, atol=0.0)
+    env.reset(seed=3, options={"reset_ids": [5]})
+    torch.testing.assert_close(position(env)[others], before[others], rtol=0.0, atol=0.0)
 
 
 def test_distance_walked_is_from_the_start_of_the_episode(env: EmbodiedEnv) -> None:

@@ -155,10 +155,8 @@ class ReachEnv(_GoalEnv):
         turn = rotation_vector(goal[:, :3, :3] @ tool[:, :3, :3].mT)
         return torch.cat((goal[:, :3, 3] - tool[:, :3, 3], turn), dim=1)
 
-    def _extend_obs(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
-        obs = super()._extend_obs(obs)
-        obs["task/pose_error"] = self.pose_error()
-        return obs
+    def _base_obs(self) -> dict[str, Tensor]:
+        return super()._base_obs() | {"task/pose_error": self.pose_error()}
 
     def compute_task_state(self, **kwargs: Any) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Return success, failure (never), and the metrics ``distance_to_goal`` (m) and ``angle_to_goal`` (rad)."""
@@ -223,11 +221,9 @@ class OpenDrawerEnv(EmbodiedEnv):
         place = self.cabinet.get_link_pose(self.handle, to_matrix=True)[:, :3, 3] + self._below
         return place - self.robot.get_eef_pose()[:, :3, 3]
 
-    def _extend_obs(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
-        obs = super()._extend_obs(obs)
-        velocity = self.cabinet.get_qvel()[:, self._joint_id]
-        obs["task/drawer"] = torch.cat((torch.stack((self.opening(), velocity), dim=1), self.to_handle()), dim=1)
-        return obs
+    def _base_obs(self) -> dict[str, Tensor]:
+        drawer = torch.stack((self.opening(), self.cabinet.get_qvel()[:, self._joint_id]), dim=1)
+        return super()._base_obs() | {"task/drawer": torch.cat((drawer, self.to_handle()), dim=1)}
 
     def compute_task_state(self, **kwargs: Any) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Return success, failure (never), and the metrics ``opening`` and ``distance_to_handle`` (m)."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
-from embodichain.lab.gym.envs.managers.actions import EefPositionTerm
+from embodichain.lab.gym.envs.managers.actions import EefPlaneTerm, EefPositionTerm
 from embodichain.lab.gym.envs.tasks.rl.basic import default_cfg
 from embodichain.lab.gym.envs.tasks.rl.pick_cube import expert_arm, finger_problems, is_gripped
 from embodichain.lab.gym.registry import register_env
@@ -32,10 +32,6 @@ _COLOURS: dict[Colour, tuple[float, float, float, float]] = {
 _MASS, _FRICTION, _DAMPING = 0.3, 0.6, 2.0  # kg, coefficient, 1/s
 
 
-def _uid(colour: str) -> str:
-    return f"{colour}_cube"
-
-
 class ColoredCubesEnv(EmbodiedEnv):
     """The scene, instructions and observation of tasks with coloured cubes; a task writes success and reward.
 
@@ -52,7 +48,7 @@ class ColoredCubesEnv(EmbodiedEnv):
     """
 
     base_entries = (*EmbodiedEnv.base_entries, "state", "instruction")
-    added_uids = tuple(_uid(colour) for colour in _COLOURS)
+    added_uids = tuple(f"{colour}_cube" for colour in _COLOURS)
     skills: ClassVar[tuple[str, ...]]
     """S beginnings of an instruction: skills to apply to the cube."""
     colours: Annotated[Sequence[Colour], Field(min_length=1)] = ("red", "green", "blue")
@@ -86,11 +82,11 @@ class ColoredCubesEnv(EmbodiedEnv):
         shape = CubeCfg(size=(self.cube_size,) * 3)
         for i, colour in enumerate(self.colours):
             pos = (self.row[0], self.row[1] + (i - self._middle) * self.spacing, self.cube_size / 2)
-            uid, rgba = _uid(colour), _COLOURS[colour]
+            uid, rgba = f"{colour}_cube", _COLOURS[colour]
             self.sim.add_rigid_object(RigidObjectCfg(uid, shape=shape, attrs=attrs, rgba=rgba, init_pos=pos))
 
     def _init_sim_state(self) -> None:
-        self.cubes = [self.sim.get_rigid_object(_uid(colour)) for colour in self.colours]
+        self.cubes = [self.sim.get_rigid_object(f"{colour}_cube") for colour in self.colours]
         self._tokens = self._tokens.to(self.device)
         self.named = torch.zeros(self.num_envs, dtype=torch.int64, device=self.device)
         self.skill = torch.zeros_like(self.named)
@@ -148,14 +144,16 @@ class ColoredCubesEnv(EmbodiedEnv):
         index = self.named.view(-1, 1, *[1] * (values.dim() - 2)).expand(-1, 1, *values.shape[2:])
         return values.gather(1, index).squeeze(1)
 
+    def _base_obs(self) -> dict[str, Tensor]:
+        state = torch.cat((self.robot.get_qpos("arm"), self.robot.get_eef_pose()[:, :3, 3]), dim=1)
+        return super()._base_obs() | {"state": state, "instruction": self._tokens[self._instruction()]}
+
     def _extend_obs(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
         obs = super()._extend_obs(obs)
         for uid in self.sim.sensors:
             image = obs.pop(f"sensor/{uid}/color", None)
             if image is not None:
                 obs[f"image/{uid}"] = image
-        obs["state"] = torch.cat((self.robot.get_qpos("arm"), self.robot.get_eef_pose()[:, :3, 3]), dim=1)
-        obs["instruction"] = self._tokens[self._instruction()]
         return obs
 
 
@@ -209,17 +207,12 @@ class PushColoredCubeEnv(ColoredCubesEnv):
 
         The tool moves behind the row, then past the others to the named cube's line, then ahead along it.
         """
-        tool = self.robot.get_eef_pose()[:, :2, 3]
+        tool, reach = self.robot.get_eef_pose()[:, :2, 3], expert_arm(self, EefPlaneTerm).scale
         aside = self.of_named(self.positions())[:, 1] - tool[:, 1]
         near = self._begun[..., 0].amax(dim=1) + self.cube_size / 2 + _BEHIND_ROW  # the line behind the row
         is_ahead = (tool[:, 0] < near) & (aside.abs() < 2 * _ASIDE)
-        ahead = torch.where((aside.abs() < _ASIDE) | is_ahead, -1.0, ((near - tool[:, 0]) / self._reach).clamp(-1, 1))
-        return torch.stack((ahead, (aside / self._reach).clamp(-1, 1)), dim=1)
-
-    @property
-    def _reach(self) -> float:
-        """The tool's largest shift in a step, m."""
-        return float(next(iter(self.cfg.actions.values())).params.get("scale", 0.02))
+        ahead = torch.where((aside.abs() < _ASIDE) | is_ahead, -1.0, ((near - tool[:, 0]) / reach).clamp(-1, 1))
+        return torch.stack((ahead, (aside / reach).clamp(-1, 1)), dim=1)
 
 
 _REACH, _PUSH, _LIFT = range(3)

@@ -45,9 +45,6 @@ class LocomotionEnv(EmbodiedEnv):
         super()._init_sim_state()
         self.command_manager.get_term(self.command_name)  # or an error that names the missing term
 
-    def _base_obs(self) -> dict[str, Tensor]:
-        return self._images()
-
     def velocity_errors(self) -> Tensor:
         """Return the base's errors to the command that the last action followed, [N, 2]: m/s (norm), rad/s."""
         return self._errors_to(self.command_manager.get_tracked(self.command_name))

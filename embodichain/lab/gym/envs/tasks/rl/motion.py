@@ -20,9 +20,6 @@ class MotionEnv(EmbodiedEnv):
 
     base_entries = ()
 
-    def _base_obs(self) -> dict[str, Tensor]:
-        return self._images()
-
     @override
     def compute_task_state(self, **kwargs: Any) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Return success, failure (never: see the terminations), and the metrics of the present step.

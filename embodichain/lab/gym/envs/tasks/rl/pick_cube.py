@@ -100,11 +100,9 @@ class PickCubeEnv(EmbodiedEnv):
         axes = torch.complex(pose[:, 0, :3], pose[:, 1, :3]).pow(4).sum(dim=1)
         return torch.angle(axes * torch.complex(tool[:, 0, 0], -tool[:, 1, 0]).pow(4)) / 4
 
-    def _extend_obs(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
-        obs = super()._extend_obs(obs)
+    def _base_obs(self) -> dict[str, Tensor]:
         turn, height = self.turn_to_faces().unsqueeze(1), self.cube.pos[:, 2:]
-        obs["task/cube"] = torch.cat((self.to_cube(), turn, self.velocity(), height), dim=1)
-        return obs
+        return super()._base_obs() | {"task/cube": torch.cat((self.to_cube(), turn, self.velocity(), height), dim=1)}
 
     def compute_task_state(self, **kwargs: Any) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Return success, failure (never), and metrics.

@@ -174,6 +174,14 @@ def test_observation_has_the_way_to_the_cube_and_how_it_moves(env: PickCubeEnv) 
     torch.testing.assert_close(env.get_obs()["task", "cube"], expected, atol=2e-3, rtol=0)
 
 
+def test_terms_may_change_the_tasks_own_entry() -> None:
+    noisy = load_json(CONFIG)
+    noise = {"func": "observation_noise", "mode": "modify", "name": "task/cube", "params": {"bound": 0.1}}
+    noisy["env"]["observations"]["noise"] = noise
+    plain, changed = (env_of(data, 2).reset(seed=1)[0]["task", "cube"] for data in (load_json(CONFIG), noisy))
+    assert 0 < (changed - plain).abs().max() <= 0.1
+
+
 def test_reward_is_what_is_missing(env: PickCubeEnv) -> None:
     hold(env, 0.12)
     put_cube(env, [[0.0, 0.0, 0.0], [0.0, 0.1, 0.0]])
