@@ -225,9 +225,6 @@ def terms_to_cfg(
     Args:
         cls: class of the block's terms.
         problems: every error found is added, one per line.
-
-    Returns:
-        The terms.
     """
     terms, wrong = parse(cast("type[dict[str, Cfg]]", dict[str, cls]), block, place)  # type: ignore[valid-type]
     problems += [f"{path}: {problem}" for path, problem in wrong.items()]

@@ -67,7 +67,7 @@ def step_chunk(
     if not (is_last or draws_each_step):  # the images are from before the chunk
         env._rewind_observation()
         obs = env._observe(chunk.executed[:, h])
-    obs = finite_observation(obs) if chunk.has_diverged else obs
+    obs = finite_observation(obs) if "diverged" in chunk.info() else obs
     info, done = chunk.info() | {"final_obs": obs}, ~chunk.alive
     obs = env.begin_episodes(obs, done)
     env.write_rollout(chunk.reward, done, chunk.terminated, chunk.truncated, chunk.executed)
@@ -82,7 +82,6 @@ class _Record:
         reward: [N, H] float32; 0 where not executed.
         executed: [N, H] bool, the control steps that were made.
         terminated, truncated: [N] bool, how episodes ended in the chunk.
-        has_diverged: whether physics became invalid in the chunk.
     """
 
     def __init__(self, num_envs: int, length: int, device: torch.device) -> None:
@@ -91,7 +90,6 @@ class _Record:
         self.executed = torch.zeros(num_envs, length, dtype=torch.bool, device=device)
         self.terminated = torch.zeros_like(self.alive)
         self.truncated = torch.zeros_like(self.alive)
-        self.has_diverged = False
         self._succeeded = torch.zeros_like(self.alive)
         self._columns: dict[str, dict[str, Tensor]] = {"rewards": {}, "metrics": {}}  # [N, H] by name
         self._info: dict[str, Any] = {}
@@ -113,11 +111,9 @@ class _Record:
         before, self._info = self._info, dict(info)
         if before:
             self._info |= {name: torch.where(alive, info[name], before[name]) for name in _AT_THE_END}
-        if "diverged" in info:
-            self.has_diverged = True
-            self._info["diverged"] = before.get("diverged", False) | (info["diverged"] & alive)
-        elif "diverged" in before:
-            self._info["diverged"] = before["diverged"]
+        if "diverged" in info or "diverged" in before:
+            none = torch.zeros_like(alive)
+            self._info["diverged"] = before.get("diverged", none) | (info.get("diverged", none) & alive)
         done = terminated | truncated
         self.alive = alive & ~done
         return reward, done

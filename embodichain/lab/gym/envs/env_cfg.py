@@ -232,12 +232,10 @@ def build_mirror_map(cfg: EnvSymmetryCfg, observation: spaces.Dict, action_dims:
     """
     problems: list[str] = []
     entry_dims = {name: columns.stop - columns.start for name, columns in entry_columns(observation).items()}
-    parts = {
-        "observations": _mirrors(cfg.observations, entry_dims, "env.symmetry.observations", problems),
-        "actions": _mirrors(cfg.actions, action_dims, "env.symmetry.actions", problems),
-    }
+    of_entries = _mirrors(cfg.observations, entry_dims, "env.symmetry.observations", problems)
+    of_actions = _mirrors(cfg.actions, action_dims, "env.symmetry.actions", problems)
     raise_problems(problems)
-    return MirrorMap(Mirror.joined(parts["observations"]), Mirror.joined(parts["actions"]))
+    return MirrorMap(Mirror.joined(of_entries), Mirror.joined(of_actions))
 
 
 def _mirrors(cfg: Mapping[str, MirrorCfg], sizes: Mapping[str, int], place: str, problems: list[str]) -> list[Mirror]:

@@ -95,11 +95,8 @@ class ActionManager(Manager):
             for name, term in self._post.items():
                 processed |= self._call(name, term, processed[term.kind])
             return processed
-        results = self._process(action)
-        if len(results) == 1:
-            return dict(results[0][1])
         merged: dict[str, Tensor] = {}
-        for term, result in results:
+        for term, result in self._process(action):
             for key, value in result.items():
                 merged[key] = torch.cat((merged[key], value), dim=1) if key in merged and key == term.kind else value
         return merged

@@ -16,7 +16,7 @@ from embodichain.lab.gym.envs.managers import types
 from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap, TermEnv, own_actuators
 from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg
 from embodichain.lab.gym.envs.managers.sensor_models import draw_delay, push, read
-from embodichain.lab.sim.math import matrix_from_euler, matrix_from_quat, pad_batch
+from embodichain.lab.sim.math import matrix_from_euler, matrix_from_quat, pad_batch, pose_from_pos_matrix
 from embodichain.lab.sim.model.drives import match_names
 from embodichain.lab.sim.objects import DriveMode
 from embodichain.utils import ConfigError
@@ -295,16 +295,11 @@ class EefPoseTerm(ActionTerm):
         scaled = action * self._scale[:size]
         turn = matrix_from_euler if size == 6 else _matrix_from_any_quat
         rotation = turn(pad_batch(scaled[:, 3:]))[: len(action)]
-        pose = torch.zeros(len(action), 4, 4, device=action.device)
-        pose[:, 3, 3] = 1.0
+        pos, seed = scaled[:, :3], robot.get_qpos_target(self.part)
         if self._relative:
-            present = robot.get_eef_pose(self.part)
-            torch.add(present[:, :3, 3], scaled[:, :3], out=pose[:, :3, 3])
-            pose[:, :3, :3] = torch.bmm(rotation, present[:, :3, :3])
-        else:
-            pose[:, :3, 3] = scaled[:, :3]
-            pose[:, :3, :3] = rotation
-        seed = self.present_qpos() if self._relative else robot.get_qpos_target(self.part)
+            present, seed = robot.get_eef_pose(self.part), self.present_qpos()
+            pos, rotation = present[:, :3, 3] + pos, rotation @ present[:, :3, :3]
+        pose = pose_from_pos_matrix(pos, rotation)
         success, qpos = robot.compute_ik(pose, seed, self.part, iterations=_IK_ITERATIONS)
         return {"qpos": qpos, "ik_success": success, "eef_pose": pose}
 

@@ -5,7 +5,7 @@ Shapes: N environments, n in ``env_ids``, A action size.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -297,16 +297,16 @@ class CommandTerm(Functor):
     """
 
     cfg: CommandCfg
-    size: ClassVar[int]
-    numbers: ClassVar[tuple[str, ...]] = ()
+    size: int
+    numbers: tuple[str, ...] = ()
 
     def __init__(self, cfg: CommandCfg, env: TermEnv) -> None:
         super().__init__(cfg, env)
+        self.configure(**cfg.params)  # may set the size
         self._held: Tensor | None = None
         self.command: Tensor = torch.zeros(env.num_envs, self.size, device=env.device)
         self.tracked: Tensor = self.command
         self.time_left: Tensor = torch.zeros(env.num_envs, device=env.device)
-        self.configure(**cfg.params)
 
     def configure(self, *args: Any, **params: Any) -> None:
         """Read the config's ``params``; a subclass writes its own as arguments."""
@@ -425,7 +425,7 @@ class Manager:
             if isinstance(term.func, Functor):
                 self._functors[term.name] = term.func
                 if type(term.func).reset is not Functor.reset:
-                    self._resets.append(term)
+                    self._resets.append(replace(term, func=term.func.reset, params={}))
 
     @property
     def functors(self) -> list[Functor]:
@@ -440,11 +440,7 @@ class Manager:
         """Reset the terms for environments [n], which begin a new episode."""
         for term in self._resets:
             with self._env.random.stream(f"{term.stream}.reset"):
-                try:
-                    term.func.reset(env_ids)
-                except Exception as error:
-                    error.add_note(term.place)
-                    raise
+                term(env_ids)
 
     @contextmanager
     def leaving_no_trace(self) -> Iterator[None]:

@@ -122,22 +122,11 @@ def build_terms(cfgs: Mapping[str, Cfg], env: TermEnv, place: str) -> list[Term[
         func: Any = cfg.func
         if isinstance(func, type):
             with placed(f"{place}.{name}."):
-                func = _instance(func, cfg, env, f"{place}.{name}")
+                func = Term(name, cfg, func, {}, f"{place}.{name}")(cfg, env)  # errors name the term
+                if "cfg" not in vars(func):
+                    raise ConfigError(f"func: {_name_of(cfg.func)}.__init__ must call super().__init__(cfg, env)")
         terms.append(Term(name, cfg, func, cfg.params, f"{place}.{name}"))
     return terms
-
-
-def _instance(functor_class: type[Functor], cfg: FunctorCfg, env: TermEnv, place: str) -> Functor:
-    try:
-        functor = functor_class(cfg, env)
-    except ConfigError:
-        raise
-    except Exception as error:
-        error.add_note(place)
-        raise
-    if "cfg" not in vars(functor):
-        raise ConfigError(f"func: {_name_of(functor_class)}.__init__ must call super().__init__(cfg, env)")
-    return functor
 
 
 def parse_term(cfg: FunctorCfg, place: str, names: SceneNames) -> dict[str, Any]:
@@ -219,7 +208,9 @@ def _check_kind(cfg: FunctorCfg, func: Any, skip: int, place: str) -> None:
     arguments = inspect.signature(func).parameters
     if any(a.kind is a.VAR_POSITIONAL for a in arguments.values()):
         return
-    names, given, what = list(arguments), _given(cfg), _name_of(cfg.func)
+    names, given, what = list(arguments), ", ".join(leading_arguments(cfg)), _name_of(cfg.func)
+    if isinstance(cfg, ObservationCfg) and cfg.mode == "add":
+        given = "env, or env and obs"
     required = {name for name, a in arguments.items() if a.default is a.empty}
     foreign = [n for n in names[skip:] if n in _GIVEN_BY_MANAGERS and n in required and n not in cfg.params]
     if foreign == ["data"] and isinstance(cfg, ObservationCfg):
@@ -252,13 +243,6 @@ def _check_interval(cfg: EventCfg, place: str) -> None:
             f"{place}.interval_step: must be one number, since {_name_of(cfg.func)} is called for all environments "
             f"together, got {list(cfg.interval_step)}"
         )
-
-
-def _given(cfg: FunctorCfg) -> str:
-    """Return the arguments that a term is given, as text."""
-    if isinstance(cfg, ObservationCfg) and cfg.mode == "add":
-        return "env, or env and obs"
-    return ", ".join(leading_arguments(cfg))
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
 """Commands that policies follow, and their manager. Shapes: N environments, n in ``env_ids``, C length of a command."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Annotated, Any, ClassVar
+from dataclasses import replace
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field, NonNegativeFloat
@@ -11,7 +12,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers import checks, types
-from embodichain.lab.gym.envs.managers.base import CommandTerm, Manager, TermEnv
+from embodichain.lab.gym.envs.managers.base import CommandTerm, Manager, Term, TermEnv
 from embodichain.lab.gym.envs.managers.cfg import CommandCfg
 from embodichain.lab.sim.rows import changing_rows
 from embodichain.utils import ConfigError, unknown_name
@@ -27,15 +28,11 @@ class UniformCommand(CommandTerm):
         zero_share: share of draws that are zeros throughout.
     """
 
-    def __init__(self, cfg: CommandCfg, env: TermEnv) -> None:
-        vars(self)["numbers"] = tuple(cfg.params["ranges"])
-        vars(self)["size"] = len(self.numbers)
-        super().__init__(cfg, env)
-
     @override
     def configure(
         self, ranges: Annotated[dict[str, types.Range1], Field(min_length=1)], zero_share: types.Share = 0.0
     ) -> None:
+        self.numbers, self.size = tuple(ranges), len(ranges)
         self._low, self._high = (list(ends) for ends in zip(*ranges.values(), strict=True))
         self._zero_share = zero_share
 
@@ -65,8 +62,8 @@ class UniformVelocityCommand(CommandTerm):
         heading_stiffness: yaw rate per angle, 1/s.
     """
 
-    size: ClassVar[int] = 3
-    numbers: ClassVar[tuple[str, ...]] = ("forwards, m/s", "to the left, m/s", "yaw rate, rad/s")
+    size = 3
+    numbers = ("forwards, m/s", "to the left, m/s", "yaw rate, rad/s")
 
     @override
     def configure(
@@ -121,7 +118,9 @@ class CommandManager(Manager):
         built = checks.build_terms(cfgs, env, "env.commands")
         super().__init__(env, built)
         self.terms: dict[str, CommandTerm] = {term.name: term.func for term in built}
-        self._movers = {name: term for name, term in self.terms.items() if type(term).move is not CommandTerm.move}
+        self._advances = [replace(term, func=term.func.advance, params={}) for term in built]
+        movers = [term for term in built if type(term.func).move is not CommandTerm.move]
+        self._moves = [replace(term, func=term.func.move, params={}) for term in movers]
 
     def get_command(self, name: str) -> Tensor:
         """Return the command that the next action is to follow, [N, C]; ConfigError without one of that name."""
@@ -139,16 +138,16 @@ class CommandManager(Manager):
 
     def advance(self) -> None:
         """Let a control step pass, after its physics."""
-        self._call(self.terms, lambda term: term.advance())
+        self._call(self._advances)
 
     def move(self, done: Tensor) -> Tensor | None:
         """Put robots where new commands want them, after a step's rewards; return which, [N] bool; None: none."""
-        if not self._movers:
+        if not self._moves:
             return None
-        mask = torch.stack(self._call(self._movers, lambda term: term.move(done))).any(dim=0)
+        mask = torch.stack(self._call(self._moves, done)).any(dim=0)
         return mask if self._env.sim.backend.is_asynchronous or mask.any() else None
 
-    def _call(self, terms: Mapping[str, CommandTerm], call: Callable[[CommandTerm], Any]) -> list[Any]:
+    def _call(self, terms: Sequence[Term[CommandCfg]], *given: Any) -> list[Any]:
         """Call terms for the environments that make the present step."""
         if not terms:
             return []
@@ -158,11 +157,7 @@ class CommandManager(Manager):
             stepping = torch.zeros_like(env.elapsed_steps, dtype=torch.bool).index_fill(0, env.stepping_ids, True)
             rows = changing_rows(self.functors, stepping)
         with env.random.stream("commands", tick=env.elapsed_steps), rows:
-            for name, term in terms.items():
-                env.random.turn_to(f"commands.{name}")
-                try:
-                    results.append(call(term))
-                except Exception as error:
-                    error.add_note(f"env.commands.{name}")
-                    raise
+            for term in terms:
+                env.random.turn_to(term.stream)
+                results.append(term(*given))
         return results

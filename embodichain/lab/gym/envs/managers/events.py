@@ -225,16 +225,19 @@ def register_info_to_env(
 
 def _dictionary(env: TermEnv, name: str) -> dict[str, Any]:
     """Return the environment's attribute, created if missing."""
-    if not hasattr(env, name):
-        setattr(env, name, {})
-    found: dict[str, Any] = getattr(env, name)
+    found: dict[str, Any] = vars(env).setdefault(name, {})
     return found
 
 
 def _store(env: TermEnv, env_ids: Tensor, notes: dict[str, Any], key: str, value: Any) -> None:
     """Store a value; of a tensor [N, ...] that exists already only the rows of environments [n]."""
     before = notes.get(key)
-    if isinstance(value, Tensor) and isinstance(before, Tensor) and before.shape == value.shape:
+    if (
+        isinstance(value, Tensor)
+        and isinstance(before, Tensor)
+        and before.shape == value.shape
+        and value.shape[:1] == (env.num_envs,)
+    ):
         value = before.index_copy(0, env_ids, value[env_ids])
     notes[key] = value
 

@@ -408,7 +408,18 @@ def feet_impact(
     return (force - max_force).clamp(min=0.0).sum(dim=1)
 
 
-class feet_gait(Functor):  # noqa: N801 (named like a function, as configs name it)
+def feet_gait(
+    env: TermEnv,
+    obs: TensorDict,
+    action: Tensor,
+    info: dict[str, Any],
+    sensor: types.SensorName,
+    offsets: types.PerLink,
+    frequency: PositiveFloat = 2.0,
+    swing_height: PositiveFloat = 0.06,
+    foot_radius: PositiveFloat = 0.022,
+    command: types.CommandName = types.BASE_VELOCITY,
+) -> Tensor:
     """Return how well the feet keep the time of a gait, [0, 1]: the mean over the feet.
 
     A clock tells each foot by s = sin(2 pi (frequency t + offset)) to stand where s < 0 and to swing, at a height of
@@ -426,37 +437,17 @@ class feet_gait(Functor):  # noqa: N801 (named like a function, as configs name 
         foot_radius: height of a foot's origin in contact, m.
         command: command's name in ``env.commands``.
     """
-
-    is_stateful = False
-
-    def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:
-        super().__init__(cfg, env)
-        self._offsets = torch.tensor(cfg.params["offsets"], device=env.device) * (2 * math.pi)
-
-    @override
-    def __call__(
-        self,
-        env: TermEnv,
-        obs: TensorDict,
-        action: Tensor,
-        info: dict[str, Any],
-        sensor: types.SensorName,
-        offsets: types.PerLink,
-        frequency: PositiveFloat = 2.0,
-        swing_height: PositiveFloat = 0.06,
-        foot_radius: PositiveFloat = 0.022,
-        command: types.CommandName = types.BASE_VELOCITY,
-    ) -> Tensor:
-        feet = env.sim.get_contact_sensor(sensor)
-        moving = state_values.is_moving(env.command_manager.get_tracked(command))[:, None]
-        s = torch.sin(state_values.gait_clock(env, frequency)[:, None] + self._offsets) * moving
-        swings = torch.where(moving, (0.5 + s).clamp(0.0, 1.0), 0.0)
-        height = state_values.height_above_ground(env, feet.pos) - foot_radius
-        error = height - swing_height * s.clamp(min=0.0)
-        in_air = torch.exp(error.square() * (-1.0 / (0.5 * swing_height) ** 2)) * ~feet.in_contact
-        slide = feet.vel[:, :, :2].square().sum(dim=2)
-        on_ground = torch.exp(slide * (-1.0 / _SLIDE_STD**2)) * feet.in_contact
-        return (swings * in_air + (1.0 - swings) * on_ground).mean(dim=1)
+    feet = env.sim.get_contact_sensor(sensor)
+    phase = constant(tuple(offsets), env.device, torch.float32) * (2 * math.pi)
+    moving = state_values.is_moving(env.command_manager.get_tracked(command))[:, None]
+    s = torch.sin(state_values.gait_clock(env, frequency)[:, None] + phase) * moving
+    swings = torch.where(moving, (0.5 + s).clamp(0.0, 1.0), 0.0)
+    height = state_values.height_above_ground(env, feet.pos) - foot_radius
+    error = height - swing_height * s.clamp(min=0.0)
+    in_air = torch.exp(error.square() * (-1.0 / (0.5 * swing_height) ** 2)) * ~feet.in_contact
+    slide = feet.vel[:, :, :2].square().sum(dim=2)
+    on_ground = torch.exp(slide * (-1.0 / _SLIDE_STD**2)) * feet.in_contact
+    return (swings * in_air + (1.0 - swings) * on_ground).mean(dim=1)
 
 
 _SLIDE_STD = 0.2  # speed at which a foot in contact earns 1 / e, m/s

@@ -205,12 +205,8 @@ def get_articulation_joint_drive(env: TermEnv, entity_cfg: types.JointedEntity) 
     """
     articulation = env.sim.get_articulation_or_robot(entity_cfg.uid)
     data, strength = articulation.body_data, articulation.drives.strength
-    limits = {"max_effort": _finite(strength * data.qf_limits), "max_velocity": _finite(data.qvel_limits)}
-    return articulation.drives.read() | limits
-
-
-def _finite(limits: Tensor) -> Tensor:
-    return torch.where(torch.isfinite(limits), limits, torch.zeros_like(limits))
+    limits = {"max_effort": strength * data.qf_limits, "max_velocity": data.qvel_limits}
+    return articulation.drives.read() | {name: limit.nan_to_num(posinf=0.0) for name, limit in limits.items()}
 
 
 @configclass
@@ -316,7 +312,11 @@ def compute_exteroception(
 
 def _camera(env: TermEnv, uid: str, is_right: bool) -> Camera:
     sensor = env.sim.get_sensor(uid)
-    return sensor.right if is_right and isinstance(sensor, StereoCamera) else sensor
+    if not is_right:
+        return sensor
+    if not isinstance(sensor, StereoCamera):
+        raise ConfigError(f"is_right: sensor '{uid}' is no stereo camera")
+    return sensor.right
 
 
 def _around(env: TermEnv, source: ExteroceptionSource, x: float, y: float, count: int) -> Tensor:

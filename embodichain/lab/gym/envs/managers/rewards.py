@@ -257,17 +257,13 @@ class action_smoothness_penalty(Functor):  # noqa: N801 (named like a function, 
 
     def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:
         super().__init__(cfg, env)
-        self._before = torch.full((env.num_envs, env.action_manager.total_action_dim), float("nan"), device=env.device)
-
-    @override
-    def reset(self, env_ids: Tensor) -> None:
-        self._before = self._before.index_fill(0, env_ids, float("nan"))
+        self._before = torch.zeros(env.num_envs, env.action_manager.total_action_dim, device=env.device)
 
     @override
     def __call__(self, env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
-        change = (action - self._before).nan_to_num(nan=0.0)
+        change = torch.linalg.vector_norm(action - self._before, dim=1)
         self._before = action
-        return -torch.linalg.vector_norm(change, dim=1)
+        return -torch.where(env.elapsed_steps > 1, change, 0.0)
 
 
 def success_reward(env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
@@ -289,12 +285,10 @@ class RewardManager(Manager):
         self._shape = torch.Size([env.num_envs])
         self._weights = torch.tensor(weights, device=env.device)[:, None]
         self._is_first = True  # the next call
-        functors = [term.func for term in self._terms if isinstance(term.func, Functor)]
-        self._beginners = [func for func in functors if type(func).begin_step is not Functor.begin_step]
 
     def begin_step(self) -> None:
         """Let the terms read the state from which the next step starts."""
-        for func in self._beginners:
+        for func in self.functors:
             func.begin_step()
 
     def compute(self, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:

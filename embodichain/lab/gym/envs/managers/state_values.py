@@ -36,15 +36,8 @@ def range_to_target(env: TermEnv, uid: str, target_pose_key: str, use_xy_only: b
 
 @cached_per_state
 def _offset(env: TermEnv, uid: str, target: Tensor, use_xy_only: bool) -> Tensor:
-    offset = _position(env, uid) - target[:, :3, 3]
+    offset = env.sim.get_asset(uid).get_local_pose()[:, :3] - target[:, :3, 3]
     return offset * constant((1.0, 1.0, 0.0), env.device, torch.float32) if use_xy_only else offset
-
-
-def _position(env: TermEnv, uid: str) -> Tensor:
-    """Return the position of a body, or of the base of an articulation or robot, [N, 3], m."""
-    if uid in env.sim.rigid_objects:
-        return env.sim.get_rigid_object(uid).pos
-    return env.sim.get_asset(uid).get_local_pose()[:, :3]
 
 
 @cached_per_state

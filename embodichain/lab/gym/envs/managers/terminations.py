@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from pydantic import Field, PositiveFloat
@@ -58,17 +58,15 @@ class TerminationManager(Manager):
         num_envs, device, random = self._env.num_envs, self._env.device, self._env.random
         failed, timed_out = torch.zeros(2, num_envs, dtype=torch.bool, device=device).unbind()
         metrics: dict[str, Tensor] = {}
-        values: list[Any] = []
         with random.stream("terminations", tick=self._env.elapsed_steps):
             for term in self._terms:
                 random.turn_to(term.stream)
-                values.append(term(self._env))
-        for term, value in zip(self._terms, values, strict=True):
-            if not (isinstance(value, Tensor) and value.dtype == torch.bool and value.shape == (num_envs,)):
-                raise checks.wrong_return(term.place, term.func, value, f"[N] = [{num_envs}] of bool")
-            if term.cfg.time_out:
-                timed_out = timed_out | value
-            else:
-                failed = failed | value
-            metrics[f"termination/{term.name}"] = value
+                value = term(self._env)
+                if not (isinstance(value, Tensor) and value.dtype == torch.bool and value.shape == (num_envs,)):
+                    raise checks.wrong_return(term.place, term.func, value, f"[N] = [{num_envs}] of bool")
+                if term.cfg.time_out:
+                    timed_out = timed_out | value
+                else:
+                    failed = failed | value
+                metrics[f"termination/{term.name}"] = value
         return failed, timed_out, metrics

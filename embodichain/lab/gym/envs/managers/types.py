@@ -5,7 +5,6 @@ from copy import copy
 from typing import Annotated, ClassVar, Self, TypeVar
 
 from pydantic import AfterValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
-from pydantic_core import PydanticCustomError
 
 from embodichain.utils import configclass
 
@@ -20,26 +19,22 @@ PositiveShare = Annotated[float, Field(gt=0.0, le=1.0)]
 Vec3 = tuple[float, float, float]
 
 
-def _range_error(problem: str) -> PydanticCustomError:
-    return PydanticCustomError("range", "{problem}", {"problem": problem})
-
-
 def _check_range(bounds: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
     low, high = bounds
     if len(low) != len(high) or any(a > b for a, b in zip(low, high, strict=True)):
-        raise _range_error("must be [lowest, highest] of equal length, with no lowest value above its highest")
+        raise ValueError("must be [lowest, highest] of equal length, with no lowest value above its highest")
     return bounds
 
 
 def _check_bounds(bounds: tuple[Number, Number]) -> tuple[Number, Number]:
     if bounds[0] > bounds[1]:
-        raise _range_error("must be [lowest, highest], with the lowest not above the highest")
+        raise ValueError("must be [lowest, highest], with the lowest not above the highest")
     return bounds
 
 
 def _check_interval(bounds: tuple[float, float]) -> tuple[float, float]:
     if bounds[0] >= bounds[1]:
-        raise _range_error("must be [lowest, highest], with the lowest below the highest")
+        raise ValueError("must be [lowest, highest], with the lowest below the highest")
     return bounds
 
 

@@ -1,7 +1,7 @@
 """Velocity commands: their ranges, and the heading. Shapes: N environments."""
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
@@ -208,7 +208,7 @@ def test_checkpoint_in_an_episode_goes_on_with_the_next_draws() -> None:
 class Goal(CommandTerm):
     """A user's command: a number that grows while it is followed."""
 
-    size: ClassVar[int] = 1
+    size = 1
 
     def draw(self, env_ids: Tensor) -> Tensor:
         return self.env.random.uniform(env_ids, 0.0, 1.0, 1)

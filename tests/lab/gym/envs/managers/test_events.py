@@ -161,6 +161,8 @@ def test_attributes_are_noted_of_the_envs_concerned() -> None:
     assert env.affordance_datas["box_mass"].tolist() == [[1.0], [3.0]]
     events.register_entity_attrs(env, ALL, BOX_CFG, registration="facts", attrs=["mass"], prefix=False)
     assert env.facts["mass"].tolist() == [[2.0], [3.0]]
+    for _ in range(2):  # of a shape that is no [N, ...]
+        events.register_entity_attrs(env, torch.tensor([1]), BOX_CFG, attrs=["initial_mass"])
     with pytest.raises(ConfigError, match=r"'box' has no attribute 'maas'"):
         events.register_entity_attrs(env, ALL, BOX_CFG, attrs=["maas"])
 

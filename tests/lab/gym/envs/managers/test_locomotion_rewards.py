@@ -282,7 +282,6 @@ GAIT: dict[str, Any] = {
 
 
 def test_gait_in_mid_swing_wants_two_feet_up(env: LocomotionEnv) -> None:
-    term = functor(rewards.feet_gait, env, **GAIT)
     set_command(env, [[0.5, 0.0, 0.0]] * 2)
     env.elapsed_steps = torch.tensor([6, 31])  # 0.24 and 1.24 strides
     s = math.sin(2 * math.pi * 0.24)  # 0.998: FR and RL swing, FL and RR stand
@@ -296,11 +295,10 @@ def test_gait_in_mid_swing_wants_two_feet_up(env: LocomotionEnv) -> None:
         in_contact=[[True, False, False, True], [True] * 4],
     )
     # Those that stand and slide at 0.2 m/s earn exp(-1) each, those that should swing nothing.
-    assert value(env, term, **GAIT) == [1.0, math.exp(-1.0) / 2]
+    assert value(env, rewards.feet_gait, **GAIT) == [1.0, math.exp(-1.0) / 2]
 
 
 def test_gait_between_swing_and_stance_counts_both(env: LocomotionEnv) -> None:
-    term = functor(rewards.feet_gait, env, **GAIT)
     set_command(env, [[0.5, 0.0, 0.0]] * 2)
     env.elapsed_steps = torch.tensor([0, 0])  # s = 0 for all: swings 0.5, stands 0.5
     feet = env.sim.get_contact_sensor("feet")
@@ -310,19 +308,18 @@ def test_gait_between_swing_and_stance_counts_both(env: LocomotionEnv) -> None:
         vel=[[0.0] * 3] * 4,
         in_contact=[[True] * 4, [False] * 4],
     )
-    assert value(env, term, **GAIT) == [0.5, 0.5]
+    assert value(env, rewards.feet_gait, **GAIT) == [0.5, 0.5]
     set_feet(feet, pos=[[0.0, 0.0, 0.06]] * 4)
     # 0.04 m too high, half of the swing height: exp(-1) in the air, and it does not matter on the ground
-    assert value(env, term, **GAIT) == [0.5, 0.5 * math.exp(-1.0)]
+    assert value(env, rewards.feet_gait, **GAIT) == [0.5, 0.5 * math.exp(-1.0)]
 
 
 def test_gait_of_a_robot_that_is_to_stand_is_to_stand(env: LocomotionEnv) -> None:
-    term = functor(rewards.feet_gait, env, **GAIT)
     set_command(env, [[0.0, 0.0, 0.0]] * 2)
     env.elapsed_steps = torch.tensor([6, 6])
     feet = env.sim.get_contact_sensor("feet")
     set_feet(feet, vel=[[0.0] * 3] * 4, in_contact=[[True] * 4, [True, False, False, True]])
-    assert value(env, term, **GAIT) == [1.0, 0.5]
+    assert value(env, rewards.feet_gait, **GAIT) == [1.0, 0.5]
 
 
 def test_torque_counts_beyond_its_share_of_the_limit(env: LocomotionEnv) -> None:

@@ -283,6 +283,8 @@ def test_camera_pose_is_in_the_frame_of_a_base_without_a_link(tmp_path: Path, mo
 def test_intrinsics_are_those_of_either_lens(cart: CartPoleEnv) -> None:
     assert get_sensor_intrinsics(cart, CAM)[1].tolist() == [[60, 0, 32], [0, 60, 24], [0, 0, 1]]
     assert get_sensor_intrinsics(cart, TWO, is_right=True)[0, 0, 0] == 50
+    with pytest.raises(ConfigError, match=r"is_right: sensor 'cam' is no stereo camera"):
+        get_sensor_intrinsics(cart, CAM, is_right=True)
 
 
 def test_points_are_where_the_pinhole_puts_them(cart: CartPoleEnv, monkeypatch: pytest.MonkeyPatch) -> None:

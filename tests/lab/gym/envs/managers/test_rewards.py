@@ -155,15 +155,16 @@ def test_joint_velocity_penalty_is_a_norm(env: EmbodiedEnv) -> None:
         value(env, rewards.joint_velocity_penalty, **params, part_name="hand", joint_ids=[0])
 
 
-def test_smoothness_penalty_is_the_norm_of_the_change(env: EmbodiedEnv) -> None:
+def test_smoothness_penalty_is_the_norm_of_the_change(env: EmbodiedEnv, monkeypatch: pytest.MonkeyPatch) -> None:
     term = rewards.action_smoothness_penalty(FunctorCfg(func="", params={}), env)
     actions = torch.zeros(3, 2, 6)
     actions[1, 0, :2] = torch.tensor([0.3, 0.4])
     actions[2, :, 5] = 1.0
-    assert value(env, term, actions[0]) == [0.0, 0.0]
-    assert value(env, term, actions[1]) == [-0.5, 0.0]
-    term.reset(torch.tensor([1]))
-    assert value(env, term, actions[2]) == [-math.sqrt(0.25 + 1), 0.0]
+    # An episode's first action has none before it.
+    expected = [[1, 1], [0.0, 0.0]], [[2, 2], [-0.5, 0.0]], [[3, 1], [-math.sqrt(0.25 + 1), 0.0]]
+    for action, (elapsed_steps, penalties) in zip(actions, expected, strict=True):
+        monkeypatch.setattr(env, "elapsed_steps", torch.tensor(elapsed_steps))
+        assert value(env, term, action) == penalties
 
 
 def test_success_reward_is_one_where_the_task_is_achieved(env: EmbodiedEnv) -> None:
@@ -172,7 +173,8 @@ def test_success_reward_is_one_where_the_task_is_achieved(env: EmbodiedEnv) -> N
 
 def test_terms_are_weighted_summed_and_reported_by_name(env: EmbodiedEnv) -> None:
     action = torch.zeros(2, 6)
-    env.step(action)
+    for _ in range(2):
+        env.step(action)
     place(env, "cube", [[-0.6, 0.0, 0.04], [-0.6, 0.3, 0.04]])
     aim(env, [[-0.6, 0.0, 0.04]] * 2)
     action[0, 0] = 0.5

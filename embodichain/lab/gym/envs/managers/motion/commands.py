@@ -13,7 +13,6 @@ from torch.nn.functional import normalize
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers.base import CommandTerm, TermEnv
-from embodichain.lab.gym.envs.managers.cfg import CommandCfg
 from embodichain.lab.sim import motion
 from embodichain.lab.sim.math import quat_angle, quat_apply, quat_from_euler, quat_inverse, quat_mul
 from embodichain.lab.sim.model.drives import match_names
@@ -88,12 +87,6 @@ class MotionCommand(CommandTerm):
         vel_noise: largest change of the base's first velocities, m/s and rad/s.
     """
 
-    size: int  # type: ignore[misc]  # it depends on the robot
-
-    def __init__(self, cfg: CommandCfg, env: TermEnv) -> None:
-        self.size = 2 * env.robot.dof
-        super().__init__(cfg, env)
-
     @override
     def configure(
         self,
@@ -112,6 +105,7 @@ class MotionCommand(CommandTerm):
         env, robot, model, part_frames = self.env, self.env.robot, self.env.sim.model, part_length / self.env.step_dt
         if not robot.base.is_free or env.sim.terrain is not None:
             raise ConfigError("func: MotionCommand needs a robot with a free base (robot.fix_base) on a plane")
+        self.size = 2 * robot.dof
         clips = [motion.load_clip(doors.shipped_path(Path(file)), robot, model, csv_fps, joint_names) for file in files]
         self.clips = _Clips.of([clip.resampled(1.0 / env.step_dt) for clip in clips], part_frames, env.device)
         named = match_names(bodies or [".*"], robot.link_names, "bodies", "link")

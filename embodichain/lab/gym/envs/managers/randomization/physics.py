@@ -3,9 +3,7 @@
 Values stay until the next draw: in mode ``reset`` for an episode, in mode ``startup`` for ever.
 """
 
-import math
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -21,6 +19,7 @@ from embodichain.lab.sim.model.drives import match_names
 from embodichain.lab.sim.objects import Articulation, BasePose
 from embodichain.lab.sim.servos import HISTORY
 from embodichain.utils import ConfigError
+from embodichain.utils.device import constant
 
 __all__ = [
     "push_robot",
@@ -381,7 +380,7 @@ def _draw_velocity(env: TermEnv, env_ids: Tensor, linear: types.Range3, angular:
 
 def draw(env: TermEnv, env_ids: Tensor, bounds: Sequence[Sequence[float]], size: int) -> Tensor:
     """Return numbers between ``[lowest, highest]``, each a list of ``size`` or one for all, [n, size]."""
-    low, high = _bounds(tuple(map(tuple, bounds)), env.device)
+    low, high = constant(tuple(map(tuple, bounds)), env.device, torch.float32)
     return env.random.uniform(env_ids, low, high, size)
 
 
@@ -415,17 +414,6 @@ def draw_pose(
         drawn = draw(env, env_ids, position_range, 3)
         pos = drawn + pos if relative_position else drawn
     if rotation_range is not None:
-        turn = euler_degrees(draw(env, env_ids, rotation_range, 3))
+        turn = quat_from_euler(torch.deg2rad(draw(env, env_ids, rotation_range, 3)))
         quat = quat_mul(turn, quat) if relative_rotation else turn
     return torch.cat((pos, quat), dim=1)
-
-
-def euler_degrees(angles: Tensor) -> Tensor:
-    """Return unit quaternions [n, 4] of Euler angles [n, 3] in degrees."""
-    return quat_from_euler(angles * (math.pi / 180))
-
-
-@lru_cache
-def _bounds(bounds: tuple[tuple[float, ...], ...], device: torch.device) -> tuple[Tensor, Tensor]:
-    low, high = torch.tensor(bounds, dtype=torch.float32, device=device)
-    return low, high

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from embodichain.lab.gym.envs.managers import types
 from embodichain.lab.gym.envs.managers.base import TermEnv
-from embodichain.lab.gym.envs.managers.randomization.physics import draw, draw_pose, euler_degrees, named_joints
-from embodichain.lab.sim.math import matrix_from_quat, pose_from_pos_matrix, pose_from_row
+from embodichain.lab.gym.envs.managers.randomization.physics import draw, draw_pose, named_joints
+from embodichain.lab.sim.math import matrix_from_euler, pose_from_pos_matrix, pose_from_row
 from embodichain.utils import ConfigError
 from embodichain.utils.device import constant
 
@@ -105,7 +105,7 @@ def randomize_target_pose(
         pos = pos + env.sim.get_rigid_object(reference_entity_cfg.uid).pos[env_ids]
     rotation = None
     if rotation_range is not None:
-        rotation = matrix_from_quat(euler_degrees(draw(env, env_ids, rotation_range, 3)))
+        rotation = matrix_from_euler(torch.deg2rad(draw(env, env_ids, rotation_range, 3)))
     if not hasattr(env, store_key):
         setattr(env, store_key, torch.eye(4, device=env.device).repeat(env.num_envs, 1, 1))
     # A new tensor, so that tensors read before do not change.

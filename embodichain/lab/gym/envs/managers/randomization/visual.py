@@ -155,9 +155,7 @@ def set_rigid_object_visual_material(
         entity_cfg: the body.
         mat_cfg: the appearance.
     """
-    env.sim.appearance.set_color(
-        env.sim.get_rigid_object(entity_cfg.uid).uid, _rgba(mat_cfg, env), row_numbers(env_ids)
-    )
+    env.sim.appearance.set_color(entity_cfg.uid, _rgba(mat_cfg, env), row_numbers(env_ids))
 
 
 def set_rigid_object_group_visual_material(
