@@ -63,7 +63,7 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
     ("rl models", ["agents.rl.models"], ["root", "utils", "rl", "rl distributed", "rl buffer"]),
     ("rl collector", ["agents.rl.collector"], ["root", "utils", "rl", "rl buffer", "rl models"]),
     ("rl algo", ["agents.rl.algo"], ["root", "utils", "rl", "rl distributed", "rl buffer", "rl models"]),
-    ("rl checkpoint", ["agents.rl.checkpoint"], ["root", "utils", "rl", "rl distributed", "rl config"]),
+    ("rl checkpoint", ["agents.rl.checkpoint"], ["root", "utils", "rl", "rl distributed", "rl config", "rl buffer"]),
     ("rl metrics", ["agents.rl.metrics"], ["root", "utils", "rl", "rl distributed", "rl config", "rl checkpoint"]),
     (
         "rl NaN guard",

@@ -145,7 +145,7 @@ def _thawed(value: Any, made: dict[int, Any]) -> Any:
         case "tensordict":
             return TensorDict(thaw(value["value"], made), batch_size=value["batch_size"])
         case "array":
-            return value["value"].numpy()
+            return value["value"].numpy().copy()
         case "scalar":
             return thaw(value["value"], made)[()]
         case "generator":
@@ -165,6 +165,13 @@ def generators_state() -> dict[str, Any]:
         "numpy": np.random.get_state(),  # noqa: NPY002 (the generator that users' code draws from)
         "python": random.getstate(),
     }
+
+
+def seed_generators(seed: int) -> None:
+    """Seed the global generators of torch, NumPy and Python."""
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002 (the generator that users' code draws from)
+    random.seed(seed)
 
 
 def load_generators_state(state: Mapping[str, Any]) -> None:

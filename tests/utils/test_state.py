@@ -48,6 +48,12 @@ def through_a_file(content: dict[str, Any]) -> Any:
     return thaw(torch.load(buffer, weights_only=True))
 
 
+def test_thawed_array_does_not_share_the_frozen_one_s_memory() -> None:
+    frozen = freeze({"array": np.zeros(2)})
+    thaw(frozen)["array"] += 1
+    assert thaw(frozen)["array"].tolist() == [0, 0]
+
+
 def test_plain_attributes_come_back_through_a_file_as_they_were() -> None:
     thing, fresh = Thing(), Thing()
     thing.tensor = thing.same = torch.tensor([7.0])

@@ -14,7 +14,6 @@ if __name__ == "__main__":
 import argparse
 import json
 import os
-import random
 import shlex
 import sys
 import time
@@ -24,7 +23,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from embodichain.agents.rl import run_config
@@ -38,6 +36,7 @@ from embodichain.agents.rl.trainer.trainer import Trainer, UnsavedTrainingError
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.module_utils import imports_allowed_by_environment
 from embodichain.utils.profiling import Profiler
+from embodichain.utils.state import seed_generators
 from embodichain.utils.utility import as_json
 
 __all__ = ["main", "parse_args", "train", "train_as_command", "train_from_config"]
@@ -152,9 +151,7 @@ def run_training(
     cfg, start = run.trainer, time.monotonic()
     if point is not None and (finished := process_group.run_on_main(lambda: finished_summary(point, cfg.iterations))):
         return finished
-    torch.manual_seed(cfg.seed + process_group.rank)
-    np.random.seed((cfg.seed + process_group.rank) % 2**32)  # noqa: NPY002 (the generator that users' code draws from)
-    random.seed(cfg.seed + process_group.rank)
+    seed_generators(cfg.seed + process_group.rank)
     new_folder: RunFolder | None = None
     try:
         with ExitStack() as at_end:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from embodichain.agents.rl.buffer.layout import ROLLOUT_FIELDS, RolloutOrigin, allocate_rollout, transition_view
+from embodichain.agents.rl.buffer.layout import RolloutOrigin, allocate_rollout, transition_view
 from embodichain.agents.rl.buffer.replay import EXPERT, Demonstrations, ReplayBuffer, check_finite
 from embodichain.agents.rl.buffer.rollout_buffer import RolloutBuffer, iterate_minibatches, learning_batch
 from embodichain.utils import face
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EXPERT",
-    "ROLLOUT_FIELDS",
     "BufferClosedError",
     "Demonstrations",
     "ReplayBuffer",

@@ -7,7 +7,7 @@ is sampled, B batch, n steps of a return, O flattened observation size, A action
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,26 +25,6 @@ EXPERT = "expert"
 _OBSERVED = ("obs", "entries")
 _OF_A_STEP = ("action", "reward", "terminated")
 _STORED = (*_OBSERVED, *_OF_A_STEP)
-
-
-def _stored(rollout: TensorDict) -> Iterator[tuple[Any, Tensor]]:
-    """Yield key and values of the fields of a rollout that are stored."""
-    fields = rollout.select(*_STORED, strict=False)
-    for key in fields.keys(include_nested=True, leaves_only=True):
-        yield key, fields[key]
-
-
-def _window(capacity: int, rollout: TensorDict) -> int:
-    """Return W for a capacity over all environments; a step that was truncated takes two slots."""
-    return max(2, -(-capacity // rollout.batch_size[0]))
-
-
-def _ring(capacity: int, rollout: TensorDict) -> int:
-    """Return C: W, and room for the rollout that takes most.
-
-    It begins after a reset and is truncated at each step: 1 + 2 T slots. One more is the head.
-    """
-    return _window(capacity, rollout) + 2 * (rollout.batch_size[1] - 1) + 2
 
 
 class ReplayBuffer:
@@ -72,13 +52,15 @@ class ReplayBuffer:
         self.num_envs = num_envs
         self.device = rollout["obs"].device
         self._max_steps = num_rollout_slots - 1
-        self._window = _window(capacity, rollout)
-        self._num_slots = _ring(capacity, rollout)
+        self._window = max(2, -(-capacity // num_envs))
+        # The rollout that takes most begins after a reset and is truncated at each step, which then takes two slots:
+        # 1 + 2 T. One more is the head.
+        self._num_slots = self._window + 2 * self._max_steps + 2
         num_rows = num_envs * self._num_slots
         # Row n C + s is slot s of environment n.
-        self._slots = TensorDict(
-            {key: self._zeros(num_rows, values.shape[2:], values.dtype) for key, values in _stored(rollout)}, [num_rows]
-        )
+        fields = rollout.select(*_STORED, strict=False).items(include_nested=True, leaves_only=True)
+        slots = {key: self._zeros(num_rows, values.shape[2:], values.dtype) for key, values in fields}
+        self._slots = TensorDict(slots, [num_rows])
         self._is_step = self._zeros(num_rows, (), torch.bool)
         # Slots of an environment's steps, its k-th step in column k % C: steps are drawn from these.
         self._step_slots = self._zeros(num_envs, (self._num_slots,), torch.int32)
@@ -95,12 +77,12 @@ class ReplayBuffer:
         logger.log_info(f"replay buffer: {capacity:,} transitions, {format_size(size)}")
         return cls(capacity, rollout)
 
-    @staticmethod
-    def bytes_needed(capacity: int, rollout: TensorDict) -> int:
+    @classmethod
+    def bytes_needed(cls, capacity: int, rollout: TensorDict) -> int:
         """Return the size of the storage of a buffer with these arguments."""
-        slot = sum(values.element_size() * values.shape[2:].numel() for _, values in _stored(rollout))
-        # Per slot also a flag and an entry of the list of steps; per ring two counts.
-        return rollout.batch_size[0] * (_ring(capacity, rollout) * (slot + 1 + 4) + 2 * 8)
+        buffer = cls(capacity, rollout.to("meta"))  # of which nothing is allocated
+        counts = (buffer._is_step, buffer._step_slots, buffer._head, buffer._num_dropped)
+        return buffer._slots.bytes() + sum(values.nbytes for values in counts)
 
     @property
     def num_steps(self) -> int:
@@ -165,7 +147,7 @@ class ReplayBuffer:
         batch["next"] = select_rows(self._slots.select(*_OBSERVED, strict=False), behind)
         return batch
 
-    # --- for checkpoints; see ``Store`` in checkpoint/files.py ---
+    # --- for checkpoints ---
 
     @property
     def slot_bytes(self) -> int:
@@ -191,7 +173,10 @@ class ReplayBuffer:
         self._step_slots[envs, numbers[envs, columns] % self._num_slots] = slots[envs, columns]
 
     def span(self, state: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-        """Return the positions of the first slot of the window and of the head at the time of a state, [N] each."""
+        """Return the positions of the first slot of the window and of the head at the time of a state, [N] each.
+
+        The slots between them are still there after one more rollout was added.
+        """
         head: Tensor = state["head"].to(self.device)
         return (head - self._window).clamp(min=0), head
 
@@ -270,7 +255,8 @@ class ReplayBuffer:
         old, new = ((end - self._window).clamp(min=0) for end in (self._head, head))
         leaving = old.unsqueeze(1) + torch.arange(2 * self._max_steps + 1, device=self.device)
         are_steps = self._is_step[self._rows_of(leaving)] & (leaving < new.unsqueeze(1))
-        self._num_dropped += are_steps.sum(dim=1)
+        # Not in place: a state that was loaded from is not changed.
+        self._num_dropped = self._num_dropped + are_steps.sum(dim=1)
         self._head = head
 
     def _draw(self, batch_size: int) -> tuple[Tensor, Tensor]:

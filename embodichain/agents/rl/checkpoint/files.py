@@ -20,11 +20,12 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 import torch
 from torch import Tensor
 
+from embodichain.agents.rl.buffer.replay import ReplayBuffer
 from embodichain.utils import ConfigError, logger, read_bytes, read_text, write_atomically, write_json
 
 FORMAT_VERSION = 2
@@ -138,20 +139,17 @@ class CheckpointFolder:
         A resume repeats it, so a process may be killed at any point of it.
         """
         self._point(_LATEST, path)
-        best = self._best_of(content)
+        name = content.get("best_checkpoint")
+        best = None if name is None else self.path / Path(name).name
         if best is not None and best != self._pointed(_BEST) and best.exists():
             self._point(_BEST, best, success_rate=content["best_success"])
         if self._keep_last is not None:
-            kept = {self._pointed(_BEST), self._best_of(content)}
+            kept = {self._pointed(_BEST), best}
             files = self.files()
             # Later steps are from before the run was resumed from this one.
             for old in files[: files.index(path) + 1][: -self._keep_last]:
                 if old not in kept:
                     old.unlink(missing_ok=True)
-
-    def newest(self) -> Path | None:
-        """Return the existing checkpoint with the most steps, if any."""
-        return next(reversed(self.files()), None)
 
     def load_latest(self) -> tuple[Path, dict[str, Any]]:
         """Return the latest readable checkpoint and its content; skip damaged ones with a warning.
@@ -187,10 +185,6 @@ class CheckpointFolder:
         steps = {path: re.search(r"_step_(\d+)\.pt$", path.name) for path in self.path.glob("*.pt")}
         return sorted((path for path, step in steps.items() if step), key=lambda path: int(steps[path][1]))  # type: ignore[index]
 
-    def _best_of(self, content: dict[str, Any]) -> Path | None:
-        name = content.get("best_checkpoint")
-        return None if name is None else self.path / Path(name).name
-
     def _point(self, name: str, path: Path, **others: float) -> None:
         step = int(path.stem.rpartition("_")[2])
         write_json(self.path / name, {"file": path.name, "step": step, **others})
@@ -204,32 +198,6 @@ class CheckpointFolder:
             return None
 
 
-class Store(Protocol):
-    """A buffer of N streams of slots. A stream's slots are numbered from 0 on, and its latest ones are held."""
-
-    @property
-    def slot_bytes(self) -> int:
-        """Size of a slot."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return all but the slots, which is small, as plain data."""
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load the result of ``state_dict``, after the slots of that time."""
-
-    def span(self, state: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-        """Return the first and the last slot that were held at the time of a ``state_dict``, [N] int64 each.
-
-        The last one is the head. All of them are still held after one more rollout was added.
-        """
-
-    def read(self, first: Tensor, last: Tensor) -> dict[str, Tensor]:
-        """Return a copy of the slots ``first`` to ``last`` [N], by field, environment by environment, on the CPU."""
-
-    def write(self, first: Tensor, last: Tensor, slots: dict[str, Tensor]) -> None:
-        """Write the result of ``read``."""
-
-
 @dataclass(frozen=True)
 class _Segment:
     """A file: slots ``first`` to ``last`` of each environment, [N] on the CPU."""
@@ -240,7 +208,7 @@ class _Segment:
     last: Tensor
 
     def entry(self) -> dict[str, Any]:
-        return {"file": self.file, "sha256": self.sha256, "slots": _count(self.first, self.last)}
+        return {"file": self.file, "sha256": self.sha256, "slots": int((self.last - self.first + 1).sum())}
 
 
 class SegmentFolder:
@@ -262,7 +230,7 @@ class SegmentFolder:
         """The folder itself."""
         return self._checkpoints / SEGMENTS
 
-    def save(self, stores: Mapping[str, Store], states: Mapping[str, Any]) -> dict[str, Any]:
+    def save(self, stores: Mapping[str, ReplayBuffer], states: Mapping[str, Any]) -> dict[str, Any]:
         """Write the slots that no segment has yet, and return the checkpoint's entry.
 
         If it fails, the next save continues with the missing part.
@@ -277,7 +245,7 @@ class SegmentFolder:
         self.path.mkdir(exist_ok=True)
         return {name: self._save(name, store, states[name]) for name, store in stores.items()}
 
-    def load(self, stores: Mapping[str, Store], saved: Mapping[str, Any], checkpoints: Path) -> None:
+    def load(self, stores: Mapping[str, ReplayBuffer], saved: Mapping[str, Any], checkpoints: Path) -> None:
         """Load the result of ``save``.
 
         Args:
@@ -300,13 +268,16 @@ class SegmentFolder:
             newest: newly written one, with ``content``.
         """
         self._named[newest] = _files(content)
-        self._named = {path: self._files_of(path) for path in checkpoints}
+        try:
+            self._named = {path: self._files_of(path) for path in checkpoints}
+        except OSError:  # until all can be read again
+            return
         needed = set().union(*self._named.values())
         for file in self.path.glob("*.pt"):
             if file.name not in needed:
                 file.unlink(missing_ok=True)
 
-    def _save(self, name: str, store: Store, state: Mapping[str, Any]) -> dict[str, Any]:
+    def _save(self, name: str, store: ReplayBuffer, state: Mapping[str, Any]) -> dict[str, Any]:
         first, head = (slots.cpu() for slots in store.span(state))
         segments = [segment for segment in self._written.get(name, []) if bool((segment.last > first).any())]
         lost = [segment.file for segment in segments if not (self.path / segment.file).exists()]
@@ -322,13 +293,13 @@ class SegmentFolder:
             begin = end
         return {"state": dict(state), "segments": [segment.entry() for segment in segments]}
 
-    def _write(self, name: str, store: Store, first: Tensor, last: Tensor) -> _Segment:
+    def _write(self, name: str, store: ReplayBuffer, first: Tensor, last: Tensor) -> _Segment:
         # A name of its own: a run that was resumed from an earlier checkpoint overwrites no segment of a later one.
         file = f"{name}_rank_{self._rank}_to_{int(last.sum())}_{uuid.uuid4().hex[:16]}.pt"
         digest = save_checkpoint(self.path / file, {"first": first, "last": last, "slots": store.read(first, last)})
         return _Segment(file, digest, first, last)
 
-    def _load(self, store: Store, entry: Mapping[str, Any], folder: Path) -> _Segment:
+    def _load(self, store: ReplayBuffer, entry: Mapping[str, Any], folder: Path) -> _Segment:
         path = folder / Path(entry["file"]).name
         why = "the replay buffer of the checkpoint cannot be restored"
         try:
@@ -343,13 +314,11 @@ class SegmentFolder:
         if path not in self._named:  # of an earlier process
             try:
                 self._named[path] = _files(load_checkpoint(path))
-            except ConfigError:  # nothing can continue from it
-                self._named[path] = set()
+            except ConfigError as error:
+                if isinstance(error.__cause__, OSError) and path.exists():
+                    raise error.__cause__ from None
+                self._named[path] = set()  # nothing can continue from it
         return self._named[path]
-
-
-def _count(first: Tensor, last: Tensor) -> int:
-    return int((last - first + 1).sum())
 
 
 def _files(content: Mapping[str, Any]) -> set[str]:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from embodichain.agents.rl.checkpoint.files import CheckpointFolder, SegmentFolder, Store
+from embodichain.agents.rl.buffer import ReplayBuffer
+from embodichain.agents.rl.checkpoint.files import CheckpointFolder, SegmentFolder
 from embodichain.agents.rl.distributed import ProcessGroup
 from embodichain.utils import logger
 from embodichain.utils.profiling import section
@@ -52,7 +53,7 @@ class Saver:
     """
 
     def __init__(
-        self, folder: CheckpointFolder, process_group: ProcessGroup, stores: Callable[[], Mapping[str, Store]]
+        self, folder: CheckpointFolder, process_group: ProcessGroup, stores: Callable[[], Mapping[str, ReplayBuffer]]
     ) -> None:
         self.finished: dict[str, Any] | None = None
         self.saved_iteration = 0
@@ -103,13 +104,18 @@ class Saver:
         # Complete on rank 0.
         parts = self._process_group.gather_data(own, only_to_main=True) if is_together else [own]
         content |= {"world_size": self._process_group.world_size, "other_ranks": parts[1:]}
+        problem = ""
         with self._saving:
-            if self._process_group.is_main:
-                path = self._folder.save(content, step)
-                if stores:
-                    self._segments.clean(self._folder.files(), path, content)
-            self.last = self._folder.path_of(step)
-            self.saved_iteration = content["iteration"]
+            try:
+                if self._process_group.is_main:
+                    path = self._folder.save(content, step)
+                    if stores:
+                        self._segments.clean(self._folder.files(), path, content)
+                    self.last, self.saved_iteration = path, content["iteration"]
+            except OSError as error:
+                problem = str(error)
+        self._raise_together(problem, is_together)
+        self.last, self.saved_iteration = self._folder.path_of(step), content["iteration"]
         return self.last
 
     def load_stores(self, saved: Mapping[str, Any], checkpoints: Path | None = None) -> None:
@@ -131,10 +137,14 @@ class Saver:
                 saved = self._segments.save(stores, states)
             except OSError as error:
                 problem = str(error)
+        self._raise_together(problem, is_together)
+        return saved
+
+    def _raise_together(self, problem: str, is_together: bool) -> None:
+        """Raise an OSError if this rank, or together any of all ranks, has a problem."""
         problems = self._process_group.gather_data(problem) if is_together else [problem]
         if any(problems):
             raise OSError(next(filter(None, problems)))
-        return saved
 
     def try_to_save(self, content: dict[str, Any], is_together: bool = True) -> Path | None:
         """Save; on failure warn and return None: the disk may have space for the next one."""
@@ -162,4 +172,4 @@ class Saver:
 
     def whole(self) -> Path | None:
         """Return the path of the last checkpoint that exists, if any: the user may have deleted files."""
-        return self.last if self.last is not None and self.last.exists() else self._folder.newest()
+        return self.last if self.last is not None and self.last.exists() else next(reversed(self._folder.files()), None)

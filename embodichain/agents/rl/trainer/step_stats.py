@@ -47,12 +47,13 @@ def _sums(info: TensorDict, made: Tensor) -> dict[str, tuple[float, float]]:
 
 
 def clipped_share(actions: Tensor, space: spaces.Space[Any]) -> float:
-    """Return the share of the components of actions [..., A] beyond the bounds of a Box [N, A], where they are clipped.
+    """Return the share of the components of actions [..., A] beyond the bounds of a Box, where they are clipped.
 
-    A policy of which most actions are clipped learns nothing.
+    The Box is of one environment, [A], or of all, [N, A]. A policy of which most actions are clipped learns nothing.
     """
     assert isinstance(space, spaces.Box)
-    low, high = (torch.as_tensor(bound[0], device=actions.device) for bound in (space.low, space.high))
+    bounds = (bound.reshape(-1, actions.shape[-1])[0] for bound in (space.low, space.high))
+    low, high = (torch.as_tensor(bound, device=actions.device) for bound in bounds)
     # Squashed actions may exceed a bound by rounding.
     return float(((actions < low - 1e-6 * low.abs()) | (actions > high + 1e-6 * high.abs())).float().mean())
 

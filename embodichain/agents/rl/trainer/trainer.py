@@ -32,7 +32,7 @@ from embodichain.utils import CommandFailedError, ConfigError, logger, raise_pro
 from embodichain.utils.border import printing_may_fail
 from embodichain.utils.device import torch_threads, warn_of_spinning_threads
 from embodichain.utils.profiling import section
-from embodichain.utils.state import freeze, generators_state, load_generators_state, thaw
+from embodichain.utils.state import freeze, generators_state, load_generators_state, seed_generators, thaw
 
 WORK_OF_A_THREAD = 32e6
 """Floating-point operations of a matrix product that repay a thread's being woken, measured on two cores."""
@@ -259,7 +259,7 @@ class Trainer:
             load_generators_state(state["generators"])
         else:
             # Not the random numbers of the run's beginning again.
-            torch.manual_seed(torch.initial_seed() + self.global_step)
+            seed_generators(torch.initial_seed() + self.global_step)
         for schedule in (self._eval_schedule, self._save_schedule):
             schedule.start_from(self.global_step, self._iteration)
         before, now = state["config"], self.config

@@ -221,11 +221,12 @@ def test_memory_that_is_taken_is_what_was_stated(images: bool, monkeypatch: pyte
         return taken[-1]
 
     monkeypatch.setattr(torch, "zeros", counting)
-    ReplayBuffer.allocate(100, rollout)
+    ReplayBuffer(100, rollout)
+    size = sum(values.nbytes for values in taken)
     # 3 rings of 34 + 2 * 2 + 2 = 40 slots, of obs, action, reward (4 bytes each), terminated, is_step (1 each), the
     # number of a step's slot (4), and with images 2 x 2 x 3. 2 counts of 8 bytes for each ring.
-    assert sum(values.nbytes for values in taken) == 3 * (40 * (12 + 2 + 4 + 12 * images) + 16)
-    assert ReplayBuffer.bytes_needed(100, rollout) == sum(values.nbytes for values in taken)
+    assert size == 3 * (40 * (12 + 2 + 4 + 12 * images) + 16)
+    assert ReplayBuffer.bytes_needed(100, rollout) == size
 
 
 def test_buffer_that_does_not_fit_the_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,6 +315,15 @@ def test_demonstrations_that_do_not_fit_the_memory_are_refused(monkeypatch: pyte
     # of a step's slot (4); and two counts of 8 bytes.
     with pytest.raises(ConfigError, match=r"^algorithm\.cfg\.demonstrations: the 5 steps .* of memory at least"):
         two_episodes().to_buffer(torch.device("cpu"))
+
+
+def test_buffer_does_not_change_the_state_that_it_was_loaded_from() -> None:
+    rollout = make_rollout([[1, 2, 3]])
+    first, second = filled(rollout, capacity=2), ReplayBuffer(2, rollout)
+    second.load_state_dict(first.state_dict())
+    for _ in range(3):
+        second.add(rollout)
+    assert first.num_steps == 2
 
 
 def test_share_is_rounded_to_transitions_of_both_kinds() -> None:

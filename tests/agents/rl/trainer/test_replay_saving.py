@@ -7,11 +7,13 @@ slots, and all of them wrap around the ring twice. Those of environment 1 termin
 
 import math
 import os
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -23,8 +25,8 @@ from embodichain.agents.rl.distributed import ProcessGroup
 from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.trainer.saving import Saver
 from embodichain.agents.rl.trainer.trainer import Trainer
-from embodichain.utils import ConfigError, logger
-from embodichain.utils.state import freeze
+from embodichain.utils import ConfigError, logger, read_bytes
+from embodichain.utils.state import freeze, seed_generators
 from tests.agents.rl.fakes import OffPolicyCfg, OffPolicyFake, ScriptedEnv, assert_same, linear_policy, tiny_trainer
 
 STEPS = 80
@@ -187,6 +189,35 @@ def test_save_fails_for_all_ranks_if_one_cannot_write_segments(tmp_path: Path) -
     assert not list(tmp_path.glob("*.pt"))
 
 
+def test_failed_checkpoint_of_rank_0_is_not_saved_for_the_others(tmp_path: Path) -> None:
+    class Peer(ProcessGroup):
+        """Rank 1 of two; rank 0's disk was full when it wrote the checkpoint."""
+
+        world_size, is_main = 2, False
+
+        def gather_data(self, data: Any, only_to_main: bool = False) -> list[Any]:
+            return ["No space left on device", data] if data == "" else [data, data]
+
+    trainer = make(tmp_path)
+    saver = Saver(trainer.checkpoints, Peer(), dict)
+    assert saver.try_to_save(freeze(trainer.state_dict()) | {"iteration": 3}) is None
+    assert (saver.last, saver.saved_iteration) == (None, 0)  # a rescue tries again, on all ranks
+
+
+def test_resume_on_other_ranks_draws_other_numbers_than_the_beginning(tmp_path: Path) -> None:
+    make(tmp_path).train(16)
+    content = load_checkpoint(tmp_path / "tiny_step_16.pt") | {"world_size": 2}
+
+    def begin() -> list[float]:
+        seed_generators(3)
+        return [float(torch.rand(())), np.random.rand(), random.random()]  # noqa: NPY002
+
+    first = begin()
+    seed_generators(3)
+    make(tmp_path).load_state_dict(content)
+    assert not {float(torch.rand(())), np.random.rand(), random.random()} & {*first}  # noqa: NPY002
+
+
 # --- what is on the disk ---
 
 
@@ -238,6 +269,22 @@ def test_segments_that_no_checkpoint_names_are_deleted(tmp_path: Path) -> None:
     resume(tmp_path)
     (tmp_path / "tiny_step_8.pt").unlink()
     assert set(files(tmp_path)) == named(tmp_path)
+
+
+def test_checkpoint_that_cannot_be_read_for_now_keeps_its_segments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path, save_freq="1 it", keep_last=2).train(56)
+    needed = named(tmp_path)
+
+    def failing(path: str | Path) -> bytes:
+        if "step_48" in str(path):
+            raise OSError(5, "Input/output error")
+        return read_bytes(path)
+
+    monkeypatch.setattr(checkpoint_files, "read_bytes", failing)
+    resume(tmp_path)
+    assert needed <= set(files(tmp_path))
 
 
 def test_segments_of_a_kept_best_checkpoint_stay(tmp_path: Path) -> None:

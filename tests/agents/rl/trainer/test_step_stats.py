@@ -19,6 +19,8 @@ def test_clipped_share_counts_components_beyond_the_bounds() -> None:
     space = spaces.Box(np.array([[0, -1]], np.float32), np.array([[1, np.inf]], np.float32))
     actions = torch.tensor([[[0.5, 9.0], [1.5, -2.0]]])  # [N, T, A]; beyond: 1.5 and -2
     assert clipped_share(actions, space) == pytest.approx(2 / 4)
+    of_one = spaces.Box(np.array([0, -1], np.float32), np.array([1, np.inf], np.float32))  # [A]
+    assert clipped_share(actions, of_one) == pytest.approx(2 / 4)
 
 
 def test_squashed_actions_at_a_bound_are_not_clipped() -> None:
