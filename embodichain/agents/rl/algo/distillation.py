@@ -89,6 +89,7 @@ class Distillation(BaseAlgorithm):
         rollout = rollout.to(self.device)
         labels = self.teacher(rollout["obs"][:, :-1])
         batch = learning_batch(rollout, self.policy, action=labels)
+        batch = batch.exclude(*(name for name, _ in self.policy.extra_fields))  # of the student's own actions
         rate = cfg.learning_rate * (1 - self.progress)
         self.optimizer.param_groups[0]["lr"] = rate
         means = MetricMeans()

@@ -97,6 +97,25 @@ def test_checkpoint_has_the_teacher() -> None:
     assert other.teacher(torch.ones(1, 1)).item() == 5.0
 
 
+class OwnTanh(ActorOnly):
+    """A user's policy, of which the likelihood is of what it has stored."""
+
+    extra_fields = (("own", 1),)
+
+    def __init__(self) -> None:
+        super().__init__(3, 1, CPU, linear(0.0, 0.0, 0.0))
+
+    def evaluate_actions(self, td: TensorDict) -> TensorDict:
+        return super().evaluate_actions(td.copy().set("action", td["own"]))
+
+
+def test_student_that_stores_its_own_sample_does_not_learn_from_that() -> None:
+    data = rollout(torch.ones(1, 3, 3))
+    data["own"] = torch.full((1, 3, 1), 99.0)
+    with pytest.raises(KeyError, match="own"):
+        distillation(OwnTanh(), ActorOnly(1, 1, CPU, linear(1.0)), [0]).update(data)
+
+
 def test_other_teachers_and_students_are_refused() -> None:
     recurrent = ActorCriticRecurrent(1, 1, CPU, nn.GRUCell(1, 2), nn.Linear(3, 1), nn.Linear(3, 1))
     with pytest.raises(ConfigError, match="without a hidden state"):
