@@ -38,6 +38,7 @@ from embodichain.lab.gym.envs.managers.actions import QposDenormalizedTerm, Qpos
 from embodichain.lab.gym.envs.managers.record import View, record_camera_data
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.utils import ConfigError, raise_problems, reason_of, replace
+from embodichain.utils.choices import sizes_of
 from embodichain.utils.observations import entry_columns, entry_spaces
 
 EXAMPLES = (
@@ -193,9 +194,11 @@ class RandomAgent(ZeroAgent):
         self._high = torch.as_tensor(action_space.high).clamp(-1e6, 1e6)
         unbounded = ~torch.as_tensor(action_space.bounded_below & action_space.bounded_above)
         self._low[unbounded], self._high[unbounded] = -1.0, 1.0
+        self._sizes = torch.tensor(sizes_of(action_space))
 
     def _choose(self, zeros: torch.Tensor) -> torch.Tensor:
-        return self._low + (self._high - self._low) * torch.rand_like(zeros)
+        drawn = torch.rand_like(zeros)
+        return (drawn * self._sizes).floor() if len(self._sizes) else self._low + (self._high - self._low) * drawn
 
 
 AGENTS: dict[str, type[ZeroAgent]] = {"zero": ZeroAgent, "random": RandomAgent}

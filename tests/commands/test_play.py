@@ -15,6 +15,7 @@ from embodichain.commands.play import format_episodes
 from embodichain.commands.view import RandomAgent, ZeroAgent
 from embodichain.lab.gym.envs.managers.record import View
 from embodichain.lab.sim.rendering.renderer import opengl_problem
+from embodichain.utils.choices import Choices
 from tests.agents.rl.fakes import CART_POLE_ENV
 from tests.videos import read_video
 
@@ -116,6 +117,13 @@ def test_agents_do_what_their_names_say() -> None:
         assert values.min() >= low
         assert values.max() <= high
         assert values.std() == pytest.approx((high - low) / 12**0.5, rel=0.15)
+
+
+def test_random_agent_takes_each_choice_equally_often() -> None:
+    td = TensorDict({"obs": torch.zeros(4000, 4)}, batch_size=[4000])
+    actions = RandomAgent(Choices([4, 2])).get_action(td)["action"].long()
+    counts = [actions[:, column].bincount().tolist() for column in (0, 1)]
+    assert counts == [pytest.approx([1000] * 4, rel=0.2), pytest.approx([2000] * 2, rel=0.2)]
 
 
 def test_agent_on_a_run_is_refused(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
