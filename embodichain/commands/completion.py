@@ -22,16 +22,12 @@ def run(args: argparse.Namespace) -> int:
     except ImportError as error:
         hint = install_extra("completion")
         raise ConfigError(f"completion: the package shtab is not installed: {hint}") from error
-    for command in _commands(args.parser):
+    (commands,) = (action for action in args.parser._actions if isinstance(action, argparse._SubParsersAction))
+    for command in commands.choices.values():
         for action in command._actions:
             if action.metavar in _FILES:
-                action.complete = shtab.FILE  # type: ignore[attr-defined]
+                action.complete = shtab.FILE
             elif action.metavar == "FOLDER":
-                action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
+                action.complete = shtab.DIRECTORY
     print(shtab.complete(args.parser, shell=args.shell))
     return 0
-
-
-def _commands(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
-    (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    return list(commands.choices.values())

@@ -109,10 +109,7 @@ class TrainedPolicy:
                 raise ConfigError(
                     f"obs: an array does not say which entry is where: pass a dictionary of {', '.join(self._shapes)}"
                 )
-            *groups, leaf = name.split("/")
-            obs = {leaf: obs}
-            for group in reversed(groups):
-                obs = {group: obs}
+            obs = {tuple(name.split("/")): obs}
         if not isinstance(obs, TensorDict):
             obs = TensorDict(obs, batch_size=[])
         first = obs.get(tuple(name.split("/")), None)
@@ -123,10 +120,7 @@ class TrainedPolicy:
 
     def _check_entries(self, obs: TensorDict) -> None:
         """Raise ConfigError if entries are missing, of another shape, or would shift the others in the flat vector."""
-        given = {
-            "/".join((key,) if isinstance(key, str) else key): list(value.shape[1:])
-            for key, value in obs.items(include_nested=True, leaves_only=True)
-        }
+        given = {name: list(value.shape[1:]) for name, value in obs.flatten_keys("/").items()}
         for name, shape in self._shapes.items():
             if name not in given:
                 raise ConfigError(f"obs: lacks '{name}'; the policy reads {', '.join(self._shapes)}")

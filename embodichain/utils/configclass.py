@@ -27,7 +27,6 @@ from typing import Annotated, Any, TypeVar, Union, cast, dataclass_transform, ov
 
 from pydantic import AfterValidator, ConfigDict, Discriminator, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as pydantic_dataclass
-from pydantic_core import PydanticCustomError
 
 from embodichain.utils.doors import install_extra
 from embodichain.utils.errors import raise_problems, unknown_key, unknown_name
@@ -157,8 +156,7 @@ def _missing_in(value: Any, name: str) -> list[str]:
 
 def _has_ray_tracer(value: bool) -> bool:
     if value and importlib.util.find_spec("mujoco_warp") is None:
-        problem = f"ray tracing needs the package mujoco_warp: {install_extra('raytrace')}"
-        raise PydanticCustomError("ray_tracing", "{problem}", {"problem": problem})
+        raise ValueError(f"ray tracing needs the package mujoco_warp: {install_extra('raytrace')}")
     return value
 
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from embodichain import __version__
 from embodichain.utils import logger
 from embodichain.utils.errors import ConfigError
-from embodichain.utils.system import count_processors, load_average
+from embodichain.utils.system import count_processors
 
 _PACKAGES = ("torch", "numpy", "mujoco", "gymnasium", "tensordict", "pydantic", "mujoco-warp")
 _ENVIRONMENT = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "MUJOCO_GL")
@@ -114,7 +114,7 @@ def describe_machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "processor": processor,
         "cores": count_processors(),
-        "load_average": load_average(),
+        "load_average": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
         "memory_gb": gigabytes.get("MemTotal"),
         "free_memory_gb": gigabytes.get("MemAvailable"),
         "free_disk_gb": round(shutil.disk_usage(Path.cwd()).free / 1e9, 1),

@@ -27,14 +27,8 @@ IMAGE_DIMS = 3
 
 def nested_observation(entries: Mapping[str, torch.Tensor], device: torch.device) -> TensorDict:
     """Return entries [N, ...] by slash-separated name as a nested TensorDict of batch size [N]."""
-    nested: dict[str, Any] = {}
-    for name, value in entries.items():
-        *groups, leaf = name.split("/")
-        node = nested
-        for group in groups:
-            node = node.setdefault(group, {})
-        node[leaf] = value
-    return TensorDict(nested, batch_size=[len(value)], device=device)
+    leaves = {tuple(name.split("/")): value for name, value in entries.items()}
+    return TensorDict(leaves, batch_size=[len(next(iter(entries.values())))], device=device)
 
 
 def dict_to_tensordict(obs: Mapping[str, Any] | TensorDict, device: torch.device | str) -> TensorDict:

@@ -40,11 +40,6 @@ def let_others_run() -> None:
         time.sleep(0)
 
 
-def load_average() -> float | None:
-    """Return the mean number of running processes in the last minute."""
-    return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
-
-
 def peak_memory() -> int | None:
     """Return the most memory that this process has had so far, bytes."""
     if resource is None:

@@ -15,7 +15,7 @@ from gymnasium import spaces
 from embodichain.agents.rl.algo import PPO, PPOCfg
 from embodichain.agents.rl.collector import SyncCollector
 from embodichain.agents.rl.models import build_policy, get_registered_policy_names
-from embodichain.agents.rl.models.registry import _POLICIES, get_policy_cfg_class, parse_policy_block
+from embodichain.agents.rl.models.registry import _POLICIES, parse_policy_block, typed_policy
 from tests.agents.rl.probes import ColourEnv
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/algorithms.md").read_text(encoding="utf-8")
@@ -48,7 +48,7 @@ def test_every_example_is_a_block_that_builds(block: dict[str, Any]) -> None:
 
 
 def test_every_built_in_policy_has_an_example() -> None:
-    names = {name for name in get_registered_policy_names() if get_policy_cfg_class(name) is not None}
+    names = {name for name in get_registered_policy_names() if typed_policy(name) is not None}
     assert {block["name"] for block in BLOCKS} == names
 
 

@@ -14,7 +14,7 @@ from embodichain.agents.rl import buffer, collector
 from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
 from embodichain.agents.rl.algo.distillation import Teacher
 from embodichain.agents.rl.algo.registry import get_algo_class
-from embodichain.agents.rl.buffer.rollout_buffer import check_sequences, chunk_problems
+from embodichain.agents.rl.buffer.rollout_buffer import chunk_problems
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
 from embodichain.agents.rl.demonstrations import load_demonstrations
 from embodichain.agents.rl.distributed import get_process_group, launch
@@ -22,7 +22,7 @@ from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.models import Policy, build_policy, get_registered_policy_names, load_policy_state
 from embodichain.agents.rl.models.networks import group_entries
 from embodichain.agents.rl.models.policy import PolicyBlock, allocate_for, check_policy, space_size
-from embodichain.agents.rl.models.registry import get_policy_cfg_class
+from embodichain.agents.rl.models.registry import typed_policy
 from embodichain.agents.rl.models.soft_actor_critic import SoftActorCriticCfg
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, scene_cfg, scene_env, with_scene
 from embodichain.agents.rl.run_folder import RunFolder, begin_writing
@@ -310,8 +310,6 @@ def check_rollouts(run: RunConfig, env: TaskEnv, algorithm: BaseAlgorithm) -> No
     )
     what = f"the {num_steps:,} steps of a rollout in {env.num_envs:,} environments"
     check_memory("trainer.buffer_size", what, rollout.bytes(), algorithm.device)
-    if algorithm.learns_from == "rollouts":
-        check_sequences(policy, num_decisions, algorithm.batch_size)
 
 
 def init_policy(policy: Policy, cfg: PolicyBlock, env_config: Mapping[str, Any]) -> None:
@@ -397,8 +395,8 @@ def _as_cfg(block: Mapping[str, Any], place: str) -> PolicyBlock | None:
     """Return a built-in policy's block; None for any other."""
     if block.get("name") not in get_registered_policy_names():
         return None
-    cfg_class = get_policy_cfg_class(block["name"])
-    return None if cfg_class is None else from_dict(cfg_class, dict(block), place)
+    typed = typed_policy(block["name"])
+    return None if typed is None else from_dict(typed.cfg_class, dict(block), place)
 
 
 def _meaning(cfg: PolicyBlock | None, has_critic: bool) -> dict[str, Any]:

@@ -100,9 +100,7 @@ def load_demonstrations(
         if not is_resumed:
             return _record_expert(run, path, cfg.num_demonstrations or _NUM_EPISODES, policy, imitates)
         with placed(f"{PLACE}: the expert's episodes of this run: "):
-            data = load_checkpoint(path)
-            Demonstrations.from_data(data).digest()
-        return data
+            return load_checkpoint(path)
 
     process_group = get_process_group()
     found = Demonstrations.from_data(process_group.run_on_main(find))

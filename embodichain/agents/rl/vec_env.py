@@ -5,7 +5,7 @@ Legend: N envs, T rollout steps, H actions of a chunk, O flattened observation s
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -19,7 +19,6 @@ Step = Callable[[torch.Tensor], tuple[TensorDict, torch.Tensor, torch.Tensor, to
 """``VecEnv.step`` or ``step_chunk``."""
 
 
-@runtime_checkable
 class VecEnv(Protocol):
     """N environments that step together and reset themselves.
 

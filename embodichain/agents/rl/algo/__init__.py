@@ -4,14 +4,13 @@ from embodichain.agents.rl.algo.advantages import compute_gae, explained_varianc
 from embodichain.agents.rl.algo.base import BaseAlgorithm, BaseAlgorithmCfg
 from embodichain.agents.rl.algo.bc import BC, BCCfg
 from embodichain.agents.rl.algo.grpo import GRPO, GRPOCfg
-from embodichain.agents.rl.algo.on_policy import AlgorithmCfg, OnPolicyAlgorithm, clipped_surrogate
+from embodichain.agents.rl.algo.on_policy import AlgorithmCfg, clipped_surrogate
 from embodichain.agents.rl.algo.optim import MetricMeans, gradient_step
 from embodichain.agents.rl.algo.ppo import PPO, PPOCfg
 from embodichain.agents.rl.algo.registry import build_algo, get_registered_algo_names, register_algo
 from embodichain.agents.rl.algo.sac import SAC, SACCfg
 from embodichain.agents.rl.algo.symmetry import SymmetryCfg
 from embodichain.agents.rl.algo.td3 import TD3, TD3Cfg
-from embodichain.agents.rl.models.distributions import gaussian_kl
 
 __all__ = [
     "BC",
@@ -25,7 +24,6 @@ __all__ = [
     "BaseAlgorithmCfg",
     "GRPOCfg",
     "MetricMeans",
-    "OnPolicyAlgorithm",
     "PPOCfg",
     "SACCfg",
     "SymmetryCfg",
@@ -34,7 +32,6 @@ __all__ = [
     "clipped_surrogate",
     "compute_gae",
     "explained_variance",
-    "gaussian_kl",
     "get_registered_algo_names",
     "gradient_step",
     "normalize_advantages",

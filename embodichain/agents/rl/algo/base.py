@@ -140,7 +140,7 @@ class BaseAlgorithm(ABC):
         """
         rate = rate or self.cfg.learning_rate
         lr = torch.tensor(rate, device=self.device) if adapts else rate
-        return FusedAdam(parameters, lr, eps, self.cfg.weight_decay)
+        return FusedAdam(parameters, lr, eps=eps, weight_decay=self.cfg.weight_decay, fused=True)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state that a checkpoint needs besides the policy, as plain data.

@@ -54,13 +54,11 @@ def _counted(executed: torch.Tensor, valid: torch.Tensor | None) -> torch.Tensor
     return executed if valid is None else executed & with_dims_of(executed, valid)
 
 
-def at_level(log_prob: torch.Tensor, executed: torch.Tensor | None, level: LogProbLevel) -> torch.Tensor:
+def at_level(log_prob: torch.Tensor, executed: torch.Tensor, level: LogProbLevel) -> torch.Tensor:
     """Return log-probabilities [..., H, A'] at a level: [..., H, A'], [..., H] or [...].
 
     Actions that were not executed are 0: they count neither in their chunk's probability nor in a gradient.
     """
-    if executed is None:
-        return log_prob
     log_prob = log_prob.masked_fill(~executed.unsqueeze(-1), 0.0)
     if level == "token":
         return log_prob

@@ -71,11 +71,6 @@ class FusedAdam(torch.optim.Adam):
     found_inf: torch.Tensor | None = None
     """1 where the step is to be skipped, a scalar; None: it is made."""
 
-    def __init__(
-        self, parameters: Iterable[nn.Parameter], lr: float | torch.Tensor, eps: float, weight_decay: float = 0.0
-    ) -> None:
-        super().__init__(parameters, lr=lr, eps=eps, weight_decay=weight_decay, fused=True)
-
     @torch.no_grad()
     @override
     def step(self, closure: None = None) -> None:  # type: ignore[override]

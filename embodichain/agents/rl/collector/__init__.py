@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from embodichain.agents.rl.collector.sync_collector import BaseCollector, StepCallback, SyncCollector
+from embodichain.agents.rl.collector.sync_collector import BaseCollector, SyncCollector
 from embodichain.utils import face
 
 if TYPE_CHECKING:
@@ -14,7 +14,6 @@ __all__ = [
     "InferencePolicy",
     "PolicyPublisher",
     "PolicySnapshot",
-    "StepCallback",
     "SyncCollector",
 ]
 

@@ -5,7 +5,6 @@ from dataclasses import field
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
-from pydantic_core import PydanticCustomError
 
 from embodichain.utils import ConfigError, MayChange, RayTracing, collected, configclass
 from embodichain.utils.device import resolve_device
@@ -18,20 +17,16 @@ _LONGEST_NAME = 190  # bytes: files have at most 255, of which a step, an ending
 
 
 def _check_period(period: int | str) -> int | str:
-    try:
-        parse_period(period)
-    except ValueError as error:
-        raise PydanticCustomError("period", "{problem}", {"problem": str(error)}) from None
+    parse_period(period)
     return period
 
 
 def _check_name(name: str) -> str:
     if not re.fullmatch(_NAME, name):
-        raise PydanticCustomError("name", "only letters, digits, '_', '.' and '-' are allowed: it names a folder")
+        raise ValueError("only letters, digits, '_', '.' and '-' are allowed: it names a folder")
     size = len(name.encode())
     if size > _LONGEST_NAME:
-        problem = f"too long for the name of a file: {size} bytes in UTF-8, at most {_LONGEST_NAME}"
-        raise PydanticCustomError("name_bytes", "{problem}", {"problem": problem})
+        raise ValueError(f"too long for the name of a file: {size} bytes in UTF-8, at most {_LONGEST_NAME}")
     return name
 
 

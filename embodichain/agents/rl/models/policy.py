@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import torch
 from gymnasium import spaces
@@ -325,13 +325,6 @@ class PolicySpaces:
     action_space: spaces.Space[Any] | int
     observation_space: spaces.Dict | None
 
-    @classmethod
-    def of(
-        cls, obs_space: spaces.Space[Any] | int, action_space: spaces.Space[Any] | int, structured: spaces.Dict | None
-    ) -> Self:
-        """Return the spaces with their sizes; ``obs_space`` is the flattened one, or O."""
-        return cls(space_size(obs_space), space_size(action_space), action_space, structured)
-
     @property
     def actor_outputs(self) -> int:
         """Size of the actor's output for an action: A, or n_1 + ... + n_A of discrete actions."""
@@ -396,17 +389,11 @@ def check_policy_class(policy_class: Any) -> None:
         raise ConfigError(f"policy {name}: lacks {', '.join(missing)}")
     for method, (text, count) in _METHODS.items():
         function = getattr(policy_class, method)
-        if not takes(function, count):
-            raise ConfigError(f"policy {name}: expected is {text}, got {method}{inspect.signature(function)}")
-
-
-def takes(function: Callable[..., Any], count: int) -> bool:
-    """Return whether a function can be called with exactly ``count`` positional arguments, including ``self``."""
-    try:
-        inspect.signature(function).bind(*range(count))
-    except TypeError:
-        return False
-    return True
+        signature = inspect.signature(function)
+        try:
+            signature.bind(*range(count))  # ``count`` positional arguments, including ``self``
+        except TypeError as error:
+            raise ConfigError(f"policy {name}: expected is {text}, got {method}{signature}") from error
 
 
 def check_policy(

@@ -10,7 +10,14 @@ from gymnasium import spaces
 from torch import nn
 
 from embodichain.agents.rl.models.actor_critic import ActorCritic, ActorCriticRecurrent, ActorOnly
-from embodichain.agents.rl.models.policy import Policy, PolicyBlock, PolicySpaces, TypedPolicy, check_policy_class
+from embodichain.agents.rl.models.policy import (
+    Policy,
+    PolicyBlock,
+    PolicySpaces,
+    TypedPolicy,
+    check_policy_class,
+    space_size,
+)
 from embodichain.agents.rl.models.soft_actor_critic import DeterministicActorCritic, SoftActorCritic
 from embodichain.utils import ConfigError, configclass, doors, from_dict, placed, to_dict, unknown_name
 from embodichain.utils.module_utils import check_admitted, check_free
@@ -88,12 +95,6 @@ def typed_policy(name: str) -> TypedPolicy | None:
     return vars(get_policy_class(name)).get("typed")
 
 
-def get_policy_cfg_class(name: str) -> type | None:
-    """Return the config class of a registered policy, or None for a policy without one; see :func:`typed_policy`."""
-    typed = typed_policy(name)
-    return None if typed is None else typed.cfg_class
-
-
 def parse_policy_block(
     block: Mapping[str, Any], allowed_imports: Sequence[str] | None = (), given: Collection[str] = ()
 ) -> PolicyBlock:
@@ -162,7 +163,7 @@ def build_policy(
     cfg = parse_policy_block(block, None, networks) if isinstance(block, Mapping) else block
     config = policy_data(cfg)
     policy_class = get_policy_class(cfg.name)
-    given = PolicySpaces.of(obs_space, action_space, observation_space)
+    given = PolicySpaces(space_size(obs_space), space_size(action_space), action_space, observation_space)
     if config.get("action_dim") not in (None, given.action_dim):
         sizes = f"{config['action_dim']}, the environment's action size is {given.action_dim}"
         raise ConfigError(f"policy.action_dim is {sizes}")

@@ -91,7 +91,6 @@ def test_log_probabilities_at_each_level_by_hand() -> None:
     assert at_level(log_prob, executed, "token").tolist() == [[[1, 2], [3, 4], [0, 0]]]
     assert at_level(log_prob, executed, "action").tolist() == [[3, 7, 0]]
     assert at_level(log_prob, executed, "chunk").tolist() == [10]
-    assert at_level(log_prob, None, "chunk") is log_prob
 
 
 def batch_by_hand() -> tuple[FixedPolicy, TensorDict]:

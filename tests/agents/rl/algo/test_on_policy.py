@@ -15,11 +15,11 @@ from embodichain.agents.rl.algo import (
     PPOCfg,
     build_algo,
     clipped_surrogate,
-    gaussian_kl,
 )
 from embodichain.agents.rl.algo.on_policy import k3, reference_kl
 from embodichain.agents.rl.algo.ppo import value_error
 from embodichain.agents.rl.models import MLP, ActorCritic, action_log_prob
+from embodichain.agents.rl.models.distributions import gaussian_kl
 from tests.agents.rl.algo.test_ppo import make_policy, make_rollout
 from tests.agents.rl.fakes import assert_same
 

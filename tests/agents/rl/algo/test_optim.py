@@ -18,7 +18,7 @@ NAN, INF = float("nan"), float("inf")
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "adam": lambda parameters: torch.optim.Adam(parameters, lr=0.1),
     "fused adam": lambda parameters: torch.optim.Adam(parameters, lr=torch.tensor(0.1), fused=True),
-    "our adam": lambda parameters: FusedAdam(parameters, torch.tensor(0.1), 1e-8),
+    "our adam": lambda parameters: FusedAdam(parameters, torch.tensor(0.1), eps=1e-8, fused=True),
     "sgd with momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
 }
 
