@@ -51,7 +51,7 @@ LEARNERS = ("ours", "sb3")
 EVAL_EPISODES = 20
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks/results/gymnasium_curves.jsonl"
-PICTURE = ROOT.parent / "docs/media/gymnasium_curves.png"
+PICTURE = ROOT / "docs/media/gymnasium_curves.png"
 
 Record = dict[str, Any]
 """A training: ``algorithm``, ``task``, ``learner``, ``seed``, ``settings`` and the curve's ``points``."""

@@ -8,6 +8,7 @@ A package declares them in its ``pyproject.toml``, ours as much as anyone's::
     my_policy = "my_package.policies:MyPolicy"
 """
 
+import importlib.util
 import re
 import shlex
 import sys
@@ -114,7 +115,8 @@ def install_extra(extra: str) -> str:
 def install_command(*requirements: str) -> str:
     """Return the command that installs packages into this environment."""
     python = shlex.quote(sys.executable)
-    tool = f"{python} -m pip install" if find_spec("pip") is not None else f"uv pip install --python {python}"
+    has_pip = importlib.util.find_spec("pip") is not None
+    tool = f"{python} -m pip install" if has_pip else f"uv pip install --python {python}"
     return " ".join([tool, *map(shlex.quote, requirements)])
 
 

@@ -1,3 +1,4 @@
+import importlib.util
 import sys
 from importlib.metadata import PackageNotFoundError
 
@@ -27,5 +28,5 @@ def test_without_metadata_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_environment_without_pip_is_installed_into_by_uv(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doors, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert doors.install_command("pytest") == "uv pip install --python '/my env/bin/python' pytest"
