@@ -14,9 +14,11 @@ import torch
 from torch import nn
 
 from embodichain.ext.vla.lerobot import files
+from embodichain.ext.vla.lerobot.files import MODEL_PATH
 from embodichain.ext.vla.lerobot.folder import LeRobotFolder, build_lerobot_model, is_lerobot, read_lerobot_folder
 from embodichain.ext.vla.smolvla import SmolVLA
-from embodichain.utils import ConfigError, read_bytes, state
+from embodichain.utils import ConfigError, placed, read_bytes, state
+from embodichain.utils.utility import load_config_file
 
 OUR_MODELS = "embodichain.agents.rl.models"
 """Models in this package need no entry in the allow-list."""
@@ -25,8 +27,6 @@ _CONFIG, _WEIGHTS, _TORCH_WEIGHTS = "config.json", "model.safetensors", "pytorch
 _METHODS = ("forward", "get_value", "evaluate_actions")
 _FILES = (_CONFIG, _WEIGHTS, _TORCH_WEIGHTS, "policy_*.json", "policy_*.safetensors", "tokenizer/*")  # of the hub
 _HUB = re.compile(r"^(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?$")
-MODEL_PATH = "policy.vla_config.model_path"
-"""Key of the user's model, for messages."""
 
 
 @dataclass(frozen=True)
@@ -121,42 +121,39 @@ def save_vla_model(model: nn.Module, config: Mapping[str, Any], folder: Path) ->
     (folder / _CONFIG).write_text(json.dumps(dict(config), indent=2) + "\n", encoding="utf-8")
 
 
-def read_model_path(model_path: str | Path, place: str = MODEL_PATH) -> StoredModel | LeRobotFolder:
-    """Read the model at a ``model_path`` of ``load_vla_model``.
-
-    Args:
-        place: the key in the user's config, for messages.
-    """
+def read_model_path(model_path: str | Path) -> StoredModel | LeRobotFolder:
+    """Read the model at a ``model_path`` of ``load_vla_model``."""
     path = Path(model_path)
-    if path.is_dir():
-        return _read_folder(path, place)
-    if path.is_file():
-        return StoredModel(f"{place}: {path}", {}, _read_torch(path, place))
-    hub = _HUB.match(str(model_path))
-    if hub is None or hub["revision"] is None or path.suffix in (".pt", ".safetensors"):
-        raise ConfigError(
-            f"{place}: no such folder or file: {path.absolute()}. A model is a folder with {_CONFIG} and {_WEIGHTS} "
-            "(as save_vla_model writes), a .pt file, or a hub repository with its revision: owner/name@revision"
-        )
-    return _read_folder(files.download(hub["repo"], hub["revision"], _FILES, place), place)
+    with placed(f"{MODEL_PATH}: "):
+        if path.is_dir():
+            return _read_folder(path)
+        if path.is_file():
+            return StoredModel(f"{MODEL_PATH}: {path}", {}, _read_torch(path))
+        hub = _HUB.match(str(model_path))
+        if hub is None or hub["revision"] is None or path.suffix in (".pt", ".safetensors"):
+            raise ConfigError(
+                f"no such folder or file: {path.absolute()}. A model is a folder with {_CONFIG} and {_WEIGHTS} (as "
+                "save_vla_model writes), a .pt file, or a hub repository with its revision: owner/name@revision"
+            )
+        return _read_folder(files.download(hub["repo"], hub["revision"], _FILES))
 
 
-def _read_folder(folder: Path, place: str) -> StoredModel | LeRobotFolder:
-    config = files.read_object(folder / _CONFIG, place)
+def _read_folder(folder: Path) -> StoredModel | LeRobotFolder:
+    config = load_config_file(folder / _CONFIG)
     if is_lerobot(config):
-        return read_lerobot_folder(folder, config, place)
+        return read_lerobot_folder(folder, config)
     if (folder / _WEIGHTS).exists():
-        return StoredModel(f"{place}: {folder}", config, state.read_safetensors(folder / _WEIGHTS))
+        return StoredModel(f"{MODEL_PATH}: {folder}", config, state.read_safetensors(folder / _WEIGHTS))
     if (folder / _TORCH_WEIGHTS).exists():
-        return StoredModel(f"{place}: {folder}", config, _read_torch(folder / _TORCH_WEIGHTS, place))
-    raise ConfigError(f"{place}: {folder}: has neither {_WEIGHTS} nor {_TORCH_WEIGHTS}")
+        return StoredModel(f"{MODEL_PATH}: {folder}", config, _read_torch(folder / _TORCH_WEIGHTS))
+    raise ConfigError(f"{folder}: has neither {_WEIGHTS} nor {_TORCH_WEIGHTS}")
 
 
-def _read_torch(path: Path, place: str) -> dict[str, torch.Tensor]:
+def _read_torch(path: Path) -> dict[str, torch.Tensor]:
     """Return the state dict of a file, or of the policy's model in a training's checkpoint."""
     content = torch.load(io.BytesIO(read_bytes(path)), map_location="cpu", weights_only=True)
     if isinstance(content, dict) and isinstance(content.get("policy"), dict):
         content = {k.removeprefix("model."): v for k, v in content["policy"].items() if k.startswith("model.")}
     if not (isinstance(content, dict) and content and all(isinstance(v, torch.Tensor) for v in content.values())):
-        raise ConfigError(f"{place}: {path}: has neither a state dict nor the checkpoint of a policy named 'vla'")
+        raise ConfigError(f"{path}: has neither a state dict nor the checkpoint of a policy named 'vla'")
     return content

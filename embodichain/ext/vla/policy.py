@@ -21,9 +21,10 @@ from embodichain.agents.rl.models.policy import Policy, PolicySpaces, TypedPolic
 from embodichain.ext.vla import loading
 from embodichain.ext.vla.gaussian_vla import STATE, GaussianVLA, GaussianVLACfg
 from embodichain.ext.vla.lerobot import files
-from embodichain.ext.vla.lerobot.folder import LeRobotFolder, build_lerobot_model, for_robot
+from embodichain.ext.vla.lerobot.folder import LeRobotFolder, build_lerobot_model, for_robot, is_lerobot
 from embodichain.ext.vla.smolvla import SmolVLA
-from embodichain.utils import ConfigError, configclass, field, install_extra, module_utils, observations
+from embodichain.utils import ConfigError, configclass, field, install_extra, module_utils, observations, placed
+from embodichain.utils.utility import load_config_file
 
 _LORA = "policy.vla_config.lora"
 
@@ -202,8 +203,15 @@ class _AsAtStart(Policy):
 def stored_chunk_length(vla: VLAConfig) -> int:
     """Return H by ``model_config``, the model's folder, or our models' default; 1 if none says it."""
     default = GaussianVLACfg.chunk_length if issubclass(loading.find_vla_class(vla.model_class), GaussianVLA) else 1
-    path = Path(vla.model_path or "") / "config.json"
-    saved = files.read_object(path, loading.MODEL_PATH) if vla.model_path and path.is_file() else {}
+    saved: dict[str, Any] = {}
+    if vla.model_path is not None:
+        path = Path(vla.model_path)
+        if (path / "config.json").is_file():
+            with placed(f"{files.MODEL_PATH}: "):
+                saved = load_config_file(path / "config.json")
+            default = files.LeRobotCfg.n_action_steps if is_lerobot(saved) else default
+        elif not path.exists():  # of the hub: it says so when it is there
+            default = 1
     length = vla.model_config.get("chunk_length", saved.get("chunk_length", saved.get("n_action_steps", default)))
     return length if isinstance(length, int) and length > 0 else 1
 
@@ -232,8 +240,7 @@ def build_stored_policy(
         if STATE in observed:
             stored = for_robot(stored, observed[STATE].shape[0], given.action_dim)
         entries = files.find_entries(stored.cfg, vla.features)
-        place = f"{stored.place}: {stored.path}"
-        files.check_entries(stored.cfg, entries, observed, place)
+        files.check_entries(stored.cfg, entries, observed, f"{files.MODEL_PATH}: {stored.path}")
         model, config = build_lerobot_model(stored, entries, vla.model_config, device)
         return _around(model, config, vla, space)
     if vla.features:

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from embodichain.ext.vla.gaussian_vla import INSTRUCTION, STATE, GaussianVLA, GaussianVLACfg, vla_observation
-from embodichain.utils import ConfigError, configclass, field, from_dict, install_extra, unknown_name
+from embodichain.utils import ConfigError, configclass, field, from_dict, install_extra, placed, unknown_name
 
 PLACE = "policy.vla_config.model_config"
 
@@ -139,7 +139,8 @@ class SmolVLA(GaussianVLA):
         super().__init__(cfg)
         self.cfg = cfg
         self.read_words = _own_words
-        check_transformers("policy.vla_config.model_class")
+        with placed("policy.vla_config.model_class: "):
+            check_transformers()
         from transformers import LlamaConfig, LlamaModel, SmolVLMConfig, SmolVLMModel  # noqa: PLC0415
         from transformers.models.smolvlm import SmolVLMVisionConfig  # noqa: PLC0415
 
@@ -453,10 +454,10 @@ def fitted_pixels(images: torch.Tensor, size: int) -> torch.Tensor:
     return F.pad(pixels, (size - fitted[1], 0, size - fitted[0], 0)) * 2 - 1
 
 
-def check_transformers(place: str) -> None:
+def check_transformers() -> None:
     """Check that the extra ``vla`` is installed."""
     if importlib.util.find_spec("transformers") is None:
-        raise ConfigError(f"{place}: SmolVLA needs transformers: {install_extra('vla')}")
+        raise ConfigError(f"SmolVLA needs transformers: {install_extra('vla')}")
 
 
 def image_input(vision: Any, cfg: SmolVLACfg) -> int:

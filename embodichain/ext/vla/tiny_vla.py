@@ -161,9 +161,10 @@ class TinyVLA(GaussianVLA):
         return *self.judge(actions, mean), value
 
     def _look(self, images: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
-        """Return the tokens of images [B, height, width, 3] for instructions [B, D]: [B, patches + 1, D]."""
+        """Return the tokens of uint8 images [B, height, width, 3] for instructions [B, D]: [B, patches + 1, D]."""
         scale, shift = self.film(text)[:, :, None, None].chunk(2, dim=1)
-        seen = self.contrast(self.stem(_to_unit(images))) * (1 + scale) + shift
+        in_unit = images.permute(0, 3, 1, 2).float() / 127.5 - 1.0  # [-1, 1]
+        seen = self.contrast(self.stem(in_unit)) * (1 + scale) + shift
         patches = self.stages(seen).flatten(2).transpose(1, 2)
         questions = self.questions(text).unflatten(1, (self.cfg.keypoints, -1))
         heat = torch.einsum("bkc,bchw->bkhw", questions, seen) * (_SHARPNESS / math.sqrt(seen.shape[1]))
@@ -202,8 +203,3 @@ def _soft_maxima(heat: torch.Tensor) -> torch.Tensor:
     weights = heat.float().flatten(2).softmax(2).unflatten(2, (height, width))
     y, x = (torch.linspace(-1.0, 1.0, size, device=heat.device) for size in (height, width))
     return torch.cat(((weights.sum(3) * y).sum(2), (weights.sum(2) * x).sum(2)), dim=1)
-
-
-def _to_unit(images: torch.Tensor) -> torch.Tensor:
-    """Return uint8 images [B, height, width, 3] as [B, 3, height, width] in [-1, 1]."""
-    return images.permute(0, 3, 1, 2).float() / 127.5 - 1.0

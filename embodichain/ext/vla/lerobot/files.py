@@ -17,8 +17,11 @@ from torch import nn
 
 from embodichain.ext.vla import gaussian_vla
 from embodichain.ext.vla.smolvla import ENDS, EPSILON, Normalization, check_transformers, half_width
-from embodichain.utils import ConfigError, configclass, field, from_dict, install_extra, placed, unknown_name, utility
+from embodichain.utils import ConfigError, configclass, field, from_dict, install_extra, unknown_name, utility
 from embodichain.utils.state import read_safetensors
+
+MODEL_PATH = "policy.vla_config.model_path"
+"""Key of the user's model, for messages."""
 
 
 def is_inside(folder: Path, path: Path) -> bool:
@@ -27,33 +30,26 @@ def is_inside(folder: Path, path: Path) -> bool:
     return path.resolve().is_relative_to(root.resolve())
 
 
-def find_file(folder: Path, name: str, place: str) -> Path:
+def find_file(folder: Path, name: str) -> Path:
     """Return the path of a file next to others."""
     path = folder / name
     if ".." in Path(name).parts or not is_inside(folder, path):
-        raise ConfigError(f"{place}: {folder}: '{name}' must be the name of a file in this folder")
+        raise ConfigError(f"{folder}: '{name}' must be the name of a file in this folder")
     if not path.exists():
-        raise ConfigError(f"{place}: {path}: is missing; it belongs to a policy in LeRobot's format")
+        raise ConfigError(f"{path}: is missing; it belongs to a policy in LeRobot's format")
     return path
 
 
-def read_object(path: Path, place: str) -> dict[str, Any]:
-    """Return a file's JSON object."""
-    with placed(f"{place}: "):
-        return utility.load_config_file(path)
-
-
-def download(repo: str, revision: str | None, patterns: Sequence[str], place: str) -> Path:
+def download(repo: str, revision: str | None, patterns: Sequence[str]) -> Path:
     """Return the folder with the files of a repository that match; only missing files are downloaded.
 
     Args:
         revision: a commit, tag or branch; None: the main branch.
-        place: place in the config, for messages.
     """
     name = repo if revision is None else f"{repo}@{revision}"
     if importlib.util.find_spec("huggingface_hub") is None:
         raise ConfigError(
-            f"{place}: '{name}' is no folder here, and to download it needs huggingface_hub: {install_extra('vla')}"
+            f"'{name}' is no folder here, and to download it needs huggingface_hub: {install_extra('vla')}"
         )
     import huggingface_hub  # noqa: PLC0415 (optional extra)
 
@@ -363,10 +359,10 @@ class Processors:
 class _Normalizer:
     """A normalising step: its arguments and tensors."""
 
-    def __init__(self, folder: Path, processor: str, step: StepCfg, place: str) -> None:
-        self._place = f"{place}: {folder / processor}: {step.registry_name}"
+    def __init__(self, folder: Path, processor: str, step: StepCfg) -> None:
+        self._place = f"{folder / processor}: {step.registry_name}"
         self._cfg = from_dict(NormalizerCfg, step.config, self._place)
-        self._tensors = {} if step.state_file is None else read_safetensors(find_file(folder, step.state_file, place))
+        self._tensors = {} if step.state_file is None else read_safetensors(find_file(folder, step.state_file))
         if self._cfg.norm_map.get("VISUAL", "IDENTITY") != "IDENTITY":
             raise ConfigError(f"{self._place}.norm_map.VISUAL: must be IDENTITY, got {self._cfg.norm_map['VISUAL']}")
 
@@ -401,21 +397,17 @@ class _Normalizer:
         return found[key].float()
 
 
-def read_processors(folder: Path, cfg: LeRobotCfg, place: str) -> Processors:
-    """Read pre- and postprocessor of a folder.
-
-    Args:
-        place: place in the user's config, for messages.
-    """
-    before = _read_steps(folder, PREPROCESSOR, (_TOKENIZER, NORMALIZER), place)
-    after = _read_steps(folder, POSTPROCESSOR, (UNNORMALIZER,), place)
-    normalizer = _Normalizer(folder, PREPROCESSOR, before[NORMALIZER], place)
-    unnormalizer = _Normalizer(folder, POSTPROCESSOR, after[UNNORMALIZER], place)
+def read_processors(folder: Path, cfg: LeRobotCfg) -> Processors:
+    """Read pre- and postprocessor of a folder."""
+    before = _read_steps(folder, PREPROCESSOR, (_TOKENIZER, NORMALIZER))
+    after = _read_steps(folder, POSTPROCESSOR, (UNNORMALIZER,))
+    normalizer = _Normalizer(folder, PREPROCESSOR, before[NORMALIZER])
+    unnormalizer = _Normalizer(folder, POSTPROCESSOR, after[UNNORMALIZER])
     size = cfg.output_features[ACTION].shape[0]
     given, action = (each.statistics(ACTION, "ACTION", size) for each in (normalizer, unnormalizer))
     same = given.kind == action.kind and torch.equal(given.mean, action.mean) and torch.equal(given.std, action.std)
     if given.kind != "IDENTITY" and not same:
-        raise ConfigError(f"{place}: {folder}: {PREPROCESSOR} and {POSTPROCESSOR} have other statistics of '{ACTION}'")
+        raise ConfigError(f"{folder}: {PREPROCESSOR} and {POSTPROCESSOR} have other statistics of '{ACTION}'")
     tokenizer = before[_TOKENIZER]
     states = [step.state_file for step in (before[NORMALIZER], after[UNNORMALIZER]) if step.state_file is not None]
     return Processors(
@@ -423,31 +415,31 @@ def read_processors(folder: Path, cfg: LeRobotCfg, place: str) -> Processors:
         action=action,
         state_kind=normalizer.kind(STATE, "STATE"),
         action_kind=unnormalizer.kind(ACTION, "ACTION"),
-        tokenizer=from_dict(TokenizerCfg, tokenizer.config, f"{place}: {folder / PREPROCESSOR}: {_TOKENIZER}"),
+        tokenizer=from_dict(TokenizerCfg, tokenizer.config, f"{folder / PREPROCESSOR}: {_TOKENIZER}"),
         tokenizer_folder=tokenizer.artifacts.get("tokenizer_name"),
         ends_in_new_line=_NEW_LINE in before,
         files=(PREPROCESSOR, POSTPROCESSOR, *states),
     )
 
 
-def _read_steps(folder: Path, name: str, needed: Collection[str], place: str) -> dict[str, StepCfg]:
+def _read_steps(folder: Path, name: str, needed: Collection[str]) -> dict[str, StepCfg]:
     """Return a processor's steps by name."""
-    path = find_file(folder, name, place)
-    content = read_object(path, place)
+    path = find_file(folder, name)
+    content = utility.load_config_file(path)
     keys = StepCfg.__dataclass_fields__
     steps = [
-        from_dict(StepCfg, {k: v for k, v in step.items() if k in keys}, f"{place}: {path}: steps[{i}]")
+        from_dict(StepCfg, {k: v for k, v in step.items() if k in keys}, f"{path}: steps[{i}]")
         for i, step in enumerate(content["steps"])
     ]
     found = {step.registry_name: step for step in steps}
     for step in found:
         if step not in (*needed, *_OTHERS):
-            raise ConfigError(f"{place}: {path}: {unknown_name('step', step, (*needed, *_OTHERS))}")
+            raise ConfigError(f"{path}: {unknown_name('step', step, (*needed, *_OTHERS))}")
     if "device_processor" in found and found["device_processor"].config.get("float_dtype") is not None:
-        raise ConfigError(f"{place}: {path}: device_processor.float_dtype: must be null: numbers are float32")
+        raise ConfigError(f"{path}: device_processor.float_dtype: must be null: numbers are float32")
     for step in needed:
         if step not in found:
-            raise ConfigError(f"{place}: {path}: has no step '{step}', only {', '.join(found)}")
+            raise ConfigError(f"{path}: has no step '{step}', only {', '.join(found)}")
     return found
 
 
@@ -457,23 +449,23 @@ _VOCABULARY = ("vocab.json", "merges.txt")  # of tokenizers without tokenizer.js
 _REPOSITORY = re.compile(r"^[\w.-]+/[\w.-]+$")
 
 
-def read_vlm_config(folder: Path, name: str, place: str) -> Any:
+def read_vlm_config(folder: Path, name: str) -> Any:
     """Return transformers' ``SmolVLMConfig`` of the vision-language model that a policy's folder names."""
-    check_transformers(place)
-    path = _find(folder, name, (_CONFIG,), place) / _CONFIG
-    content = read_object(path, place)
+    check_transformers()
+    path = _find(folder, name, (_CONFIG,)) / _CONFIG
+    content = utility.load_config_file(path)
     if content.get("model_type") != "smolvlm":
-        raise ConfigError(f"{place}: {path}: model_type must be 'smolvlm', got {content.get('model_type')!r}")
+        raise ConfigError(f"{path}: model_type must be 'smolvlm', got {content.get('model_type')!r}")
     from transformers import SmolVLMConfig  # noqa: PLC0415 (optional extra)
 
     config: Any = SmolVLMConfig.from_dict(content)
     kind = config.text_config.model_type
     if kind != "llama":
-        raise ConfigError(f"{place}: {path}: text_config.model_type must be 'llama', got {kind!r}")
+        raise ConfigError(f"{path}: text_config.model_type must be 'llama', got {kind!r}")
     return config
 
 
-def read_tokenizer(folder: Path, processors: Processors, vocabulary: int, place: str) -> Any:
+def read_tokenizer(folder: Path, processors: Processors, vocabulary: int) -> Any:
     """Return transformers' tokenizer of a policy: from its folder, or that of its vision-language model.
 
     Args:
@@ -481,29 +473,29 @@ def read_tokenizer(folder: Path, processors: Processors, vocabulary: int, place:
     """
     wanted = (_TOKENIZER_FILES[0], _VOCABULARY[0])
     if processors.tokenizer_folder is None:
-        path = _find(folder, processors.tokenizer.tokenizer_name, wanted, place)
+        path = _find(folder, processors.tokenizer.tokenizer_name, wanted)
     else:
-        path = find_file(folder, processors.tokenizer_folder, place)
+        path = find_file(folder, processors.tokenizer_folder)
         if not _has_one(path, wanted):
-            find_file(path, wanted[0], place)
+            find_file(path, wanted[0])
     from transformers import AutoTokenizer  # noqa: PLC0415 (optional extra)
 
     tokenizer = AutoTokenizer.from_pretrained(str(path), local_files_only=True, trust_remote_code=False)
     if len(tokenizer) > vocabulary:
-        raise ConfigError(f"{place}: {path}: has {len(tokenizer)} tokens, the model knows {vocabulary}")
+        raise ConfigError(f"{path}: has {len(tokenizer)} tokens, the model knows {vocabulary}")
     return tokenizer
 
 
-def _find(folder: Path, name: str, wanted: tuple[str, ...], place: str) -> Path:
+def _find(folder: Path, name: str, wanted: tuple[str, ...]) -> Path:
     """Return the folder of a model that has one of the wanted files."""
     places = [folder / name, Path(name).absolute()]
     for path in places:
         if _has_one(path, wanted):
             return path
-    missing = f"{place}: {wanted[0]} of '{name}' is missing: looked in {places[0]}, {places[1]}"
+    missing = f"{wanted[0]} of '{name}' is missing: looked in {places[0]}, {places[1]}"
     if not _REPOSITORY.match(name):
         raise ConfigError(missing)
-    return download(name, None, (_CONFIG, *_TOKENIZER_FILES, *_VOCABULARY), place)
+    return download(name, None, (_CONFIG, *_TOKENIZER_FILES, *_VOCABULARY))
 
 
 def _has_one(path: Path, files: tuple[str, ...]) -> bool:

@@ -26,7 +26,6 @@ class LeRobotFolder:
         cfg: the fields read from it.
         vlm: transformers' config of its vision-language model.
         tokenizer: transformers' tokenizer.
-        place: place in the user's config, for messages.
     """
 
     path: Path
@@ -35,11 +34,10 @@ class LeRobotFolder:
     processors: files.Processors
     vlm: Any
     tokenizer: Any
-    place: str
 
     def weights(self) -> dict[str, torch.Tensor]:
         """Read the weights, by LeRobot's names."""
-        return read_safetensors(files.find_file(self.path, WEIGHTS, self.place))
+        return read_safetensors(files.find_file(self.path, WEIGHTS))
 
 
 def is_lerobot(config: Mapping[str, Any]) -> bool:
@@ -47,19 +45,18 @@ def is_lerobot(config: Mapping[str, Any]) -> bool:
     return "type" in config and "input_features" in config
 
 
-def read_lerobot_folder(path: Path, config: Mapping[str, Any], place: str) -> LeRobotFolder:
+def read_lerobot_folder(path: Path, config: Mapping[str, Any]) -> LeRobotFolder:
     """Read all but the weights of a folder.
 
     Args:
         config: its ``config.json``.
-        place: place in the user's config, for messages.
     """
-    cfg = files.read_config(config, f"{place}: {path / 'config.json'}")
-    files.find_file(path, WEIGHTS, place)
-    processors = files.read_processors(path, cfg, place)
-    vlm = files.read_vlm_config(path, cfg.vlm_model_name, place)
-    tokenizer = files.read_tokenizer(path, processors, vlm.text_config.vocab_size, place)
-    return LeRobotFolder(path, config, cfg, processors, vlm, tokenizer, place)
+    cfg = files.read_config(config, str(path / "config.json"))
+    files.find_file(path, WEIGHTS)
+    processors = files.read_processors(path, cfg)
+    vlm = files.read_vlm_config(path, cfg.vlm_model_name)
+    tokenizer = files.read_tokenizer(path, processors, vlm.text_config.vocab_size)
+    return LeRobotFolder(path, config, cfg, processors, vlm, tokenizer)
 
 
 def for_robot(folder: LeRobotFolder, state_dim: int, action_dim: int) -> LeRobotFolder:
@@ -73,18 +70,17 @@ def for_robot(folder: LeRobotFolder, state_dim: int, action_dim: int) -> LeRobot
     kinds = processors.state.kind, processors.action.kind
     if (sizes, kinds) == (([state_dim], [action_dim]), (processors.state_kind, processors.action_kind)):
         return folder
+    place = f"{files.MODEL_PATH}: {folder.path}"
     logger.log_warning(
-        f"{folder.place}: {folder.path}: has no statistics of this robot's states and actions: nothing is normalised "
-        "until a behaviour cloning fits them"
+        f"{place}: has no statistics of this robot's states and actions: nothing is normalised until a behaviour "
+        "cloning fits them"
     )
     for name, size, most, key in (
         (files.STATE, state_dim, cfg.max_state_dim, "max_state_dim"),
         (files.ACTION, action_dim, cfg.max_action_dim, "max_action_dim"),
     ):
         if size > most:
-            raise ConfigError(
-                f"{folder.place}: {folder.path}: {name} has up to {most} numbers ({key}), the environment's has {size}"
-            )
+            raise ConfigError(f"{place}: {name} has up to {most} numbers ({key}), the environment's has {size}")
     config = {
         **folder.config,
         "input_features": _resized(folder.config["input_features"], files.STATE, state_dim),
@@ -95,8 +91,8 @@ def for_robot(folder: LeRobotFolder, state_dim: int, action_dim: int) -> LeRobot
         state=_initial(processors.state_kind, state_dim),
         action=_initial(processors.action_kind, action_dim),
     )
-    place = f"{folder.place}: {folder.path / 'config.json'}"
-    return replace(folder, config=config, cfg=files.read_config(config, place), processors=processors)
+    cfg = files.read_config(config, f"{place}/config.json")
+    return replace(folder, config=config, cfg=cfg, processors=processors)
 
 
 def _resized(features: Mapping[str, Any], name: str, size: int) -> dict[str, Any]:
@@ -127,7 +123,7 @@ def build_lerobot_model(
     cameras = [entry.removeprefix(gaussian_vla.IMAGE) for entry in entries.values()]
     config = files.model_config(folder.cfg, folder.vlm, cameras, state.kind, action.kind) | dict(changes)
     model = smolvla.SmolVLA(**config)
-    files.load_weights(model, our_weights(folder.weights()), f"{folder.place}: {folder.path}", _INITIAL)
+    files.load_weights(model, our_weights(folder.weights()), f"{files.MODEL_PATH}: {folder.path}", _INITIAL)
     model.state_mean.copy_(state.mean)
     model.state_std.copy_(smolvla.divisor(state.std, state.kind))
     if action.kind != "IDENTITY":

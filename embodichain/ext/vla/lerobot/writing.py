@@ -20,6 +20,7 @@ from embodichain.ext.vla.smolvla import ENDS, EPSILON, Normalization, SmolVLA
 from embodichain.tools.policy import TOLERANCE, ParityError, Step, checked_difference, format_export, record_steps
 from embodichain.utils import ConfigError, state, write_atomically, write_json
 from embodichain.utils.observations import entry_spaces
+from embodichain.utils.utility import load_config_file
 
 
 def write_lerobot_folder(
@@ -51,7 +52,7 @@ def write_lerobot_folder(
 
 def write_statistics(out: Path, model: SmolVLA) -> None:
     """Put the statistics that a model was fitted to, and its features, into the processors of a written folder."""
-    config = files.read_object(out / "config.json", str(out))
+    config = load_config_file(out / "config.json")
     state_kind, action_kind = model.cfg.state_normalization, model.cfg.action_normalization
     state_std = model.state_std - EPSILON if state_kind == "MEAN_STD" else model.state_std  # which it divides by
     tensors = _statistics(files.STATE, state_kind, model.state_mean, state_std)
@@ -61,7 +62,7 @@ def write_statistics(out: Path, model: SmolVLA) -> None:
         (files.PREPROCESSOR, files.NORMALIZER, config["input_features"] | config["output_features"]),
         (files.POSTPROCESSOR, files.UNNORMALIZER, config["output_features"]),
     ):
-        content = files.read_object(out / name, str(out))
+        content = load_config_file(out / name)
         for number, step in enumerate(content["steps"]):
             if step["registry_name"] == step_name:
                 step["config"]["features"] = features
@@ -166,8 +167,10 @@ def export_lerobot(
         shapes = {entry: spaces[entry].shape for entry in entries.values()}
         try:
             written = write_lerobot_folder(folder, model, source, entries, shapes)
-            if not torch.equal(model.state_mean, source.processors.state.mean):  # demonstrations were imitated since
-                write_statistics(folder, model)
+            own, processors = dict(model.named_buffers()), source.processors
+            means = {"state_mean": processors.state.mean, "action_mean": processors.action.mean}
+            if any(name in own and not torch.equal(own[name], mean) for name, mean in means.items()):
+                write_statistics(folder, model)  # demonstrations were imitated since
             largest = _compare(model, folder, entries, steps)
         except ParityError:
             shutil.rmtree(folder)

@@ -17,7 +17,7 @@ BEFORE, AFTER = "policy_preprocessor", "policy_postprocessor"
 
 def read(folder: Path) -> Processors:
     cfg = read_config(json.loads((folder / "config.json").read_text()), "config.json")
-    return read_processors(folder, cfg, "here")
+    return read_processors(folder, cfg)
 
 
 def set_actions(folder: Path, kind: str, low: list[float], high: list[float]) -> None:
