@@ -337,9 +337,10 @@ def whole_env(block: Any, training: Translation) -> dict[str, Any]:
     if not isinstance(block, dict) or set(block) - {"id", "cfg"} or cfg.data is not given.get("cfg", cfg.data):
         training.refuse("env", f"must be an object with 'id' and 'cfg', an object, got {block!r}")
     env = cfg.take_object("env").data
+    twice = cfg.data.keys() & env.keys()
     top = {key: data.pop(key) for data in (cfg.data, env) for key in TOP_KEYS if key in data}
     _read_oldest(cfg, top)
-    for key in cfg.data.keys() & env.keys():
+    for key in twice | (cfg.data.keys() & env.keys()):
         cfg.refuse(key, f"is given as 'env.cfg.env.{key}', too")
     env |= cfg.data
     env_id = given.get("id", top.get("id"))

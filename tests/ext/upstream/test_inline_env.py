@@ -89,6 +89,7 @@ def test_scale_goes_to_the_only_action() -> None:
     [
         ({"acions": MOVE}, "env.acions: unknown key. Did you mean 'actions'?"),
         ({"actions": MOVE, "env": {"actions": MOVE}}, "env.cfg.actions: is given as 'env.cfg.env.actions', too"),
+        ({"num_envs": 4, "env": {"num_envs": 8}}, "env.cfg.num_envs: is given as 'env.cfg.env.num_envs', too"),
         ({"episode_length": 3, "max_episode_steps": 3}, "env.cfg.episode_length: is another form of"),
         (
             {"success_threshold": 0.1, "extensions": {"success_threshold": 0.1}},
