@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from embodichain.agents.rl.build import build_learner, provide
 from embodichain.agents.rl.metrics.sinks import RunLog
@@ -28,6 +29,21 @@ EVAL_SEED = 1_000_004
 NAMES = {"ours": "this library", "sb3": "Stable-Baselines3"}
 COLORS = {"ours": "C0", "sb3": "C1"}
 """Of the learners, in plots."""
+
+
+class Acting(nn.Module):
+    """A policy for an ``Evaluator``; ``act`` returns the actions [N, A] of flat observations [N, O]."""
+
+    state_size, obs_keys, chunk_length, has_normalizer = 0, (), 1, False
+
+    def __init__(self, act: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self._act = act
+
+    @torch.no_grad()
+    def get_action(self, td: Any, deterministic: bool = False) -> dict[str, torch.Tensor]:
+        """Return the ``action`` [N, A] for ``obs`` [N, O]."""
+        return {"action": self._act(td["obs"])}
 
 
 class Curve(Evaluator):

@@ -65,19 +65,13 @@ class Times:
     resets: int = 0
 
     def row(self) -> dict[str, float]:
-        """Return the medians over the rounds: milliseconds and ratios of the mean and the median step."""
-
-        def over_rounds(statistic: Any, of: list[list[float]]) -> list[float]:
-            return [statistic(times) for times in of]
-
-        env, bare = over_rounds(statistics.mean, self.env), over_rounds(statistics.mean, self.bare)
+        """Return the medians over the rounds: milliseconds and ratios of the mean step."""
+        env, bare = ([statistics.mean(times) for times in rounds] for rounds in (self.env, self.bare))
         ratios = sorted(b / e for b, e in zip(bare, env, strict=True))
         steps = sum(map(len, self.env))
         return {
             "bare_ms": 1e3 * statistics.median(bare),
             "env_ms": 1e3 * statistics.median(env),
-            "bare_median_ms": 1e3 * statistics.median(over_rounds(statistics.median, self.bare)),
-            "env_median_ms": 1e3 * statistics.median(over_rounds(statistics.median, self.env)),
             "resets_per_step": self.resets / steps,
             "ratio": statistics.median(ratios),
             "ratio_low": ratios[len(ratios) // 4],

@@ -130,7 +130,7 @@ class Case:
             "managers_to_physics": (parts["managers"] + parts["policy"]) / parts["physics"],
             "idle": self._idle(),
             "memory_mb": (held_memory(self.device) - self._held_before) / 2**20,
-            "diverged": self.env.divergences.count,
+            "diverged": int(self.env.divergences.count),
         }
 
     def _idle(self) -> float | None:

@@ -13,7 +13,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from torch import nn
 
-from benchmarks.curves import Curve
+from benchmarks.curves import Acting, Curve
 from embodichain.agents.rl.models.networks import NetworkCfg
 from embodichain.agents.rl.run_config import RunConfig
 from embodichain.ext.gymnasium.gymnasium_env import PREFIX
@@ -115,33 +115,23 @@ def train(run: RunConfig, env: Any, curve: Curve, every: int) -> None:
     model = make(normalized(venv, policy), policy, to_dict(run.algorithm), cfg.buffer_size, cfg.seed)
     size = cfg.buffer_size * num_envs
 
-    def after(iteration: int, greedy: Any) -> None:
+    def after(iteration: int, policy: Any) -> None:
         if iteration % every == 0:
-            curve.run(greedy, f"step_{iteration * size}")
+            curve.run(policy, f"step_{iteration * size}")
 
     model.learn(cfg.iterations * size, callback=AfterIteration(after))
 
 
-class GreedyPolicy(nn.Module):
-    """A model's most likely actions, for our ``Evaluator``."""
+def greedy(model: PPO | SAC) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return a function from flat observations [N, O] to the model's most likely actions [N, A]."""
+    normalizer = model.get_vec_normalize_env()
 
-    state_size = 0
-    obs_keys = ()
-    chunk_length = 1
-    has_normalizer = False
+    def act(flat: torch.Tensor) -> torch.Tensor:
+        obs = flat.numpy() if normalizer is None else normalizer.normalize_obs(flat.numpy())
+        action, _ = model.predict(obs, deterministic=True)
+        return torch.as_tensor(action).reshape(len(obs), -1)  # of discrete actions: the indices
 
-    def __init__(self, model: PPO | SAC) -> None:
-        super().__init__()
-        self._model = model
-        self._normalizer = model.get_vec_normalize_env()
-
-    def get_action(self, td: Any, deterministic: bool = False) -> dict[str, torch.Tensor]:
-        """Return the ``action`` [N, A] for ``obs`` [N, O]."""
-        obs = td["obs"].numpy()
-        if self._normalizer is not None:
-            obs = self._normalizer.normalize_obs(obs)
-        action, _ = self._model.predict(obs, deterministic=deterministic)
-        return {"action": torch.as_tensor(action).reshape(len(obs), -1)}  # of discrete actions: the indices
+    return act
 
 
 class AfterIteration(BaseCallback):
@@ -160,8 +150,8 @@ class AfterIteration(BaseCallback):
 
     def _on_rollout_start(self) -> None:
         if self._iteration:
-            self._after(self._iteration, GreedyPolicy(self.model))
+            self._after(self._iteration, Acting(greedy(self.model)))
         self._iteration += 1
 
     def _on_training_end(self) -> None:
-        self._after(self._iteration, GreedyPolicy(self.model))
+        self._after(self._iteration, Acting(greedy(self.model)))

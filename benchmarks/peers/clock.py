@@ -50,7 +50,6 @@ class Clock:
 
     Attributes:
         iterations: the finished ones.
-        num_threads: returns with how many threads the learner computes an update; torch's, unless the learner sets it.
         act: set by a learner that can be evaluated: the deterministic actions [N, A] of flat observations [N, O].
 
     Args:
@@ -65,7 +64,6 @@ class Clock:
     ) -> None:
         self._now = now
         self._on_iteration = on_iteration
-        self.num_threads: Callable[[], int] = torch.get_num_threads
         self.iterations: list[Iteration] = []
         self._seen: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._return: np.ndarray | None = None
@@ -128,7 +126,7 @@ class Clock:
 
     def _end_iteration(self, end: float) -> None:
         seconds = end - self._begun - self._own
-        threads, returns = self.num_threads(), self._mean_return()
+        threads, returns = torch.get_num_threads(), self._mean_return()
         self.iterations.append(Iteration(seconds, self._env_step, self._update, self._gradient_steps, threads, returns))
         if self._on_iteration is not None:
             self._on_iteration(self)

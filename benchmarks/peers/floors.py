@@ -71,7 +71,7 @@ def measure(
 
 
 def _products(shapes: Sequence[tuple[int, int, int]], repeats: int) -> Callable[[], None]:
-    """Return a function that computes the products ``count`` times."""
+    """Return a function that computes the products ``repeats`` times."""
     operands = [(torch.randn(m, k), torch.randn(k, n), torch.empty(m, n)) for m, k, n in shapes]
 
     def run() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from tensordict import TensorDict
 
 from benchmarks.peers.clock import Clock
@@ -21,7 +20,6 @@ def train(setting: Setting, env: EmbodiedEnv, clock: Clock, iterations: int) -> 
     stop = StopSignals()
     folder = RunFolder.create(run.trainer.exp_name)
     clock.act = lambda flat: policy.get_action(TensorDict({"obs": flat}, [len(flat)]), deterministic=True)["action"]
-    clock.num_threads = torch.get_num_threads
     clock.count_as_update(algorithm, "update", is_last=True)
     clock.count_as_update(policy, "update_normalizer")  # follows the update: counts for the next iteration
     trainer = build_trainer(run, folder, env, None, policy, algorithm, None, stop.check)

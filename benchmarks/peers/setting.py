@@ -52,7 +52,6 @@ class Setting:
     hidden_sizes: tuple[int, ...]
     activation: str
     normalize_obs: bool
-    orthogonal_init: bool
     init_log_std: float
     learning_rate: float
     anneals: bool
@@ -112,7 +111,6 @@ def load_setting(task: str, overrides: Sequence[str] = (), changes: Mapping[str,
         hidden_sizes=tuple(network["hidden_sizes"]),
         activation=network["activation"],
         normalize_obs=policy.get("normalize_obs", False),
-        orthogonal_init=network.get("orthogonal_init", False),
         init_log_std=policy.get("init_log_std", 0.0),
         learning_rate=algo["learning_rate"],
         anneals=schedule == "linear",

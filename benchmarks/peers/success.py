@@ -21,11 +21,10 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
-from tensordict import TensorDict
 
 from benchmarks import curves
 from benchmarks.peers.clock import Clock
@@ -33,30 +32,7 @@ from benchmarks.peers.setting import SUCCESS_TASKS, load_setting
 from benchmarks.peers.worker import LEARNERS, process_environment
 from benchmarks.time_to_success import EVAL_EPISODES, medians
 from embodichain.agents.rl.build import build_envs
-from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.trainer.evaluation import Evaluator
-
-
-class Deterministic(Policy):
-    """A policy with the deterministic actions that a clock was given."""
-
-    def __init__(self, clock: Clock) -> None:
-        super().__init__()
-        self._clock = clock
-
-    @torch.no_grad()
-    def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
-        """Write ``action`` [N, A]."""
-        td["action"] = self._clock.act(td["obs"])
-        return td
-
-    def get_value(self, td: TensorDict) -> TensorDict:
-        """Compute no values."""
-        raise NotImplementedError
-
-    def evaluate_actions(self, td: TensorDict) -> TensorDict:
-        """Learn nothing."""
-        raise NotImplementedError
 
 
 def train(task: str, learner: str, seed: int, every: int, threads: int) -> None:
@@ -77,7 +53,7 @@ def train(task: str, learner: str, seed: int, every: int, threads: int) -> None:
     def evaluate(clock: Clock) -> None:
         count = len(clock.iterations)
         if count % every == 0 or count == iterations:
-            success = evaluator.run(Deterministic(clock), "peer").success_rate
+            success = evaluator.run(cast(Any, curves.Acting(clock.act)), "peer").success_rate
             seconds = sum(iteration.seconds for iteration in clock.iterations)
             point = {"step": count * setting.iteration_steps, "seconds": seconds, "success": success}
             print(json.dumps(point), flush=True)

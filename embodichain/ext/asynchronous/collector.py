@@ -145,7 +145,8 @@ class OwnDraws(TorchFunctionMode):
     """Inside this context, random draws of the current thread come from separate generators, one per device.
 
     Draws of several threads from torch's global generator depend on each other's timing. With this, the global
-    generator is the learner's alone, and an update can be repeated. Dropout takes no generator: its draws stay global.
+    generator is the learner's alone, and an update can be repeated. Dropout, and what draws inside of
+    torch, such as ``gumbel_softmax``, take no generator: their draws stay global.
     """
 
     def __init__(self, seed: int) -> None:

@@ -27,7 +27,7 @@ from embodichain.tools.policy import Step, checked_difference
 from embodichain.utils import CommandFailedError, ConfigError, install_extra, observations
 
 Spec = Mapping[str, Any]
-Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
+Run = Callable[[dict[str, np.ndarray]], Mapping[str, np.ndarray]]
 
 _KEY = "embodichain"  # of the specification in a file's metadata
 _EXAMPLES = 2  # observations that a policy is traced with
@@ -195,12 +195,6 @@ def common_metadata(spec: Spec) -> dict[str, str]:
         "control_period": [spec.get("control_period_s", "")],
     }
     return {name: ",".join(map(str, values)) for name, values in fields.items()}
-
-
-def load_onnx(path: Path) -> Run:
-    """Return a function from an ONNX file's inputs [N, ...] by name to its outputs by name."""
-    runner = onnx_runner.PolicyRunner(path)
-    return lambda inputs: runner.run(dict(inputs))
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from embodichain.agents.rl.build import OpenRun
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
 from embodichain.agents.rl.run_config import scene_env
 from embodichain.commands.arguments import checked_path, output_folder
-from embodichain.ext.export import formats
+from embodichain.ext.export import formats, onnx_runner
 from embodichain.ext.export.run import export_run
 from embodichain.lab.sim import servos
 from embodichain.tools.policy import ParityError, Step, format_export
@@ -144,7 +144,7 @@ def metadata(spec: Mapping[str, Any], saved: SavedRun) -> dict[str, Any]:
 
 def check_file(path: Path, module: formats.DeployedPolicy, steps: Sequence[Step]) -> None:
     """Raise a ParityError where a file's actions are not the policy's, or always the same."""
-    formats.check_parity(formats.load_onnx(path), module, steps)
+    formats.check_parity(onnx_runner.PolicyRunner(path).run, module, steps)
     if not np.concatenate([step.action for step in steps]).std(axis=0).any():
         raise ParityError(f"{path}: the actions are always the same")
 

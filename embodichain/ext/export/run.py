@@ -73,8 +73,9 @@ def export_run(
         terms = list(action_terms(opened.env).values())
         module = formats.DeployedPolicy(opened.policy, space, entries, opened.env.single_action_space, terms).eval()
         recipes = input_recipes(opened, entries)
-        spec = describe_policy(saved, opened, module, recipes)
-        measurements = measurements_of(recipes)
+        # Each measurement that recipes read, once.
+        measurements = list({each.name: each for recipe in recipes.values() for each in recipe.measurements}.values())
+        spec = describe_policy(saved, opened, module, recipes, measurements)
         steps = record_steps(
             opened.env, opened.policy, opened.device, entries, observations, _SEED_OFFSET, measurements
         )
@@ -89,7 +90,7 @@ def export_run(
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             formats.write_onnx(module, spec, path)
-            largest = formats.check_parity(formats.load_onnx(path), module, steps)
+            largest = formats.check_parity(onnx_runner.PolicyRunner(path).run, module, steps)
         except ParityError:
             path.unlink(missing_ok=True)
             raise
@@ -160,13 +161,12 @@ def input_recipes(opened: OpenRun, entries: Sequence[str]) -> dict[str, Recipe]:
     return {name: recipe for name, recipe in found.items() if recipe is not None}
 
 
-def measurements_of(recipes: Mapping[str, Recipe]) -> list[Measurement]:
-    """Return each measurement that recipes read, once."""
-    return list({each.name: each for recipe in recipes.values() for each in recipe.measurements}.values())
-
-
 def describe_policy(
-    saved: SavedRun, opened: OpenRun, module: formats.DeployedPolicy, recipes: Mapping[str, Recipe]
+    saved: SavedRun,
+    opened: OpenRun,
+    module: formats.DeployedPolicy,
+    recipes: Mapping[str, Recipe],
+    measurements: Sequence[Measurement],
 ) -> dict[str, Any]:
     """Return the specification for the exported file, as plain data.
 
@@ -194,7 +194,7 @@ def describe_policy(
         "measurements": {
             each.name: {"shape": list(each.read().shape[1:]), "dtype": "float32", "meaning": each.meaning}
             | ({"components": each.components} if each.components else {})
-            for each in measurements_of(recipes)
+            for each in measurements
         },
         "outputs": module.outputs,
         "memory": module.memory,

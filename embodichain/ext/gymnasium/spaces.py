@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -122,16 +122,12 @@ def _values(leaf: _Leaf, values: np.ndarray) -> np.ndarray:
         if ((indices < 0) | (indices >= sizes)).any():
             place = "/".join(map(str, leaf.keys)) or "observation"
             raise CommandFailedError(f"its observation '{place}' is {values.tolist()}, outside {leaf.space}")
-        return np.concatenate([_one_hot(n)[i] for n, i in zip(sizes, indices.T, strict=True)], axis=1)
+        are_chosen = [i[:, None] == np.arange(n) for n, i in zip(sizes, indices.T, strict=True)]
+        return np.concatenate(are_chosen, axis=1).astype(np.float32)
     axes, dtype, shape = leaf.layout
     if axes is not None:
         values = values.transpose(0, *(axis + 1 for axis in axes))
     return np.asarray(values, dtype=dtype).reshape(len(values), *shape)
-
-
-@cache
-def _one_hot(n: int) -> np.ndarray:
-    return np.eye(n, dtype=np.float32)
 
 
 def _choices(space: spaces.Space[Any]) -> list[int] | None:

@@ -57,24 +57,19 @@ def compare_runs(arguments: Sequence[str], metric: str) -> tuple[dict[str, Any],
 
 
 def _row(name: str, by_task: Scores) -> dict[str, Any]:
-    values = np.concatenate(list(by_task.values()))
+    values, interval = np.concatenate(list(by_task.values())), None
+    if all(len(scores) > 1 for scores in by_task.values()):  # a single run does not vary
+        interval = bootstrap_interval([by_task], lambda drawn: interquartile_mean(drawn[0]))
     return {
         "group": name,
         "tasks": sorted(by_task),
         "runs": len(values),
         "interquartile_mean": float(interquartile_mean(values)),
-        "interval_95": _interval(by_task),
+        "interval_95": interval,
         "mean": float(values.mean()),
         "lowest": float(values.min()),
         "highest": float(values.max()),
     }
-
-
-def _interval(by_task: Scores) -> tuple[float, float] | None:
-    """Return the interval of a group's interquartile mean; None where a task has a single run, which does not vary."""
-    if any(len(scores) == 1 for scores in by_task.values()):
-        return None
-    return bootstrap_interval([by_task], lambda drawn: interquartile_mean(drawn[0]))
 
 
 def _read_groups(arguments: Sequence[str]) -> tuple[Groups, list[str]]:

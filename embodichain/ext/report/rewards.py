@@ -116,7 +116,7 @@ def term_facts(columns: Columns) -> dict[str, dict[str, float | None]]:
         name: {
             "mean": float(values.mean()),
             "size": float(np.abs(values).mean()),
-            "share_of_variance": _covariance(values, total) / variance if variance > 1e-12 else None,
+            "share_of_variance": float(np.cov(values, total, bias=True)[0, 1]) / variance if variance > 1e-12 else None,
             "correlation": correlation(values, success),
         }
         for name, values in terms.items()
@@ -126,8 +126,7 @@ def term_facts(columns: Columns) -> dict[str, dict[str, float | None]]:
 
 def correlation(a: np.ndarray, b: np.ndarray) -> float | None:
     """Return Pearson's correlation of two columns [E], None if one is constant."""
-    scale = float(a.std() * b.std())
-    return _covariance(a, b) / scale if scale > 1e-12 else None
+    return float(np.corrcoef(a, b)[0, 1]) if a.std() * b.std() > 1e-12 else None
 
 
 def rescore(columns: Columns, factors: Mapping[str, float]) -> dict[str, np.ndarray]:
@@ -151,10 +150,6 @@ def return_facts(columns: Columns) -> dict[str, float | None]:
     groups = {"return_of_success": total[is_success], "return_of_failure": total[~is_success]}
     means = {name: float(values.mean()) if len(values) else None for name, values in groups.items()}
     return means | {"correlation_of_return_with_success": correlation(total, columns["success"])}
-
-
-def _covariance(a: np.ndarray, b: np.ndarray) -> float:
-    return float(((a - a.mean()) * (b - b.mean())).mean())
 
 
 def format_terms(result: dict[str, Any], is_rescored: bool) -> str:

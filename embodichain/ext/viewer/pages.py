@@ -86,9 +86,7 @@ class BrowserViewer(Viewer):
         finally:
             self.paused_seconds += time.perf_counter() - start
 
-    def on_iteration(
-        self, iteration: int, iterations: int, step: int, metrics: Mapping[str, float], latest: Mapping[str, float]
-    ) -> None:
+    def on_iteration(self, iteration: int, iterations: int, step: int, latest: Mapping[str, float]) -> None:
         """Store the metrics for the next image; see ``Viewer``."""
         # Shown with the next image: iterations may be shorter than the time between two.
         counts = [("iteration", f"{iteration:,} of {iterations:,}"), ("steps", f"{step:,}")]

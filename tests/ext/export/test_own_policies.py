@@ -11,7 +11,8 @@ from torch import nn
 from torch.distributions import Distribution, Independent, Normal
 
 from embodichain.agents.rl.models import Policy, RunningNormalizer
-from embodichain.ext.export.formats import DeployedPolicy, check_parity, load_onnx, write_onnx
+from embodichain.ext.export.formats import DeployedPolicy, check_parity, write_onnx
+from embodichain.ext.export.onnx_runner import PolicyRunner
 from embodichain.tools.policy import record_steps
 from embodichain.utils import CommandFailedError
 from tests.ext.export.test_parity import ACTIONS, SPACE, RandomEnv
@@ -69,7 +70,7 @@ def test_policy_of_a_user_is_exported(tmp_path: Path) -> None:
     env: Any = RandomEnv()
     steps = record_steps(env, policy, torch.device("cpu"), ENTRIES, 100, seed=0)
     module, path = write(policy, tmp_path)
-    assert check_parity(load_onnx(path), module, steps) <= 1e-5
+    assert check_parity(PolicyRunner(path).run, module, steps) <= 1e-5
     with pytest.raises(ValueError, match="invalid values"):  # the arguments of distributions are checked again
         torch.distributions.Normal(torch.zeros(1), -torch.ones(1))
 

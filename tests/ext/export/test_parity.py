@@ -13,7 +13,8 @@ from torch import Tensor
 
 from embodichain.agents.rl.models import Policy, build_policy
 from embodichain.agents.rl.models.registry import parse_policy_block
-from embodichain.ext.export.formats import DeployedPolicy, actor_entries, check_parity, load_onnx, write_onnx
+from embodichain.ext.export.formats import DeployedPolicy, actor_entries, check_parity, write_onnx
+from embodichain.ext.export.onnx_runner import PolicyRunner
 from embodichain.tools.policy import ParityError, record_steps
 
 pytest.importorskip("onnxscript")
@@ -141,7 +142,7 @@ def exported(module: DeployedPolicy, path: Path) -> Any:
         "memory": module.memory,
     }
     write_onnx(module, spec, path)
-    return load_onnx(path)
+    return PolicyRunner(path).run
 
 
 def in_torch(module: DeployedPolicy, inputs: Any, shift: float = 0.0) -> dict[str, np.ndarray]:

@@ -202,7 +202,7 @@ class Trainer:
                     metrics |= evaluated
                 self.log.write(metrics, self.global_step)
                 progress.update(self._iteration, self.log.last)
-                self.viewer.on_iteration(self._iteration, iterations, self.global_step, metrics, self.log.last)
+                self.viewer.on_iteration(self._iteration, iterations, self.global_step, self.log.last)
                 self.saver.finished = freeze(self.state_dict())
                 if self._save_schedule.is_due(self.global_step, self._iteration) or is_best or is_last:
                     self.saver.try_to_save(self.saver.finished)

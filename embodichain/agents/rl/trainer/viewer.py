@@ -25,15 +25,8 @@ class Viewer:
             check_stop: function called regularly during a pause; raises to end the training.
         """
 
-    def on_iteration(
-        self, iteration: int, iterations: int, step: int, metrics: Mapping[str, float], latest: Mapping[str, float]
-    ) -> None:
-        """Show metrics by their tags after ``iteration`` of ``iterations``.
-
-        Args:
-            metrics: metrics of this iteration, and of its evaluation if it had one.
-            latest: last value of each.
-        """
+    def on_iteration(self, iteration: int, iterations: int, step: int, latest: Mapping[str, float]) -> None:
+        """Show the last value of each metric, by its tag, after ``iteration`` of ``iterations``."""
 
     def close(self) -> None:
         """Stop showing."""

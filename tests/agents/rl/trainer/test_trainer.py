@@ -296,12 +296,9 @@ class PausingViewer(Viewer):
         self.now += 3601.0
         self.paused_seconds += 3600.0
 
-    def on_iteration(
-        self, iteration: int, iterations: int, step: int, metrics: Mapping[str, float], latest: Mapping[str, float]
-    ) -> None:
+    def on_iteration(self, iteration: int, iterations: int, step: int, latest: Mapping[str, float]) -> None:
         self.rows.append((iteration, iterations, step))
-        assert "charts/SPS" in metrics
-        assert latest["charts/SPS"] == metrics["charts/SPS"]
+        assert "charts/SPS" in latest
 
 
 def test_viewer_sees_every_step_and_iteration(tmp_path: Path) -> None:
