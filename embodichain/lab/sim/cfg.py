@@ -460,13 +460,9 @@ class CameraCfg:
         return [kind for kind in ("color", "depth", "mask") if getattr(self, f"enable_{kind}")]
 
     @model_validator(mode="after")
-    def _has_depth(self) -> Self:
+    def _can_see(self) -> Self:
         if self.near >= self.far:
             raise ValueError("near must be less than far")
-        return self
-
-    @model_validator(mode="after")
-    def _sees_the_middle(self) -> Self:
         for name in ("intrinsics", "intrinsics_right"):
             lens = getattr(self, name, None)
             if lens and not (0 <= lens[2] <= self.width and 0 <= lens[3] <= self.height):

@@ -28,7 +28,7 @@ _STATE = (
     *("eq_active", "mocap_pos", "mocap_quat", "time", "history", "plastic"),
 )
 _CHECKED = ("qpos", "qvel", "qacc_warmstart", "ctrl")
-_LARGEST = 1e10  # mjMAXVAL: larger values are invalid
+_LARGEST = mujoco.mjMAXVAL  # larger values are invalid
 _PLACES = frozenset(
     {"xpos", "xquat", "xmat", "xipos", "ximat", "geom_xpos", "geom_xmat", "site_xpos", "site_xmat", "subtree_com"}
 )
@@ -334,9 +334,9 @@ class MujocoWarpBackend(Backend):
     def _update_constants(self) -> None:
         """Derive the constants again where the fields behind them were written; once, however many were."""
         names = {constant for field in self._stale_fields for constant in CONSTANTS[field]}
-        fields = {name: self._fields.open(name) for name in sorted(names) if self._fields.has(name)}
-        before = {name: field.clone() for name, field in fields.items()}
         model, data = self._fields.device_model, self._data
+        fields = {name: self._fields.open(name) for name in sorted(names) if getattr(model, name).size}
+        before = {name: field.clone() for name, field in fields.items()}
         # The inertias of all bodies take a hundred launches; a geom's bounds take one.
         what = "FIXED" if self._stale_fields == ["geom_size"] else "ALL"
         groups = mujoco_warp.SetConstGroup[what]
@@ -358,7 +358,7 @@ class MujocoWarpBackend(Backend):
 # Fields that MuJoCo Warp does not have or ignores: stored here for each environment, to be read.
 _KEPT = frozenset({"geom_contype", "geom_conaffinity", "geom_group", "body_sameframe", "dof_M0"})
 _BITS = ("geom_contype", "geom_conaffinity")
-_LEAST_FRICTION = 1e-5  # mjMINMU; of less, MuJoCo Warp warns
+_LEAST_FRICTION = mujoco.mjMINMU  # of less, MuJoCo Warp warns
 _MESH = int(mujoco.mjtGeom.mjGEOM_MESH)
 _INERTIA = ("body_subtreemass", "dof_invweight0", "body_invweight0", "tendon_invweight0", "actuator_acc0")
 _LENGTHS = ("tendon_length0", "eq_data")
@@ -398,10 +398,6 @@ class WarpModel:
         self.version = 0
         self.own: dict[str, Tensor] = {}
         """The fields that differ between environments, [N, ...] by name."""
-
-    def has(self, name: str) -> bool:
-        """Return whether a field has entries in this model."""
-        return bool(getattr(self.device_model, name).size)
 
     def read(self, name: str) -> Tensor:
         """Return a field of every environment, [N, ...]; do not write into it."""
