@@ -4,6 +4,7 @@ pip install stable-baselines3
 python -m benchmarks.gymnasium_curves --algorithms ppo --steps 300000 --seeds 1 2 3 --jobs 2
 python -m benchmarks.gymnasium_curves --algorithms sac --steps 50000 --tasks Hopper-v5 HalfCheetah-v5 --seeds 1 2 3
 python -m benchmarks.gymnasium_curves --algorithms sac_fewer --steps 1000000 --seeds 1 2 3
+python -m benchmarks.gymnasium_curves --algorithms sac_scaled --learners ours --steps 1000000 --tasks HalfCheetah-v5
 python -m benchmarks.gymnasium_curves --seeds
 
 Each training is a separate process with one thread. When it has ended, its curve is appended to ``--results``, and is
@@ -14,8 +15,8 @@ tasks where a learner has none as long all that there are, at the last step that
 Each point of a curve is the mean return of the same 20 episodes, without exploration. Equal are: the environments and
 their number, networks, initialisation, Adam, all hyperparameters, the normalisation of observations (PPO's), the
 clipping of actions (PPO's) and their squashing (SAC's), and bootstrapping from the final observation at the time limit.
-Rewards are not scaled. From the same parameters and samples both make the same updates, up to rounding and the items
-below (tests/benchmarks/test_sb3_learners.py). What is left:
+Rewards are not scaled, but for ``sac_scaled``. From the same parameters and samples both make the same updates, up to
+rounding and the items below (tests/benchmarks/test_sb3_learners.py). What is left:
 
 - seeds of the training's episodes: ours has a seed for each, Stable-Baselines3 one for each environment.
 - PPO: our observation normalizer begins with 16 steps of each environment that are not counted, and changes after each
@@ -113,9 +114,12 @@ SAC = _settings(
 )
 # 16 environments and an update for each step of them all, 5 at a time: for curves of as many steps as PPO's.
 SAC_FEWER = SAC | {"num_envs": 16, "buffer_size": 5, "algorithm": SAC["algorithm"] | {"updates_per_step": 1 / 16}}
-SETTINGS = {"ppo": PPO, "sac": SAC, "sac_fewer": SAC_FEWER}
+# Rewards in units of the returns' std, as by default in Gymnasium's environments: no learner of theirs is equal.
+SAC_SCALED = SAC | {"algorithm": SAC["algorithm"] | {"normalize_returns": True}}
+SETTINGS = {"ppo": PPO, "sac": SAC, "sac_fewer": SAC_FEWER, "sac_scaled": SAC_SCALED}
 """By name, which begins with the algorithm's name."""
-STEPS_OF_A_POINT = {"ppo": 50_000, "sac": 5_000, "sac_fewer": 50_000}
+STEPS_OF_A_POINT = {"ppo": 50_000, "sac": 5_000, "sac_fewer": 50_000, "sac_scaled": 5_000}
+TITLES = {"ppo": "PPO", "sac": "SAC", "sac_fewer": "SAC, fewer updates", "sac_scaled": "SAC, scaled rewards"}
 
 
 def _algorithm(name: str) -> str:
@@ -135,7 +139,7 @@ def train_config(algorithm: str, task: str, seed: int, iterations: int) -> dict[
             "iterations": iterations,
         },
         "policy": settings["policy"],
-        "algorithm": {"name": _algorithm(algorithm), "cfg": settings["algorithm"]},
+        "algorithm": {"name": _algorithm(algorithm), "cfg": {"normalize_returns": False} | settings["algorithm"]},
     }
 
 
@@ -223,7 +227,7 @@ def compare(algorithm: str, task: str, curves: Mapping[str, list[list[Point]]]) 
     """Print a row of the table, and return how the learners compare at the end; None with only one of them."""
     finals = last_returns(curves)
     step = next(iter(curves.values()))[0][-1]["step"]
-    row = f"{algorithm:10}{task:15}{step:>10,}"
+    row = f"{algorithm:11}{task:15}{step:>10,}"
     for returns in map(finals.get, LEARNERS):
         cell = "" if returns is None else f"{returns.mean():,.0f} ({returns.min():,.0f} to {returns.max():,.0f})"
         row += f"{cell:>30}"
@@ -235,11 +239,6 @@ def compare(algorithm: str, task: str, curves: Mapping[str, list[list[Point]]]) 
     interval = "" if ends is None else f" ({ends[0]:+,.0f} to {ends[1]:+,.0f})"
     print(f"{row}   {result['difference']:+,.0f}{interval}: {result['verdict']}")
     return result
-
-
-def _title(name: str) -> str:
-    algorithm, _, variant = name.partition("_")
-    return f"{algorithm.upper()}, {variant} updates" if variant else algorithm.upper()
 
 
 def draw(records: Sequence[Record], steps: int, path: Path) -> None:
@@ -255,7 +254,7 @@ def draw(records: Sequence[Record], steps: int, path: Path) -> None:
             if not curves:
                 axis.set_axis_off()
                 continue
-            axis.set(title=f"{_title(algorithm)}, {task}", xlabel="environment steps", ylabel="return (evaluation)")
+            axis.set(title=f"{TITLES[algorithm]}, {task}", xlabel="environment steps", ylabel="return (evaluation)")
             axis.xaxis.set_major_formatter(EngFormatter(sep=""))
             axis.grid(alpha=0.3)
             axis.legend()
@@ -285,7 +284,7 @@ def main() -> None:
             parser.error(f"--steps {args.steps}: {algorithm} takes multiples of {STEPS_OF_A_POINT[algorithm]}")
     train_missing(args)
     records = read_records(args.results)
-    print(f"{'':25}{'steps':>10}" + "".join(f"{NAMES[learner]:>30}" for learner in LEARNERS) + "   difference")
+    print(f"{'':26}{'steps':>10}" + "".join(f"{NAMES[learner]:>30}" for learner in LEARNERS) + "   difference")
     for algorithm in SETTINGS:
         for task in TASKS:
             if curves := curves_of(records, algorithm, task, args.steps):
