@@ -168,7 +168,7 @@ class LiveTask:
         self._steering = Steering(env.command_manager.terms, gui)
         self._metrics = gui.add_html("")
         followed = None if env.followed_uid is None else env.sim.get_asset(env.followed_uid)
-        self._scene = LiveScene(self._server, env.sim.backend, env.sim.appearance, followed)
+        self._scene = LiveScene(self._server, env.sim.backend, env.sim.appearance, followed, env.num_envs)
         self._reference = Reference(self._server.scene, env)
         self.url = page_address(self._server)
         logger.log_info(f"viewer: {self.url}   Ctrl-C ends it")

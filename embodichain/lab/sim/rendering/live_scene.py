@@ -16,6 +16,7 @@ from embodichain.lab.sim.model.model_files import SEEN_GROUPS
 from embodichain.lab.sim.model.terrain import GROUND
 from embodichain.lab.sim.rendering.renderer import UNSET, Appearance, own_colors
 
+MAX_SHOWN = 4
 _GAP, _ROOM = 0.6, 2.5  # m between neighbours, where arms may reach, and around a robot that moves
 _CELL = 0.5  # m of the ground's grid
 _RISE = 0.05  # share of a change of height that the view follows at each update: stairs, but no gait
@@ -43,26 +44,29 @@ def places_in_grid(count: int, pitch: tuple[float, float]) -> np.ndarray:
 
 
 class LiveScene:
-    """The environments of a simulation, in a viser server's scene. Use it from the thread that steps them.
+    """The first environments of a simulation, in a viser server's scene. Use it from the thread that steps them.
 
     Nodes below ``/env_<i>`` are in the frame of environment i.
 
     Attributes:
-        places: places in the page of the N environments' origins or followed entities, [N, 3], m.
-        count: number of environments that are shown, the first ones.
+        places: places in the page of the K environments' origins or followed entities, [K, 3], m.
+        count: number of environments that are shown, at most K.
         follows: whether the followed entity stays in place, and the ground moves.
         shows_contacts: whether contact points are shown.
     """
 
-    def __init__(self, server: Any, backend: Backend, appearance: Appearance, followed: Any = None) -> None:
+    def __init__(
+        self, server: Any, backend: Backend, appearance: Appearance, followed: Any = None, most: int = MAX_SHOWN
+    ) -> None:
         """Show them.
 
         Args:
             server: a ``viser.ViserServer``.
             followed: the scene's entity that the view follows; None: it stays.
+            most: the largest K.
         """
         self._followed, self.follows, self.shows_contacts = followed, followed is not None, False
-        self.count = backend.num_envs
+        self.count = min(most, backend.num_envs)
         self._scene = server.scene
         self._backend = backend
         self._appearance = appearance

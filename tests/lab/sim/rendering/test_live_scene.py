@@ -75,6 +75,13 @@ def body_frame(nodes: dict[str, Node], sim: SimulationManager, env_id: int, name
     return nodes[f"/env_{env_id}/body_{sim.backend.visual_model.body(name).id}"]
 
 
+def test_of_many_environments_the_first_four_are_shown() -> None:
+    scene, nodes = scene_of(simulate(RigidObjectCfg("box", shape=CubeCfg()), num_envs=6))
+    assert scene.count == 4
+    assert "/env_3" in nodes
+    assert "/env_4" not in nodes
+
+
 def test_environments_stand_in_rows_around_the_origin() -> None:
     # Three in rows of two, 2 m apart in x and 3 m in y.
     assert places_in_grid(3, (2.0, 3.0)).tolist() == [[-1, -1.5, 0], [1, -1.5, 0], [-1, 1.5, 0]]
