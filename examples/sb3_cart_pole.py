@@ -3,7 +3,8 @@
     pip install 'embodichain-mujoco[sb3]'
     python examples/sb3_cart_pole.py
 
-The hyperparameters are those of ``configs/agents/rl/basic/cart_pole/train_config_quickstart.json``.
+The hyperparameters are of ``configs/agents/rl/basic/cart_pole/train_config_quickstart.json``, but for a constant
+learning rate and twice the steps.
 """
 
 from __future__ import annotations

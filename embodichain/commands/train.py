@@ -13,7 +13,7 @@ from embodichain.commands.arguments import CONFIG_HELP, RUN_HELP
 from embodichain.utils import logger
 
 _ONE_EVALUATION = "trainer.eval_freq=1000 it"  # at the end, with the video
-_EXIT_CODES = "exit codes: 0 done, 1 failed, 2 wrong usage or config, 130 or 143 interrupted (resume continues)"
+_EXIT_CODES = "exit codes: 0 done, 1 failed, 2 wrong usage or config, 129, 130 or 143 interrupted (resume continues)"
 _NEXT = """
 next
   embodichain train push_cube      a UR10 pushes a cube to its goal, about a minute

@@ -1,1 +1,1 @@
-"""LeRobot: environments for its EnvHub; see the README of this folder."""
+"""LeRobot: datasets, recordings and environments for its EnvHub; see the README of this folder."""
