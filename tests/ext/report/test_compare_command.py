@@ -113,6 +113,15 @@ def test_groups_that_differ_in_much_have_numbers_and_a_legend(capsys: pytest.Cap
     assert "gamma 0.99, lr_schedule linear, learning_rate 0.0003" in legend[0]
 
 
+def test_runs_with_other_events_in_training_are_other_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, events in (("good_2", {"eval": {"video": {}}}), ("good_3", {"train": {"push": {}}})):
+        config = json.loads(Path(name, "config.json").read_text(encoding="utf-8"))
+        config["trainer"]["events"] = events
+        Path(name, "config.json").write_text(json.dumps(config), encoding="utf-8")
+    result = json.loads(compare(capsys, "good_1", "good_2", "good_3", "--json"))
+    assert [group["runs"] for group in result["groups"]] == [2, 1]
+
+
 def test_runs_of_other_tasks_are_not_compared(capsys: pytest.CaptureFixture[str]) -> None:
     write_run(Path("other_1"), [0.0, 0.5], seed=1, name="other")
     config = json.loads(Path("other_1/config.json").read_text(encoding="utf-8"))
