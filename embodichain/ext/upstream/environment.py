@@ -12,7 +12,7 @@ _TASK_PROGRAMS = ("embodiment", "embodiment_id", "environment_id", "program_id",
 _THEIR_TASKS = {  # written in EmbodiChain's own code -> nearest task here
     "ANYmalCFlatRL-v1": "configs/agents/rl/go2_flat",
     "HumanoidRun-v1": "the environment 'gymnasium:Humanoid-v5' (docs/gymnasium.md)",
-    "MicroDuckFlatRL-v1": "configs/agents/rl/g1_flat",
+    "MicroDuckFlatRL-v1": "configs/agents/rl/microduck_flat",
     "UnitreeG1FlatRL-v1": "configs/agents/rl/g1_flat",
     "UnitreeGo1FlatRL-v1": "configs/agents/rl/go2_flat",
     "UnitreeGo2FlatRL-v1": "configs/agents/rl/go2_flat",

@@ -26,6 +26,8 @@ class BCCfg(BaseAlgorithmCfg):
 
     demonstrations: str = EXPERT
     """Folder of a LeRobot dataset (v3.0), or ``"expert"``: episodes of the task's scripted expert that succeed."""
+    gamma: Annotated[float, Field(ge=0, le=1)] = 0.99
+    """Unused, since rewards are not learned from; accepted so that a config can change its algorithm by name."""
     num_demonstrations: PositiveInt | None = None
     """Number of episodes: the dataset's first ones, or played by the expert. Null: the whole dataset, 50 of the
     expert."""

@@ -3,8 +3,10 @@
 Legend: N envs, T rollout steps, B minibatch, L sequence length, O flattened observation size, A action size.
 """
 
+from typing import Annotated
+
 import torch
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt
 from tensordict import TensorDict
 from torch import nn
 
@@ -21,6 +23,8 @@ class DistillationCfg(BaseAlgorithmCfg):
 
     learning_rate: PositiveFloat = 1e-3
     """Step size of Adam at the beginning; it falls linearly to 0 over the training."""
+    gamma: Annotated[float, Field(ge=0, le=1)] = 0.99
+    """Unused, since rewards are not learned from; accepted so that a config can change its algorithm by name."""
     n_epochs: PositiveInt = 5
     """Passes over each rollout."""
     max_grad_norm: PositiveFloat = 1.0
