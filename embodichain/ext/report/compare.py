@@ -213,7 +213,7 @@ def _settings(run: RunData) -> dict[str, Any]:
     env = run.config.get("gym_config", {})
     return {
         "trainer": trainer,
-        "events": run.config["trainer"].get("events", {}).get("train", {}),  # an evaluation's make videos
+        "events": run.config["trainer"].get("events", {}).get("train", {}),  # an evaluation's record videos
         "policy": run.config["policy"],
         "algorithm": run.config["algorithm"],
         "gym_config": {k: v for k, v in env.items() if k != "$schema"},
