@@ -67,8 +67,8 @@ def step_chunk(
     if not (is_last or draws_each_step):  # the images are from before the chunk
         env._rewind_observation()
         obs = env._observe(chunk.executed[:, h])
-    obs = finite_observation(obs) if "diverged" in chunk.info() else obs
-    info, done = chunk.info() | {"final_obs": obs}, ~chunk.alive
+    info, done = chunk.info(), ~chunk.alive
+    info["final_obs"] = obs = finite_observation(obs) if "diverged" in info else obs
     obs = env.begin_episodes(obs, done)
     env.write_rollout(chunk.reward, done, chunk.terminated, chunk.truncated, chunk.executed)
     return obs, chunk.reward, chunk.terminated, chunk.truncated, info
