@@ -114,7 +114,7 @@ SAC = _settings(
 )
 # 16 environments and an update for each step of them all, 5 at a time: for curves of as many steps as PPO's.
 SAC_FEWER = SAC | {"num_envs": 16, "buffer_size": 5, "algorithm": SAC["algorithm"] | {"updates_per_step": 1 / 16}}
-# Rewards in units of the returns' std, as by default in Gymnasium's environments: no learner of theirs is equal.
+# Rewards in units of the returns' std: no learner of theirs is equal.
 SAC_SCALED = SAC | {"algorithm": SAC["algorithm"] | {"normalize_returns": True}}
 SETTINGS = {"ppo": PPO, "sac": SAC, "sac_fewer": SAC_FEWER, "sac_scaled": SAC_SCALED}
 """By name, which begins with the algorithm's name."""

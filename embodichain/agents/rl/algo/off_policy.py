@@ -43,9 +43,9 @@ class OffPolicyCfg(BaseAlgorithmCfg):
     """Step sizes stay constant, or fall linearly to 0 over the training."""
     policy_delay: PositiveInt = 1
     """Gradient steps of the critics for each one of the actor."""
-    normalize_returns: bool | None = None
-    """Learn values in units of the returns' running mean and std: the rewards' scale and offset do not matter. Null: in
-    Gymnasium environments alone."""
+    normalize_returns: bool = False
+    """Learn values in units of the returns' running mean and std: the rewards' scale and offset do not matter. These
+    units change as the policy improves, and some trainings then learn slower."""
     n_steps: PositiveInt = 1
     """Rewards that are summed before the bootstrap."""
     tau: Annotated[float, Field(gt=0, le=1)] = 0.005
