@@ -114,9 +114,9 @@ def test_groups_that_differ_in_much_have_numbers_and_a_legend(capsys: pytest.Cap
 
 
 def test_runs_with_other_events_in_training_are_other_groups(capsys: pytest.CaptureFixture[str]) -> None:
-    for name, events in (("good_2", {"eval": {"video": {}}}), ("good_3", {"train": {"push": {}}})):
+    for name, kind in (("good_2", "eval"), ("good_3", "train")):
         config = json.loads(Path(name, "config.json").read_text(encoding="utf-8"))
-        config["trainer"]["events"] = events
+        config["trainer"]["events"] = {kind: {"push": {}}}
         Path(name, "config.json").write_text(json.dumps(config), encoding="utf-8")
     result = json.loads(compare(capsys, "good_1", "good_2", "good_3", "--json"))
     assert [group["runs"] for group in result["groups"]] == [2, 1]
