@@ -14,7 +14,7 @@ from embodichain.agents.rl import buffer, collector
 from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
 from embodichain.agents.rl.algo.distillation import Teacher
 from embodichain.agents.rl.algo.registry import get_algo_class
-from embodichain.agents.rl.buffer.rollout_buffer import chunk_problems
+from embodichain.agents.rl.buffer.rollout_buffer import check_sequences, chunk_problems
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
 from embodichain.agents.rl.demonstrations import load_demonstrations
 from embodichain.agents.rl.distributed import get_process_group, launch
@@ -310,6 +310,8 @@ def check_rollouts(run: RunConfig, env: TaskEnv, algorithm: BaseAlgorithm) -> No
     )
     what = f"the {num_steps:,} steps of a rollout in {env.num_envs:,} environments"
     check_memory("trainer.buffer_size", what, rollout.bytes(), algorithm.device)
+    if algorithm.learns_from == "rollouts":
+        check_sequences(policy, num_decisions, algorithm.batch_size)
 
 
 def init_policy(policy: Policy, cfg: PolicyBlock, env_config: Mapping[str, Any]) -> None:
