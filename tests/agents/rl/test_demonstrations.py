@@ -181,12 +181,10 @@ def test_task_without_an_expert_is_told_before_anything_is_built(
 ) -> None:
     monkeypatch.delattr(CartPoleEnv, "expert_action")
     path = write_config(tmp_path, config())
-    with pytest.raises(ConfigError) as error:
+    own = r"algorithm\.cfg\.demonstrations: 'expert': CartPoleRL has no scripted expert \(a method expert_action\)"
+    # Other tests may have registered tasks with an expert.
+    with pytest.raises(ConfigError, match=rf"^{own}. With one: .*PickCubeRL, PushColoredCubeRL.*; or name a dataset"):
         load_run_config(path)
-    assert str(error.value) == (
-        "algorithm.cfg.demonstrations: 'expert': CartPoleRL has no scripted expert (a method expert_action). With one: "
-        "ManipulateCubesRL, PickCubeRL, PushColoredCubeRL; or name a dataset's folder"
-    )
 
 
 @pytest.mark.e2e
