@@ -1,7 +1,6 @@
 """Conversion of the policy's actions to targets of the drives. Shapes: N environments, A action size."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -39,9 +38,7 @@ class ActionManager(Manager):
         self.terms = {name: term for name, term in terms.items() if term.cfg.mode == "pre"}
         self._post = {name: term for name, term in terms.items() if term.cfg.mode == "post"}
         # Called with the action alone.
-        self._targets = {
-            term.name: replace(term, func=_joint_targets(term.func, term.name), params={}) for term in built
-        }
+        self._targets = {term.name: term.calling(_joint_targets(term.func, term.name)) for term in built}
         self._is_first = True  # the next action
         if not self.terms:
             raise ConfigError("env.actions: at least one action term is needed")

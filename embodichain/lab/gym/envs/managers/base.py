@@ -396,6 +396,10 @@ class Term(Generic[Cfg]):
         """The random stream that its calls draw from; events draw from a stream of their own name."""
         return self.place.removeprefix("env.")
 
+    def calling(self, func: Any) -> "Term[Cfg]":
+        """Return a term of the same name and stream that calls another function, without ``params``."""
+        return replace(self, func=func, params={})
+
     def __call__(self, *given: Any) -> Any:
         """Call the function with its manager's arguments and the ``params``; errors name the term."""
         try:
@@ -425,7 +429,7 @@ class Manager:
             if isinstance(term.func, Functor):
                 self._functors[term.name] = term.func
                 if type(term.func).reset is not Functor.reset:
-                    self._resets.append(replace(term, func=term.func.reset, params={}))
+                    self._resets.append(term.calling(term.func.reset))
 
     @property
     def functors(self) -> list[Functor]:

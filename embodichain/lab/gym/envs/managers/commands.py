@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from typing import Annotated, Any
 
 import torch
@@ -118,9 +117,8 @@ class CommandManager(Manager):
         built = checks.build_terms(cfgs, env, "env.commands")
         super().__init__(env, built)
         self.terms: dict[str, CommandTerm] = {term.name: term.func for term in built}
-        self._advances = [replace(term, func=term.func.advance, params={}) for term in built]
-        movers = [term for term in built if type(term.func).move is not CommandTerm.move]
-        self._moves = [replace(term, func=term.func.move, params={}) for term in movers]
+        self._advances = [term.calling(term.func.advance) for term in built]
+        self._moves = [term.calling(term.func.move) for term in built if type(term.func).move is not CommandTerm.move]
 
     def get_command(self, name: str) -> Tensor:
         """Return the command that the next action is to follow, [N, C]; ConfigError without one of that name."""

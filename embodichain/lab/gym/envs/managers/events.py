@@ -232,12 +232,8 @@ def _dictionary(env: TermEnv, name: str) -> dict[str, Any]:
 def _store(env: TermEnv, env_ids: Tensor, notes: dict[str, Any], key: str, value: Any) -> None:
     """Store a value; of a tensor [N, ...] that exists already only the rows of environments [n]."""
     before = notes.get(key)
-    if (
-        isinstance(value, Tensor)
-        and isinstance(before, Tensor)
-        and before.shape == value.shape
-        and value.shape[:1] == (env.num_envs,)
-    ):
+    has_rows = isinstance(value, Tensor) and value.shape[:1] == (env.num_envs,)
+    if has_rows and isinstance(before, Tensor) and before.shape == value.shape:
         value = before.index_copy(0, env_ids, value[env_ids])
     notes[key] = value
 
