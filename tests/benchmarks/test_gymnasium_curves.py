@@ -24,6 +24,10 @@ def write(path: Path, *records: dict[str, Any]) -> Path:
     return path
 
 
+def test_plot_is_the_one_in_the_docs() -> None:
+    assert gymnasium_curves.PICTURE.is_file()
+
+
 def test_of_equal_trainings_the_longest_is_read(tmp_path: Path) -> None:
     file = write(tmp_path / "r.jsonl", record("ours", 1, [1.0, 2.0]), record("ours", 1, [1.0, 2.0, 3.0]))
     assert [len(r["points"]) for r in read_records(file)] == [3]

@@ -12,7 +12,7 @@ from tensordict import TensorDict
 from embodichain.agents.rl.algo import build_algo
 from embodichain.agents.rl.collector import SyncCollector
 from embodichain.agents.rl.models import TinyVLA, VLAPolicy, build_policy, save_vla_model
-from embodichain.ext.vla.policy import LoRACfg, add_lora
+from embodichain.ext.vla.policy import LoRACfg, VLAConfig, add_lora, stored_chunk_length
 from embodichain.utils import ConfigError
 from tests.agents.rl.buffer.test_layout import T, check
 from tests.agents.rl.fakes import ChunkedEnv
@@ -46,6 +46,17 @@ def inputs(*batch: int) -> TensorDict:
     }
     obs = torch.zeros(*batch, 12)
     return TensorDict({"obs": obs, "entries": TensorDict(entries, batch_size=batch)}, batch_size=batch)
+
+
+def test_stored_chunk_length_is_the_folders_own(tmp_path: Path) -> None:
+    def length(path: str, **config: int) -> int:
+        name = "embodichain.agents.rl.models.TinyVLA"
+        return stored_chunk_length(VLAConfig(model_class=name, model_path=path, model_config=config))
+
+    assert length("owner/name@main") == 1  # known once it is downloaded
+    assert length("owner/name@main", chunk_length=5) == 5
+    (tmp_path / "config.json").write_text('{"type": "smolvla", "input_features": {}}', encoding="utf-8")
+    assert length(str(tmp_path)) == 50  # LeRobot's default
 
 
 def test_policy_is_built_from_block_and_spaces() -> None:

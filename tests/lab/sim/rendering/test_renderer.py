@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import mujoco
 import numpy as np
@@ -17,7 +17,14 @@ import torch
 from embodichain.lab.sim import SimulationManager, SimulationManagerCfg
 from embodichain.lab.sim.cfg import CameraCfg, ExtrinsicsCfg, MarkerCfg, RigidObjectCfg
 from embodichain.lab.sim.rendering import gl
-from embodichain.lab.sim.rendering.renderer import CameraPose, OpenGLDrawer, Renderer, RenderingUnavailableError
+from embodichain.lab.sim.rendering.renderer import (
+    CameraPose,
+    OpenGLDrawer,
+    Renderer,
+    RenderingUnavailableError,
+    RenderThreads,
+    Shot,
+)
 from embodichain.lab.sim.shapes import SphereCfg
 from tests.lab.scenes import needs_gl, simulate
 
@@ -53,6 +60,18 @@ def centre(picture: np.ndarray, channel: int) -> tuple[float, float]:
     rows, columns = np.nonzero(picture[..., channel] > 2.0 * others + 30)
     assert len(rows) > 5
     return float(columns.mean()), float(rows.mean())
+
+
+def test_error_in_a_render_thread_reaches_every_caller(sim: SimulationManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*given: Any) -> None:
+        raise ValueError("no such texture")
+
+    monkeypatch.setattr(OpenGLDrawer, "draw", fail)
+    threads = RenderThreads(sim.backend, sim.appearance, 2)
+    for _ in range(2):  # the threads have not ended
+        with pytest.raises(ValueError, match="no such texture"):
+            threads.draw(cast(Shot, None), [0, 1])
+    threads.close()
 
 
 @needs_gl
