@@ -111,7 +111,7 @@ class Saver:
                     path = self._folder.save(content, step)
                     if stores:
                         self._segments.clean(self._folder.files(), path, content)
-                    self.last, self.saved_iteration = path, content["iteration"]
+                    self.last, self.saved_iteration = path, content["iteration"]  # before another thread may rescue
             except OSError as error:
                 problem = str(error)
         self._raise_together(problem, is_together)
