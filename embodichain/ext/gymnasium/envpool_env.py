@@ -38,11 +38,11 @@ class EnvPoolEnv(ForeignEnv):
     def __init__(self, cfg: EnvPoolCfg) -> None:
         self._envpool = import_envpool()
         self._name = cfg.id.partition(":")[2]
-        self._settings: dict[str, Any] = {"num_envs": cfg.num_envs, "num_threads": cfg.num_threads, **cfg.kwargs}
+        self._settings: dict[str, Any] = {"num_threads": cfg.num_threads, **cfg.kwargs}
         if cfg.max_episode_steps is not None:
             self._settings["max_episode_steps"] = cfg.max_episode_steps
         self._pool: Any = None
-        pool = self._make([0] * cfg.num_envs)
+        pool = self._make([0])  # one environment, for the spaces alone: some take long to make
         super().__init__(cfg, pool.observation_space, pool.action_space)
         pool.close()
 
@@ -54,7 +54,7 @@ class EnvPoolEnv(ForeignEnv):
             self._pool = None
 
     def _make(self, seeds: list[int]) -> Any:
-        pool = self._envpool.make(self._name, env_type="gymnasium", env_seed=seeds, **self._settings)
+        pool = self._envpool.make(self._name, env_type="gymnasium", num_envs=len(seeds), env_seed=seeds, **self._settings)
         with warnings.catch_warnings(action="ignore"):  # of bounds that are not of the space's type
             _ = pool.observation_space, pool.action_space  # made now, and kept
         return pool
