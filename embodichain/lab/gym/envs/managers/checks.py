@@ -17,7 +17,14 @@ from torch import Tensor
 
 from embodichain.lab.gym.envs.managers import types
 from embodichain.lab.gym.envs.managers.base import ActionTerm, Cfg, CommandTerm, Functor, Term, TermEnv, kind_of
-from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, CommandCfg, EventCfg, FunctorCfg, ObservationCfg
+from embodichain.lab.gym.envs.managers.cfg import (
+    ActionTermCfg,
+    CommandCfg,
+    EventCfg,
+    FunctorCfg,
+    ObservationCfg,
+    RewardCfg,
+)
 from embodichain.lab.sim.cfg import ArticulationCfg, LightCfg, RigidObjectCfg, RigidObjectGroupCfg, RobotCfg
 from embodichain.lab.sim.model.drives import match_names
 from embodichain.lab.sim.model.scene import EntityCfg
@@ -165,7 +172,7 @@ def leading_arguments(cfg: FunctorCfg) -> tuple[str, ...]:
     """Return the arguments that a term's manager passes before the ``params``."""
     if isinstance(cfg, ObservationCfg):
         return ("env", "data") if cfg.mode == "modify" else ("env", "obs") if takes_observation(cfg) else ("env",)
-    return cfg.given
+    return cfg.given[:1] if isinstance(cfg, RewardCfg) and not takes_step(cfg) else cfg.given
 
 
 def takes_observation(cfg: FunctorCfg) -> bool:
@@ -174,16 +181,28 @@ def takes_observation(cfg: FunctorCfg) -> bool:
     Its second argument, after the environment, is then called ``obs`` (or ``observation``), or annotated so, and not
     one of the ``params``.
     """
+    return isinstance(cfg, ObservationCfg) and cfg.mode == "add" and any(map(_is_observation, _second(cfg)))
+
+
+def takes_step(cfg: RewardCfg) -> bool:
+    """Return whether a reward takes observation, action and info after the environment, as EmbodiChain's do.
+
+    Its second argument is then the observation by name or type, or has neither a type nor a default.
+    """
+    return any(_is_observation(a) or a.default is a.annotation is a.empty for a in _second(cfg))
+
+
+def _second(cfg: FunctorCfg) -> list[inspect.Parameter]:
+    """Return the argument that takes what follows the environment, unless it is one of the ``params``."""
     func: Any = cfg.func
-    if not isinstance(cfg, ObservationCfg) or cfg.mode != "add":
-        return False
     arguments = list(inspect.signature(func.__call__ if isinstance(func, type) else func).parameters.values())
-    positional = [a for a in arguments if a.kind in (a.POSITIONAL_ONLY, a.POSITIONAL_OR_KEYWORD)]
-    second = positional[2:3] if isinstance(func, type) else positional[1:2]
-    return any(
-        a.name not in cfg.params and (a.name in _OBSERVATION_NAMES or _type_name(a.annotation) in _OBSERVATION_TYPES)
-        for a in second
-    )
+    given = [a for a in arguments[isinstance(func, type) :] if a.kind not in (a.KEYWORD_ONLY, a.VAR_KEYWORD)]
+    rest = [a for a in given if a.kind is a.VAR_POSITIONAL]
+    return [a for a in given[1:2] or rest if a.name not in cfg.params]
+
+
+def _is_observation(argument: inspect.Parameter) -> bool:
+    return argument.name in _OBSERVATION_NAMES or _type_name(argument.annotation) in _OBSERVATION_TYPES
 
 
 def _type_name(annotation: Any) -> str:

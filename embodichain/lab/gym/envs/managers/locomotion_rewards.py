@@ -1,6 +1,6 @@
-"""Rewards of locomotion: ``func(env, obs, action, info, **params)``. Shapes: N environments, J joints, F feet.
+"""Rewards of locomotion: ``func(env, **params)``, some with ``obs, action, info`` after ``env``.
 
-Rewards named ``..._l2`` return a sum of squares: give them a negative weight.
+Shapes: N environments, J joints, F feet. Rewards named ``..._l2`` return a sum of squares: give them a negative weight.
 """
 
 import math
@@ -58,12 +58,7 @@ def _velocity(env: TermEnv, command: str) -> Tensor:
 
 
 def track_lin_vel_xy_exp(
-    env: TermEnv,
-    obs: TensorDict,
-    action: Tensor,
-    info: dict[str, Any],
-    std: PositiveFloat = 0.5,
-    command: types.CommandName = types.BASE_VELOCITY,
+    env: TermEnv, std: PositiveFloat = 0.5, command: types.CommandName = types.BASE_VELOCITY
 ) -> Tensor:
     """Return exp(-|v - c|^2 / std^2) of the base's velocity v and the commanded one c, forwards and to the left.
 
@@ -76,12 +71,7 @@ def track_lin_vel_xy_exp(
 
 
 def track_lin_vel_xy_linear(
-    env: TermEnv,
-    obs: TensorDict,
-    action: Tensor,
-    info: dict[str, Any],
-    least: PositiveFloat = 0.1,
-    command: types.CommandName = types.BASE_VELOCITY,
+    env: TermEnv, least: PositiveFloat = 0.1, command: types.CommandName = types.BASE_VELOCITY
 ) -> Tensor:
     """Return max(0, 1 - |v - c| / |c|) of the base's velocity v and the commanded one c.
 
@@ -121,9 +111,6 @@ class track_ang_vel_z_linear(Functor):  # noqa: N801 (named like a function, as 
     def __call__(
         self,
         env: TermEnv,
-        obs: TensorDict,
-        action: Tensor,
-        info: dict[str, Any],
         least: PositiveFloat = 0.3,
         time_constant: PositiveFloat = 0.4,
         command: types.CommandName = types.BASE_VELOCITY,
@@ -135,12 +122,7 @@ class track_ang_vel_z_linear(Functor):  # noqa: N801 (named like a function, as 
 
 
 def track_ang_vel_z_exp(
-    env: TermEnv,
-    obs: TensorDict,
-    action: Tensor,
-    info: dict[str, Any],
-    std: PositiveFloat = 0.5,
-    command: types.CommandName = types.BASE_VELOCITY,
+    env: TermEnv, std: PositiveFloat = 0.5, command: types.CommandName = types.BASE_VELOCITY
 ) -> Tensor:
     """Return exp(-(w - c)^2 / std^2) of the base's yaw rate w and the commanded one c.
 
@@ -152,24 +134,22 @@ def track_ang_vel_z_exp(
     return torch.exp(error.square() * (-1.0 / std**2))
 
 
-def lin_vel_z_l2(env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
+def lin_vel_z_l2(env: TermEnv) -> Tensor:
     """Return the square of the base's velocity along its own z axis, (m/s)^2."""
     return env.robot.base.linear_velocity()[:, 2].square()
 
 
-def ang_vel_xy_l2(env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
+def ang_vel_xy_l2(env: TermEnv) -> Tensor:
     """Return the sum of the squares of the base's roll and pitch rates, (rad/s)^2."""
     return env.robot.base.angular_velocity()[:, :2].square().sum(dim=1)
 
 
-def flat_orientation_l2(env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
+def flat_orientation_l2(env: TermEnv) -> Tensor:
     """Return the square of the sine of the base's lean: |projected gravity's x and y|^2."""
     return env.robot.base.projected_gravity()[:, :2].square().sum(dim=1)
 
 
-def base_height_l2(
-    env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any], target_height: PositiveFloat
-) -> Tensor:
+def base_height_l2(env: TermEnv, target_height: PositiveFloat) -> Tensor:
     """Return the square of the difference of the base's height above the ground to a target, m^2.
 
     Args:
@@ -178,7 +158,7 @@ def base_height_l2(
     return (state_values.height_above_ground(env, env.robot.base.get()[:, :3]) - target_height).square()
 
 
-def upright(env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
+def upright(env: TermEnv) -> Tensor:
     """Return how upright the base is, [0, 1]: (1 + cosine of its lean) / 2."""
     return 0.5 - 0.5 * env.robot.base.projected_gravity()[:, 2]
 
@@ -197,12 +177,12 @@ class action_rate_l2(Functor):  # noqa: N801 (named like a function, as configs 
         return torch.where(env.elapsed_steps > 1, change, 0.0)
 
 
-def joint_torques_l2(env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
+def joint_torques_l2(env: TermEnv) -> Tensor:
     """Return the sum of the squares of the drives' efforts at the end of the step, (Nm)^2 or N^2."""
     return env.robot.get_qf().square().sum(dim=1)
 
 
-def joint_vel_l2(env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
+def joint_vel_l2(env: TermEnv) -> Tensor:
     """Return the sum of the squares of the joints' velocities, (rad/s)^2 or (m/s)^2."""
     return env.robot.get_qvel().square().sum(dim=1)
 
@@ -219,14 +199,12 @@ class joint_acc_l2(Functor):  # noqa: N801 (named like a function, as configs na
         self._before = self.env.robot.get_qvel()
 
     @override
-    def __call__(self, env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
+    def __call__(self, env: TermEnv) -> Tensor:
         acceleration = (env.robot.get_qvel() - self._before) / env.step_dt
         return acceleration.square().sum(dim=1)
 
 
-def joint_pos_limits(
-    env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any], soft_share: types.PositiveShare = 0.95
-) -> Tensor:
+def joint_pos_limits(env: TermEnv, soft_share: types.PositiveShare = 0.95) -> Tensor:
     """Return how far the joints are outside the middle part of their ranges, summed, rad or m.
 
     Args:
@@ -239,17 +217,15 @@ def joint_pos_limits(
     return outside.nan_to_num(nan=0.0, neginf=0.0).clamp(min=0.0).sum(dim=1)
 
 
-def joint_torque_limits(
-    env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any], soft_share: types.PositiveShare = 0.8
-) -> Tensor:
+def joint_torque_limits(env: TermEnv, soft_share: types.PositiveShare = 0.8) -> Tensor:
     """Return how far the drives' efforts are beyond a part of their limits, summed, Nm or N.
 
     Args:
         soft_share: the part of each limit that is free.
     """
-    limits = env.robot.drives.strength * env.robot.body_data.qf_limits
-    beyond = env.robot.get_qf().abs() - soft_share * limits
-    return beyond.clamp(min=0.0).sum(dim=1)
+    low, high = soft_share * (env.robot.drives.strength * env.robot.effort_limits[:, None])
+    qf = env.robot.get_qf()
+    return (torch.relu(low - qf) + torch.relu(qf - high)).sum(dim=1)
 
 
 class posture(Functor):  # noqa: N801 (named like a function, as configs name it)
@@ -273,26 +249,13 @@ class posture(Functor):  # noqa: N801 (named like a function, as configs name it
         self._default = env.robot.body_data.default_qpos[:, self._joints]
 
     @override
-    def __call__(
-        self,
-        env: TermEnv,
-        obs: TensorDict,
-        action: Tensor,
-        info: dict[str, Any],
-        std: PositiveFloat | dict[types.JointName, PositiveFloat] = 0.5,
-    ) -> Tensor:
+    def __call__(self, env: TermEnv, std: PositiveFloat | dict[types.JointName, PositiveFloat] = 0.5) -> Tensor:
         qpos = env.robot.get_qpos()[:, constant(tuple(self._joints), env.device)]
         return torch.exp((qpos - self._default).square() @ self._factor)
 
 
 def track_joints_linear(
-    env: TermEnv,
-    obs: TensorDict,
-    action: Tensor,
-    info: dict[str, Any],
-    joint_names: list[types.JointName],
-    command: types.CommandName,
-    scale: PositiveFloat = 0.5,
+    env: TermEnv, joint_names: list[types.JointName], command: types.CommandName, scale: PositiveFloat = 0.5
 ) -> Tensor:
     """Return 1 - the mean over joints of |q - default - c| / scale, [-1, 1], with a command c of their positions.
 
@@ -311,9 +274,6 @@ def track_joints_linear(
 
 def feet_step(
     env: TermEnv,
-    obs: TensorDict,
-    action: Tensor,
-    info: dict[str, Any],
     sensor: types.SensorName,
     shortest: PositiveFloat = 0.1,
     longest: PositiveFloat = 0.3,
@@ -340,9 +300,6 @@ def feet_step(
 
 def feet_air_time(
     env: TermEnv,
-    obs: TensorDict,
-    action: Tensor,
-    info: dict[str, Any],
     sensor: types.SensorName,
     threshold: PositiveFloat = 0.5,
     command: types.CommandName = types.BASE_VELOCITY,
@@ -361,7 +318,7 @@ def feet_air_time(
     return gained * state_values.is_moving(env.command_manager.get_tracked(command))
 
 
-def feet_slide(env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any], sensor: types.SensorName) -> Tensor:
+def feet_slide(env: TermEnv, sensor: types.SensorName) -> Tensor:
     """Return the sum of the horizontal speeds of the feet in contact, m/s.
 
     Args:
@@ -371,14 +328,7 @@ def feet_slide(env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, An
     return (torch.linalg.vector_norm(feet.vel[:, :, :2], dim=2) * feet.in_contact).sum(dim=1)
 
 
-def feet_clearance(
-    env: TermEnv,
-    obs: TensorDict,
-    action: Tensor,
-    info: dict[str, Any],
-    sensor: types.SensorName,
-    target_height: PositiveFloat = 0.08,
-) -> Tensor:
+def feet_clearance(env: TermEnv, sensor: types.SensorName, target_height: PositiveFloat = 0.08) -> Tensor:
     """Return the sum over the feet of (height - target)^2 times their horizontal speed, m^3/s.
 
     Args:
@@ -390,14 +340,7 @@ def feet_clearance(
     return (error * torch.linalg.vector_norm(feet.vel[:, :, :2], dim=2)).sum(dim=1)
 
 
-def feet_impact(
-    env: TermEnv,
-    obs: TensorDict,
-    action: Tensor,
-    info: dict[str, Any],
-    sensor: types.SensorName,
-    max_force: PositiveFloat,
-) -> Tensor:
+def feet_impact(env: TermEnv, sensor: types.SensorName, max_force: PositiveFloat) -> Tensor:
     """Return the sum of the contact forces on the feet beyond a bound, N.
 
     Args:
@@ -410,9 +353,6 @@ def feet_impact(
 
 def feet_gait(
     env: TermEnv,
-    obs: TensorDict,
-    action: Tensor,
-    info: dict[str, Any],
     sensor: types.SensorName,
     offsets: types.PerLink,
     frequency: PositiveFloat = 2.0,
@@ -453,9 +393,7 @@ def feet_gait(
 _SLIDE_STD = 0.2  # speed at which a foot in contact earns 1 / e, m/s
 
 
-def undesired_contacts(
-    env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any], sensor: types.SensorName
-) -> Tensor:
+def undesired_contacts(env: TermEnv, sensor: types.SensorName) -> Tensor:
     """Return how many links of a contact sensor touch something in the step's last physics substep.
 
     Args:

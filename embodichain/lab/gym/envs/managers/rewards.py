@@ -3,7 +3,8 @@
 Shapes: N environments. Distances are in metres.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers import checks, state_values, types
-from embodichain.lab.gym.envs.managers.base import Functor, Manager, Term, TermEnv
+from embodichain.lab.gym.envs.managers.base import Functor, Manager, TermEnv
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, RewardCfg
 from embodichain.utils import ConfigError
 from embodichain.utils.device import constant
@@ -276,7 +277,7 @@ def _closeness(distance: Tensor, exponential: bool, sigma: float) -> Tensor:
 
 
 class RewardManager(Manager):
-    """Computes the terms ``func(env, obs, action, info, **params)``, each [N], and their weighted sum."""
+    """Computes the terms, as ``checks.takes_step`` tells their calls apart, each [N], and their weighted sum."""
 
     def __init__(self, cfgs: Mapping[str, RewardCfg], env: TermEnv) -> None:
         self._terms = checks.build_terms(cfgs, env, "env.rewards")
@@ -284,6 +285,7 @@ class RewardManager(Manager):
         weights = [term.cfg.weight for term in self._terms]
         self._shape = torch.Size([env.num_envs])
         self._weights = torch.tensor(weights, device=env.device)[:, None]
+        self._counts = [len(checks.leading_arguments(term.cfg)) for term in self._terms]  # of a call's arguments
         self._is_first = True  # the next call
 
     def begin_step(self) -> None:
@@ -296,21 +298,18 @@ class RewardManager(Manager):
         if not self._terms:
             return torch.zeros(self._env.num_envs, device=self._env.device), {}
         env, random, values = self._env, self._env.random, []
-        call: Callable[..., Any] = self._call_first if self._is_first else Term.__call__
+        given, unchecked = (env, obs, action, info), nullcontext()
+        shared = {}
+        if self._is_first:
+            shared = {**dict(obs.flatten_keys("/").items()), "action": action, **info.get("metrics", {})}
         with random.stream("rewards", tick=env.elapsed_steps):
-            for term in self._terms:
+            for term, count in zip(self._terms, self._counts, strict=True):
                 random.turn_to(term.stream)
-                values.append(call(term, env, obs, action, info))
+                with checks.leaving_unchanged(term.place, term.func, shared) if self._is_first else unchecked:
+                    values.append(term(*given[:count]))
         self._is_first = False
         for term, value in zip(self._terms, values, strict=True):
             if not (isinstance(value, Tensor) and value.shape == self._shape):
                 raise checks.wrong_return(term.place, term.func, value, f"[N] = {list(self._shape)}")
         weighted = torch.stack(values) * self._weights
         return weighted.sum(dim=0), dict(zip((t.name for t in self._terms), weighted.unbind(), strict=True))
-
-    def _call_first(
-        self, term: Term[RewardCfg], env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any]
-    ) -> Any:
-        shared = {**dict(obs.flatten_keys("/").items()), "action": action, **info.get("metrics", {})}
-        with checks.leaving_unchanged(term.place, term.func, shared):
-            return term(env, obs, action, info)

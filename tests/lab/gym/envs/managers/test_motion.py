@@ -59,7 +59,7 @@ def place(env: EmbodiedEnv, frame: int = 100, **change: Any) -> None:
 
 
 def reward(env: EmbodiedEnv, of: TrackingError, std: float) -> float:
-    return float(motion_tracking_exp(env, UNKNOWN, UNKNOWN, UNKNOWN, of=of, std=std))
+    return float(motion_tracking_exp(env, of=of, std=std))
 
 
 STDS: dict[TrackingError, float] = {

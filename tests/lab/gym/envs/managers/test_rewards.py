@@ -10,7 +10,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.lab.gym.envs import EmbodiedEnv
-from embodichain.lab.gym.envs.managers import rewards
+from embodichain.lab.gym.envs.managers import Functor, rewards
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, RewardCfg, SceneEntityCfg
 from embodichain.lab.gym.envs.managers.rewards import RewardManager
 from embodichain.lab.sim.math import quat_from_euler
@@ -227,6 +227,34 @@ def test_reward_of_another_shape_names_its_term(env: EmbodiedEnv, returned: Any,
     message = rf"^env\.rewards\.near: .*mine must return a tensor \[N\] = \[2\], a row for each .*, not {found}$"
     with pytest.raises(ConfigError, match=message):
         manager.compute(NO_OBS, NO_ACTION, {})
+
+
+def test_rewards_take_the_step_or_the_environment_alone(env: EmbodiedEnv) -> None:
+    class Stateful(Functor):
+        def __call__(self, env: Any, scale: float) -> Tensor:
+            return torch.full((2,), scale)
+
+    def alone(env: Any, target) -> Tensor:
+        return torch.full((2,), float(target))
+
+    def by_type(env: Any, seen: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
+        return action[:, 0]
+
+    terms = {
+        "stateful": RewardCfg(Stateful, params={"scale": 2.0}),
+        "alone": RewardCfg(alone, params={"target": 3}),
+        "untyped": RewardCfg(lambda env, o, a, i, gain=1.0: gain * a[:, 0], params={"gain": 4.0}),
+        "typed": RewardCfg(by_type),
+        "spread": RewardCfg(lambda *given: given[2][:, 0]),
+    }
+    _, values = RewardManager(terms, env).compute(NO_OBS, torch.ones(2, 6), {})
+    assert {name: x.tolist() for name, x in values.items()} == {
+        "stateful": [2, 2],
+        "alone": [3, 3],
+        "untyped": [4, 4],
+        "typed": [1, 1],
+        "spread": [1, 1],
+    }
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,7 @@
-"""Rewards of tracking: ``func(env, obs, action, info, **params)``."""
-
-from typing import Any
+"""Rewards of tracking: ``func(env, **params)``."""
 
 import torch
 from pydantic import PositiveFloat
-from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.lab.gym.envs.managers.base import TermEnv
@@ -13,9 +10,7 @@ from embodichain.lab.gym.envs.managers.motion.commands import TrackingError, mot
 __all__ = ["motion_tracking_exp"]
 
 
-def motion_tracking_exp(
-    env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any], of: TrackingError, std: PositiveFloat
-) -> Tensor:
+def motion_tracking_exp(env: TermEnv, of: TrackingError, std: PositiveFloat) -> Tensor:
     """Return exp(-mean |e|^2 / std^2) of one kind of error e, the mean over bodies or joints (BeyondMimic).
 
     Args:
