@@ -101,22 +101,17 @@ def matrix_from_euler(euler: Tensor) -> Tensor:
 
 # A pose [4, 4] is linear in its position and in the products of its quaternion's components. All are products of two
 # numbers that are linear in the row (position, quaternion): x * 1 for the position, q_i * q_j for the rest.
-_PAIRS = torch.triu_indices(4, 4).t().tolist()
-_LEFT = torch.zeros(7, 3 + len(_PAIRS))
-_RIGHT = torch.zeros(7, 3 + len(_PAIRS))
-_ONES = torch.zeros(3 + len(_PAIRS))
-_TO_POSE = torch.zeros(3 + len(_PAIRS), 16)
-for _axis in range(3):
-    _LEFT[_axis, _axis] = 1.0
-    _ONES[_axis] = 1.0
-    _TO_POSE[_axis, 4 * _axis + 3] = 1.0
-for _column, (_i, _j) in enumerate(_PAIRS, start=3):
-    _LEFT[3 + _i, _column] = 1.0
-    _RIGHT[3 + _j, _column] = 1.0
-    _entries = _QUAT_TO_MATRIX[4 * _i + _j] + (_QUAT_TO_MATRIX[4 * _j + _i] if _i != _j else 0.0)
-    _TO_POSE[_column, [0, 1, 2, 4, 5, 6, 8, 9, 10]] = _entries
-_LAST_ROW = torch.zeros(16)
-_LAST_ROW[15] = 1.0
+_I, _J = torch.triu_indices(4, 4)
+_LEFT, _RIGHT = (
+    torch.block_diag(axes, torch.eye(4)[:, own]) for axes, own in ((torch.eye(3), _I), (torch.zeros(3, 3), _J))
+)
+_ONES = torch.tensor([1.0] * 3 + [0.0] * len(_I))
+_TO_POSE = torch.zeros(3 + len(_I), 16)
+_TO_POSE[:3, [3, 7, 11]] = torch.eye(3)
+_TO_POSE[3:, [0, 1, 2, 4, 5, 6, 8, 9, 10]] = (
+    _QUAT_TO_MATRIX[4 * _I + _J] + _QUAT_TO_MATRIX[4 * _J + _I] * (_I != _J)[:, None]
+)
+_LAST_ROW = torch.eye(16)[15]
 
 
 @lru_cache

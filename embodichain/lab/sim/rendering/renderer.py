@@ -4,12 +4,11 @@ All of it raises a RenderingUnavailableError where no renderer is installed, or 
 Shapes: N environments, n in ``env_ids`` (None: all), H height, W width of an image, P infinite planes.
 """
 
+import contextlib
 import copy
-import queue
-import threading
 import weakref
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -424,53 +423,28 @@ class RenderThreads:
     device = torch.device("cpu")
 
     def __init__(self, backend: Backend, appearance: Appearance, num_threads: int) -> None:
-        self._queues: list[queue.SimpleQueue[_Job | None]] = [queue.SimpleQueue() for _ in range(num_threads)]
-        # The thread must not keep this object alive, so that it ends with the last reference to it.
-        threads = [
-            threading.Thread(target=_work, args=(jobs, backend, appearance), name=f"render-{i}", daemon=True)
-            for i, jobs in enumerate(self._queues)
-        ]
-        for thread in threads:
-            thread.start()
-        self._finalizer = weakref.finalize(self, _stop, self._queues, threads)
+        # One pool for each drawer, since an OpenGL context belongs to its thread.
+        self._threads = [ThreadPoolExecutor(1, f"render-{i}") for i in range(num_threads)]
+        self._drawers = [OpenGLDrawer(backend, appearance, shadows=False) for _ in self._threads]
+        self._finalizer = weakref.finalize(self, _close, self._threads, self._drawers)
 
     def draw(self, shot: Shot, env_ids: Sequence[int]) -> None:
         """Render a shot of some environments into its images."""
-        jobs = [_Job(shot, env_ids[i :: len(self._queues)]) for i in range(len(self._queues))]
-        for todo, job in zip(self._queues, jobs, strict=True):
-            todo.put(job)
-        for job in jobs:
-            job.done.result()
+        parts = [env_ids[i :: len(self._threads)] for i in range(len(self._threads))]
+        jobs = zip(self._threads, self._drawers, parts, strict=True)
+        for done in [thread.submit(drawer.draw, shot, part) for thread, drawer, part in jobs]:
+            done.result()
 
     def close(self) -> None:
         """End the threads and free their OpenGL contexts."""
         self._finalizer()
 
 
-@dataclass
-class _Job:
-    shot: Shot
-    env_ids: Sequence[int]
-    done: Future[None] = field(default_factory=Future)
-
-
-def _work(jobs: queue.SimpleQueue[_Job | None], backend: Backend, appearance: Appearance) -> None:
-    drawer = OpenGLDrawer(backend, appearance, shadows=False)
-    while (job := jobs.get()) is not None:
-        try:
-            drawer.draw(job.shot, job.env_ids)
-            job.done.set_result(None)
-        except Exception as error:  # noqa: BLE001 (raised in the thread that waits for it)
-            job.done.set_exception(error)
-    drawer.close()
-
-
-def _stop(queues: list[queue.SimpleQueue[_Job | None]], threads: list[threading.Thread]) -> None:
-    for todo in queues:
-        todo.put(None)
-    for thread in threads:
-        if thread is not threading.current_thread():
-            thread.join(timeout=5.0)
+def _close(threads: list[ThreadPoolExecutor], drawers: list[OpenGLDrawer]) -> None:
+    for thread, drawer in zip(threads, drawers, strict=True):
+        with contextlib.suppress(RuntimeError):  # at the interpreter's end the threads have ended, and their contexts
+            thread.submit(drawer.close)
+        thread.shutdown()
 
 
 def _make_renderer(model: mujoco.MjModel, width: int, height: int) -> mujoco.Renderer:
