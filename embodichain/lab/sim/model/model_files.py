@@ -563,8 +563,13 @@ def place_base(scene: mujoco.MjSpec, built: Assembly, cfg: ArticulationCfg, plac
     if cfg.fix_base:
         if held := _fix_roots(built.spec, built.roots):
             built.changes.append(f"fix_base holds what moves freely in the file: {', '.join(held)}")
-        outer = scene.worldbody.add_frame(pos=pos + lift, quat=turn)
-        frame = scene.worldbody.add_frame(outer, **pos_quat(built.base_transform))
+        world, outer, base = built.spec.worldbody, {"pos": pos + lift, "quat": turn}, pos_quat(built.base_transform)
+        is_loose = free_joints(built.spec, [body.name for body in world.bodies])
+        if (list(world.geoms) or list(world.sites)) and not is_loose and not isinstance(cfg, RobotCfg):
+            # Events that move an articulation move this body, and with it the shapes and sites of the file's world.
+            frame = scene.worldbody.add_body(name=f"{cfg.uid}/world", **outer).add_frame(**base)
+        else:
+            frame = scene.worldbody.add_frame(scene.worldbody.add_frame(**outer), **base)
     else:
         frame = scene.worldbody.add_frame(pos=lift)
         _free_root(built, pos if pos.any() else built.start[:3], turn, place)

@@ -94,12 +94,12 @@ class Articulation:
         actuators = [mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_ACTUATOR, full) for full in joints.values()]
         self.driven_ids = [j for j, actuator in enumerate(actuators) if actuator >= 0]
         self._ctrl_adr = {j: actuators[j] for j in self.driven_ids}
-        # addresses in qpos and zero positions of follower and leader, and the polynomial's coefficients
-        self._mimics: list[tuple[int, int, float, float, list[float]]] = []
-        for follower, leader, coefficients in mimics(model):
-            if follower in self._joint_ids:
-                one, two = int(model.jnt_qposadr[follower]), int(model.jnt_qposadr[leader])
-                self._mimics.append((one, two, float(model.qpos0[one]), float(model.qpos0[two]), coefficients.tolist()))
+        # of follower and leader: addresses in qpos and qvel, and zero positions; then the polynomial's coefficients
+        self._mimics: list[tuple[dict[str, list[int]], list[float], list[float]]] = []
+        for *joints_of, coefficients in mimics(model):
+            if joints_of[0] in self._joint_ids:
+                places = {"qpos": model.jnt_qposadr[joints_of].tolist(), "qvel": model.jnt_dofadr[joints_of].tolist()}
+                self._mimics.append((places, model.qpos0[places["qpos"]].tolist(), coefficients.tolist()))
         self.effort_limits: Tensor = self._read_effort_limits(model)
         """Lowest and highest effort of the drives, [2, J], Nm or N; infinite without a limit, 0 without a drive."""
         self.body_data = self._read_body_data(model)
@@ -179,7 +179,7 @@ class Articulation:
             self._backend.write("ctrl", self._columns(self._ctrl_adr, [ids[i] for i in driven]), values, env_ids)
         if not target:
             self._backend.write("qpos", self._columns(self._qpos_adr, ids), qpos, env_ids)
-            self._follow(env_ids)
+            self._follow("qpos", env_ids)
 
     def set_qvel(
         self,
@@ -188,9 +188,10 @@ class Articulation:
         env_ids: Tensor | None = None,
         name: str | None = None,
     ) -> None:
-        """Set joint velocities [n, J] (rad/s or m/s); arguments as in :meth:`set_qpos`."""
+        """Set joint velocities [n, J] (rad/s or m/s), which mimic joints follow; arguments as in :meth:`set_qpos`."""
         ids = self.get_joint_ids(name) if joint_ids is None else joint_ids
         self._backend.write("qvel", self._columns(self._qvel_adr, ids), qvel, env_ids)
+        self._follow("qvel", env_ids)
 
     def set_qf(
         self,
@@ -203,15 +204,18 @@ class Articulation:
         ids = self.get_joint_ids(name) if joint_ids is None else joint_ids
         self._backend.write("qfrc_applied", self._columns(self._qvel_adr, ids), qf, env_ids)
 
-    def _follow(self, env_ids: Tensor | None) -> None:
-        """Move the joints that mimic others to the positions that follow from these."""
-        for follower, leader, follower_zero, leader_zero, coefficients in self._mimics:
-            moved = self._backend.qpos[:, leader] - leader_zero
-            value = torch.full_like(moved, follower_zero)
+    def _follow(self, field: Literal["qpos", "qvel"], env_ids: Tensor | None) -> None:
+        """Set positions or velocities of the joints that mimic others to the polynomial of these, or its derivative."""
+        for places, (zero, leader_zero), coefficients in self._mimics:
+            moved = self._backend.qpos[:, places["qpos"][1]] - leader_zero
+            value = torch.full_like(moved, zero if field == "qpos" else 0.0)
             for power, coefficient in enumerate(coefficients):
-                value += coefficient * moved**power
-            rows = value[:, None] if env_ids is None else value[env_ids, None]
-            self._backend.write("qpos", slice(follower, follower + 1), rows, env_ids)
+                if field == "qpos":
+                    value += coefficient * moved**power
+                elif power:
+                    value += power * coefficient * moved ** (power - 1) * self._backend.qvel[:, places["qvel"][1]]
+            rows, follower = value[:, None] if env_ids is None else value[env_ids, None], places[field][0]
+            self._backend.write(field, slice(follower, follower + 1), rows, env_ids)
 
     def get_user_ids(self) -> Tensor:
         """Return the links' numbers in the scene, [N, links] int32."""

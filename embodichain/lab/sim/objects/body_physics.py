@@ -160,7 +160,10 @@ class BodyPhysics:
             self._write_inertia(self._mass[env_ids, None], env_ids)
 
     def choose_variant(self, choice: Tensor, env_ids: Tensor) -> None:
-        """Give environments [n] the meshes number ``choice`` [n] int64, with their masses; 0 is the configured one."""
+        """Give environments [n] the meshes number ``choice`` [n] int64; 0 is the configured one.
+
+        The present mass stays; without a configured one it becomes the mesh's, by its volume.
+        """
         is_chosen = torch.arange(self.num_variants, device=choice.device) == choice[:, None]
         self._backend.write_model("geom_contype", self._geoms, is_chosen * self._bits[0], env_ids)
         self._backend.write_model("geom_conaffinity", self._geoms, is_chosen * self._bits[1], env_ids)
@@ -173,7 +176,7 @@ class BodyPhysics:
         self._update_shape(env_ids)
         self._backend.write_model("body_ipos", self._body, self.get_center_of_mass()[env_ids], env_ids)
         if self._cfg.body_type == "dynamic":
-            self.set_mass(self._variant_masses[choice], env_ids)
+            self.set_mass(self._mass[env_ids] if self._cfg.attrs.mass > 0 else self._variant_masses[choice], env_ids)
 
     def _update_shape(self, env_ids: Tensor) -> None:
         """Update the constants that depend on shape, size and centre of mass, for 1 kg."""

@@ -130,6 +130,9 @@ def test_mimic_joint_follows_and_is_not_driven(tmp_path: Path) -> None:
     robot.set_qpos(torch.tensor([[0.2, 5.0]]), env_ids=torch.tensor([1]), target=False)
     torch.testing.assert_close(robot.get_qpos(), torch.tensor([[0.3, -0.5], [0.2, -0.3]]))
     torch.testing.assert_close(robot.get_qpos_target(), robot.get_qpos())
+    robot.set_qvel(torch.tensor([[0.5, 7.0]]), env_ids=torch.tensor([1]))
+    assert robot.get_qvel().tolist() == [[0, 0], [0.5, -1.0]]  # the derivative: -2 times the leader's
+    robot.clear_dynamics(torch.tensor([1]))
     assert robot.get_qf().tolist() == [[0, 0]] * 2
     assert robot.body_data.qf_limits[0].tolist() == [INF, 0]
     robot.set_qpos(torch.tensor([[-0.2], [-0.2]]), name="arm")

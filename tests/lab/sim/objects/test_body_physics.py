@@ -147,6 +147,19 @@ def test_each_env_may_have_another_mesh(tmp_path: Path) -> None:
     torch.testing.assert_close(mesh.pos[:, 2], torch.zeros(3), atol=5e-3, rtol=0)
 
 
+def test_drawn_mass_stays_with_another_mesh(tmp_path: Path) -> None:
+    sim = SimulationManager(SimulationManagerCfg(num_envs=2, num_threads=1))
+    sim.add_rigid_object(body(MeshCfg(fpath=str(write_box(tmp_path / "a.obj", 0.1)))))
+    sim.add_mesh_variants("body", [write_box(tmp_path / "b.obj", 0.4)])
+    sim.build()
+    physics = sim.get_rigid_object("body").physics
+    physics.set_mass(torch.tensor([3.0]), ONE)
+    physics.choose_variant(torch.tensor([1, 1]), torch.tensor([0, 1]))
+    assert physics.get_mass().flatten().tolist() == [2.0, 3.0]
+    # m a^2 / 6 of a cube with the edge 0.4
+    assert of_model(sim, "body_inertia")[:, 0].tolist() == pytest.approx([0.16 / 3, 0.08])
+
+
 def test_friction_is_of_the_mesh_that_an_env_has(tmp_path: Path) -> None:
     sim = SimulationManager(SimulationManagerCfg(num_envs=2, num_threads=1))
     sim.add_rigid_object(body(MeshCfg(fpath=str(write_box(tmp_path / "a.obj", 0.1)))))

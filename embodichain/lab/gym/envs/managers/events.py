@@ -39,7 +39,7 @@ _MESHES = (".obj", ".stl")
 class replace_assets_from_group(Functor):  # noqa: N801 (named like a function, as configs name it)
     """Give a rigid body with a mesh one of a folder's meshes, drawn for each environment.
 
-    The mass properties are the mesh's; the mass is the configured one (from the volume where that is 0).
+    The mass properties are the mesh's; the mass stays, or where the configured one is 0 it follows from the volume.
 
     Args:
         entity_cfg: the body.

@@ -9,7 +9,9 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.lab.gym.envs.managers import locomotion_rewards as rewards
-from embodichain.lab.gym.envs.managers.cfg import FunctorCfg
+from embodichain.lab.gym.envs.managers.base import Functor
+from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, RewardCfg
+from embodichain.lab.gym.envs.managers.checks import leading_arguments
 from embodichain.lab.gym.envs.tasks.rl.locomotion import LocomotionEnv
 from embodichain.utils import ConfigError
 from tests.lab.legs import place_base, set_command, set_feet
@@ -21,7 +23,9 @@ UP = [[0.0, 0.0, 1.0]] * 2
 
 
 def value(env: LocomotionEnv, term: Any, action: Tensor = NO_ACTION, info: Any = None, **params: Any) -> Any:
-    result = term(env, NO_OBS, action, {} if info is None else info, **params)
+    given = (env, NO_OBS, action, {} if info is None else info)
+    func = type(term) if isinstance(term, Functor) else term
+    result = term(*given[: len(leading_arguments(RewardCfg(func=func, params=params)))], **params)
     assert result.shape == (2,)
     return pytest.approx(result.tolist(), abs=1e-5, rel=1e-5)
 
@@ -302,12 +306,7 @@ def test_gait_between_swing_and_stance_counts_both(env: LocomotionEnv) -> None:
     set_command(env, [[0.5, 0.0, 0.0]] * 2)
     env.elapsed_steps = torch.tensor([0, 0])  # s = 0 for all: swings 0.5, stands 0.5
     feet = env.sim.get_contact_sensor("feet")
-    set_feet(
-        feet,
-        pos=[[0.0, 0.0, 0.02]] * 4,
-        vel=[[0.0] * 3] * 4,
-        in_contact=[[True] * 4, [False] * 4],
-    )
+    set_feet(feet, pos=[[0.0, 0.0, 0.02]] * 4, vel=[[0.0] * 3] * 4, in_contact=[[True] * 4, [False] * 4])
     assert value(env, rewards.feet_gait, **GAIT) == [0.5, 0.5]
     set_feet(feet, pos=[[0.0, 0.0, 0.06]] * 4)
     # 0.04 m too high, half of the swing height: exp(-1) in the air, and it does not matter on the ground
@@ -334,3 +333,11 @@ def test_torque_counts_beyond_its_share_of_the_limit(env: LocomotionEnv) -> None
     # Motors of half the strength have half the effort and half the limit.
     env.robot.drives.set_strength(torch.full((1, 12), 0.5), list(range(12)), torch.tensor([0]))
     assert value(env, rewards.joint_torque_limits, soft_share=0.8) == [expected / 2, 0.0]
+
+
+def test_each_side_of_a_torque_limit_counts(env: LocomotionEnv, monkeypatch: pytest.MonkeyPatch) -> None:
+    env.robot.drives.set_strength(torch.ones(2, 12), list(range(12)), torch.arange(2))
+    monkeypatch.setattr(env.robot, "effort_limits", torch.tensor([[-7.0], [9.0]]).expand(2, 12))
+    monkeypatch.setattr(env.robot, "get_qf", lambda: torch.tensor([[-7.0, 9.0], [-5.0, 7.0]]).repeat(1, 6))
+    # 7 - 0.8 * 7 and 9 - 0.8 * 9, six joints each
+    assert value(env, rewards.joint_torque_limits, soft_share=0.8) == [6 * (1.4 + 1.8), 0.0]

@@ -63,6 +63,8 @@ def randomize_articulation_root_pose(
 ) -> None:
     """Put the base of an articulation at a random pose, with its joints at rest.
 
+    Everything fixed in its file comes along, unless the file has loose bodies: these stay, and what its world holds.
+
     Args:
         entity_cfg: the articulation; a robot cannot be moved so, since its kinematics hold the configured pose.
         position_range: range of x, y, z, m, or None for the configured position.

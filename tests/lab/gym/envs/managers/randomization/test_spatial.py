@@ -1,6 +1,7 @@
 """What random poses are, and whose. Shapes: N environments."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -175,6 +176,25 @@ def test_base_of_an_articulation_is_drawn() -> None:
     # The engine has it there, too: the slider's body is the first.
     slider = env.sim.model.body("door/slider").id
     torch.testing.assert_close(env.sim.backend.read("xpos")[:, slider, :2], pose[:, :2], atol=0.3, rtol=0)
+
+
+def test_shapes_in_the_world_of_a_moved_file_come_along(tmp_path: Path) -> None:
+    (tmp_path / "gate.xml").write_text(
+        '<mujoco><worldbody><geom name="pillar" size=".1" pos="0 0 1"/><site name="hook" pos="0 .5 1"/>'
+        '<body name="bar" pos=".5 0 1"><joint axis="0 1 0"/><geom size=".1"/></body></worldbody></mujoco>'
+    )
+    gate = {"uid": "gate", "fpath": str(tmp_path / "gate.xml"), "init_pos": [0.0, 2.0, 0.0]}
+    params = {"entity_cfg": {"uid": "gate"}, "position_range": [[1.0, 0.0, 0.0]] * 2}
+    params["rotation_range"] = [[0.0, 0.0, 90.0]] * 2
+    events = {"draw": {"func": "randomize_articulation_root_pose", "params": params}}
+    env = EmbodiedEnv(cart_cfg(1, {"events": events}, articulation=[gate]))
+    env.reset(seed=1)
+    model, read = env.sim.model, env.sim.backend.read
+    found = [read("geom_xpos")[0, model.geom("gate/pillar").id], read("site_xpos")[0, model.site("gate/hook").id]]
+    found.append(read("xpos")[0, model.body("gate/bar").id])
+    # turned by a quarter: x to y, y to -x
+    expected = torch.tensor([[1.0, 2.0, 1.0], [0.5, 2.0, 1.0], [1.0, 2.5, 1.0]])
+    torch.testing.assert_close(torch.stack(found), expected, atol=1e-2, rtol=0)
 
 
 def test_tool_is_put_around_its_present_pose_at_rest() -> None:
