@@ -54,7 +54,8 @@ class EnvPoolEnv(ForeignEnv):
             self._pool = None
 
     def _make(self, seeds: list[int]) -> Any:
-        pool = self._envpool.make(self._name, env_type="gymnasium", num_envs=len(seeds), env_seed=seeds, **self._settings)
+        settings = {"num_envs": len(seeds), "env_seed": seeds, **self._settings}
+        pool = self._envpool.make(self._name, env_type="gymnasium", **settings)
         with warnings.catch_warnings(action="ignore"):  # of bounds that are not of the space's type
             _ = pool.observation_space, pool.action_space  # made now, and kept
         return pool

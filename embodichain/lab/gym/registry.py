@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, TypeVar
 
 import gymnasium as gym
@@ -42,7 +43,7 @@ def register_env(
     """
 
     def register(cls: T) -> T:
-        if env_id in _REGISTRY and not override:
+        if not override and (env_id in _REGISTRY or env_id in gym.registry):
             raise ValueError(f"environment '{env_id}' is registered already; pass override=True to replace it")
         _REGISTRY[env_id] = EnvSpec(env_id, cls, max_episode_steps, default_cfg)
         # Our environments are batched, check their own time limit and reset themselves: Gymnasium's wrappers for
@@ -80,6 +81,7 @@ def find_env_spec(env_id: object) -> EnvSpec | None:
     if not isinstance(env_id, str):
         return None
     if env_id not in _REGISTRY:
+        import_module("embodichain.lab.gym.envs.tasks.rl")  # the shipped tasks
         doors.load(doors.TASKS, env_id)
     return _REGISTRY.get(env_id)
 

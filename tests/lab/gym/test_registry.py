@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -42,6 +44,17 @@ def test_name_is_taken_unless_overridden() -> None:
         register_env("MyTask")(CartPoleEnv)
     register_env("MyTask", override=True)(CartPoleEnv)
     assert get_env_spec("MyTask").cls is CartPoleEnv
+
+
+def test_name_of_gymnasiums_environment_is_taken_too() -> None:
+    with pytest.raises(ValueError, match="'CartPole-v1' is registered already"):
+        register_env("CartPole-v1")(CartPoleEnv)
+    assert "gymnasium" in str(gym.spec("CartPole-v1").entry_point)
+
+
+def test_shipped_task_is_found_before_it_is_imported() -> None:
+    code = "from embodichain.lab.gym.registry import get_env_spec; print(get_env_spec('ReachRL').env_id)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "ReachRL"
 
 
 def test_unknown_name_lists_the_known_ones() -> None:

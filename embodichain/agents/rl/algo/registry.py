@@ -10,7 +10,7 @@ from embodichain.agents.rl.algo.base import BaseAlgorithm, BaseAlgorithmCfg
 from embodichain.agents.rl.algo.on_policy import AlgorithmCfg
 from embodichain.agents.rl.distributed.process_group import adopt_process_group, forget_process_group
 from embodichain.agents.rl.models import Policy
-from embodichain.utils import ConfigError, doors, to_dict, unknown_name
+from embodichain.utils import ConfigError, doors, from_dict, to_dict, unknown_name
 from embodichain.utils.module_utils import check_free
 
 A = TypeVar("A", bound=BaseAlgorithm)
@@ -92,4 +92,5 @@ def build_algo(
     else:
         forget_process_group()
     settings = cfg_kwargs if isinstance(cfg_kwargs, Mapping) else vars(cfg_kwargs)
-    return algo_class(algo_class.cfg_class(**{**settings, "device": str(device)}), policy)
+    cfg = from_dict(algo_class.cfg_class, {**settings, "device": str(device)}, "algorithm.cfg")
+    return algo_class(cfg, policy)

@@ -156,10 +156,17 @@ class ReplayBuffer:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the counts; the slots are not in it."""
-        return {"num_added": self._num_added, "head": self._head, "num_dropped": self._num_dropped}
+        counts = {"num_added": self._num_added, "head": self._head, "num_dropped": self._num_dropped}
+        return counts | {"window": self._window}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Load the result of ``state_dict``, after ``write`` of the slots in its ``span``."""
+        """Load the result of ``state_dict``, after ``write`` of the slots in its ``span``.
+
+        Raises:
+            ConfigError: this buffer holds fewer steps than the saved one.
+        """
+        if self._window < state["window"]:
+            raise ConfigError("algorithm.cfg.replay_capacity: is less than the saved replay buffer's")
         self._num_added = state["num_added"]
         self._head, self._num_dropped = state["head"].to(self.device), state["num_dropped"].to(self.device)
         first, head = self.span(state)

@@ -103,7 +103,7 @@ class ProcessGroup:
         return result  # type: ignore[return-value]
 
     def average_gradients(self, parameters: Iterable[nn.Parameter], samples: torch.Tensor | None = None) -> None:
-        """Average the gradients over all ranks, with missing ones as zeros.
+        """Average the gradients over all ranks; one that some ranks lack is 0 there, one that all lack stays None.
 
         Args:
             parameters: the same on all ranks, in the same order.
@@ -112,16 +112,21 @@ class ProcessGroup:
         """
         if self.world_size == 1:
             return
-        for bucket in _gradient_buckets(p for p in dict.fromkeys(parameters) if p.requires_grad):
-            flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
+        for bucket in _buckets(p for p in dict.fromkeys(parameters) if p.requires_grad):
+            gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in bucket]
+            has_gradient = torch.tensor([p.grad is not None for p in bucket]).to(gradients[0])
+            flat = torch.cat([*(gradient.reshape(-1) for gradient in gradients), has_gradient])
             if samples is None:
                 mean = self.mean(flat)
             else:
                 weight = samples.detach().reshape(1).to(flat)
                 total = self.sum(torch.cat((torch.where(weight > 0, flat * weight, 0.0), weight)))
                 mean = total[:-1] / total[-1].clamp(min=1)
-            pieces = mean.split([gradient.numel() for gradient in bucket])
-            torch._foreach_copy_(bucket, [new.view_as(old) for new, old in zip(pieces, bucket, strict=True)])
+            *pieces, shares = mean.split([*(gradient.numel() for gradient in gradients), len(bucket)])
+            torch._foreach_copy_(gradients, [new.view_as(old) for new, old in zip(pieces, gradients, strict=True)])
+            if any(p.grad is None for p in bucket):
+                for p, gradient, share in zip(bucket, gradients, shares.tolist(), strict=True):
+                    p.grad = gradient if share else None  # a zero would let weight decay shrink the parameter
 
     def differing(self, tensors: Mapping[str, torch.Tensor]) -> list[str]:
         """Return the names of those tensors that are not the same on all ranks, by checksums of their bits."""
@@ -319,17 +324,15 @@ def _exit_at_once() -> None:
     os._exit(1)
 
 
-def _gradient_buckets(parameters: Iterable[nn.Parameter]) -> Iterator[list[torch.Tensor]]:
-    """Divide gradients into buckets of one type and about ``BUCKET_BYTES`` each, in order; a missing one is zero."""
-    bucket: list[torch.Tensor] = []
+def _buckets(parameters: Iterable[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
+    """Divide parameters into buckets of one type and about ``BUCKET_BYTES`` each, in order."""
+    bucket: list[nn.Parameter] = []
     size = 0
     for p in parameters:
-        if p.grad is None:
-            p.grad = torch.zeros_like(p)
         if bucket and (size >= BUCKET_BYTES or (bucket[0].dtype, bucket[0].device) != (p.dtype, p.device)):
             yield bucket
             bucket, size = [], 0
-        bucket.append(p.grad)
+        bucket.append(p)
         size += p.numel() * p.element_size()
     if bucket:
         yield bucket

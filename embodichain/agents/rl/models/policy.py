@@ -346,7 +346,8 @@ def space_size(space: spaces.Space[Any] | int) -> int:
     """Return the last dimension of a space, or the number itself."""
     if isinstance(space, int):
         return space
-    assert space.shape is not None  # it is a Box
+    if space.shape is None:
+        raise ConfigError("the observation space has entries: pass the environment's flattened_observation_space")
     return space.shape[-1]
 
 

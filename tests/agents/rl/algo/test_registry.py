@@ -71,7 +71,7 @@ def test_unknown_name_is_an_error_that_lists_the_known_ones(policy: ActorCritic)
     "bad", [{"gamma": 1.5}, {"learning_rate": 0}, {"n_epochs": 0}, {"clip_coef": -0.1}, {"clip_range": 0.2}]
 )
 def test_impossible_settings_are_refused(bad: dict, policy: ActorCritic) -> None:
-    with pytest.raises(ValueError, match=next(iter(bad))):
+    with pytest.raises(ConfigError, match=rf"^algorithm\.cfg\.{next(iter(bad))}: "):
         build_algo("ppo", bad, policy, "cpu")
 
 

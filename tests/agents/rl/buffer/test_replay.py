@@ -326,6 +326,12 @@ def test_buffer_does_not_change_the_state_that_it_was_loaded_from() -> None:
     assert first.num_steps == 2
 
 
+def test_state_of_more_steps_than_a_buffer_holds_is_refused() -> None:
+    rollout = make_rollout([[1, 2, 3]])
+    with pytest.raises(ConfigError, match=r"^algorithm\.cfg\.replay_capacity: is less than the saved replay buffer's$"):
+        ReplayBuffer(2, rollout).load_state_dict(filled(rollout, capacity=20).state_dict())
+
+
 def test_share_is_rounded_to_transitions_of_both_kinds() -> None:
     assert (check_share(0.5, 256), check_share(0.25, 10)) == (128, 2)
     with pytest.raises(ConfigError, match=r"demonstration_share: 0\.5 of 1 are 0 transitions"):

@@ -129,11 +129,14 @@ def test_collective_operations() -> None:
 
 
 def averaged(process_group: TorchProcessGroup) -> list[list[list[float] | None]]:
-    """Average gradients in one bucket and in several, and weighted by samples of both ranks and of rank 0 alone."""
+    """Average gradients in one bucket and in several, and weighted by samples of both ranks and of rank 0 alone.
+
+    No rank has one of the last parameter.
+    """
     results = []
     for samples, bucket_bytes in ((None, 2**20), (None, 1), ([1, 3], 2**20), ([5, 0], 2**20)):
         group_module.BUCKET_BYTES = bucket_bytes
-        first, second, frozen, without = (nn.Parameter(torch.zeros(2)) for _ in range(4))
+        first, second, frozen, without, unused = (nn.Parameter(torch.zeros(2)) for _ in range(5))
         double = nn.Parameter(torch.zeros(1, dtype=torch.float64))
         frozen.requires_grad_(False)
         first.grad = torch.tensor([1.0, 2.0]) * (process_group.rank + 1)
@@ -142,8 +145,8 @@ def averaged(process_group: TorchProcessGroup) -> list[list[list[float] | None]]
         if process_group.rank == 0:
             without.grad = torch.tensor([8.0, 0.0])
         own = None if samples is None else torch.tensor(samples[process_group.rank])
-        process_group.average_gradients([first, second, frozen, double, without, first], own)
-        found = (first, second, frozen, double, without)
+        process_group.average_gradients([first, second, frozen, double, without, unused, first], own)
+        found = (first, second, frozen, double, without, unused)
         results.append([None if p.grad is None else p.grad.tolist() for p in found])
     return results
 
@@ -152,11 +155,11 @@ def averaged(process_group: TorchProcessGroup) -> list[list[list[float] | None]]
 def test_gradients_are_averaged_and_weighted_by_their_samples() -> None:
     for plain, in_buckets, weighted, alone in run_ranks(2, averaged):
         # (1 + 2) / 2 and (2 + 4) / 2; the one that only rank 0 has, 8 / 2
-        assert plain == in_buckets == [[1.5, 3], [1, 0], None, [0.5], [4, 0]]
+        assert plain == in_buckets == [[1.5, 3], [1, 0], None, [0.5], [4, 0], None]
         # Samples 1 and 3: (1 * 1 + 3 * 2) / 4 = 1.75, twice as much, (0 + 3 * 1) / 4, (8 * 1) / 4.
-        assert weighted == [[1.75, 3.5], [1, 0], None, [0.75], [2, 0]]
+        assert weighted == [[1.75, 3.5], [1, 0], None, [0.75], [2, 0], None]
         # Of rank 1 there are no samples: its gradients do not count.
-        assert alone == [[1, 2], [1, 0], None, [0], [8, 0]]
+        assert alone == [[1, 2], [1, 0], None, [0], [8, 0], None]
 
 
 # --- a process is lost ---

@@ -108,6 +108,11 @@ def test_policy_may_ask_for_the_structured_observation_space() -> None:
     assert policy.given[1] is structured
 
 
+def test_observation_space_with_entries_is_refused() -> None:
+    with pytest.raises(ConfigError, match="pass the environment's flattened_observation_space"):
+        build_policy(BLOCK, spaces.Dict({"qpos": OBS}), ACTION, "cpu")
+
+
 class Incomplete(Policy):
     def get_value(self, td: TensorDict) -> TensorDict:
         return td
