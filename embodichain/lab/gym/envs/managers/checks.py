@@ -230,6 +230,8 @@ def _check_kind(cfg: FunctorCfg, func: Any, skip: int, place: str) -> None:
     names, given, what = list(arguments), ", ".join(leading_arguments(cfg)), _name_of(cfg.func)
     if isinstance(cfg, ObservationCfg) and cfg.mode == "add":
         given = "env, or env and obs"
+    elif isinstance(cfg, RewardCfg):
+        given = "env, or env, obs, action and info"
     required = {name for name, a in arguments.items() if a.default is a.empty}
     foreign = [n for n in names[skip:] if n in _GIVEN_BY_MANAGERS and n in required and n not in cfg.params]
     if foreign == ["data"] and isinstance(cfg, ObservationCfg):
