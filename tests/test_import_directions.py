@@ -84,10 +84,7 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
     (
         "build",
         ["agents.rl"],
-        [
-            *("root", "utils", "lab", "registry", "sim*", "managers", "envs", "tasks", "gym *"),
-            *("rl", "rl *"),
-        ],
+        [*("root", "utils", "lab", "registry", "sim*", "managers", "envs", "tasks", "gym *"), *("rl", "rl *")],
     ),
     # The learner under its newer name.
     ("newer paths", ["learning"], []),

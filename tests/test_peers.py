@@ -130,18 +130,7 @@ def test_our_trainer_and_cleanrl_s_loop_run_beside_the_floors(
         return run_job(job, folder)
 
     monkeypatch.setattr(peers, "spawn", spawn_here)
-    arguments = [
-        "--task",
-        "CartPoleRL",
-        "--learners",
-        "ours",
-        "cleanrl",
-        "floors",
-        "--rounds",
-        "1",
-        "--iterations",
-        "2",
-    ]
+    arguments = ["--task=CartPoleRL", "--learners", "ours", "cleanrl", "floors", "--rounds=1", "--iterations=2"]
     overrides = [f"--override={override}" for override in TINY]
     monkeypatch.setattr(sys, "argv", ["peers", *arguments, *overrides, "--picture", str(tmp_path / "peers.png")])
     peers.main()

@@ -24,10 +24,6 @@ def write(path: Path, *records: dict[str, Any]) -> Path:
     return path
 
 
-def test_plot_is_the_one_in_the_docs() -> None:
-    assert gymnasium_curves.PICTURE.is_file()
-
-
 def test_of_equal_trainings_the_longest_is_read(tmp_path: Path) -> None:
     file = write(tmp_path / "r.jsonl", record("ours", 1, [1.0, 2.0]), record("ours", 1, [1.0, 2.0, 3.0]))
     assert [len(r["points"]) for r in read_records(file)] == [3]
@@ -66,14 +62,6 @@ def test_row_has_mean_range_and_difference(capsys: pytest.CaptureFixture[str]) -
     assert "50,000" in row
     assert "20 (10 to 30)" in row
     assert "5 (5 to 5)" in row
-
-
-def test_column_of_a_learner_without_curves_is_empty(capsys: pytest.CaptureFixture[str]) -> None:
-    both, one = ([record(o, 1, [5.0]) for o in learners] for learners in (("ours", "sb3"), ("sb3",)))
-    for records in (both, one):
-        compare("ppo", "Hopper-v5", curves_of(records, "ppo", "Hopper-v5", 50_000))
-    first, second = capsys.readouterr().out.splitlines()
-    assert second.index("5 (5 to 5)") == first.rindex("5 (5 to 5)")  # in Stable-Baselines3's column
 
 
 def test_only_missing_and_shorter_trainings_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

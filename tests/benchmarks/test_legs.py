@@ -102,14 +102,10 @@ def test_training_is_stopped_with_its_children_at_the_end_of_its_budget() -> Non
     assert not legs.stop_after(subprocess.Popen(["false"], start_new_session=True), 60.0)
 
 
-def test_training_that_fails_shows_its_log(tmp_path: Path) -> None:
+@pytest.mark.parametrize("code", ["raise SystemExit('it broke')", "print('it broke')"], ids=["failed", "no checkpoint"])
+def test_training_that_fails_shows_its_log(code: str, tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"failed:\n(?s:.*)it broke"):
-        legs.train([sys.executable, "-c", "raise SystemExit('it broke')"], tmp_path, 60.0, "*.pt")
-
-
-def test_training_without_a_checkpoint_is_a_failure(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match="failed"):
-        legs.train([sys.executable, "-c", "print('done')"], tmp_path, 60.0, "*.pt")
+        legs.train([sys.executable, "-c", code], tmp_path, 60.0, "*.pt")
 
 
 def test_results_show_the_curves_and_say_how_much_sooner(capsys: pytest.CaptureFixture[str]) -> None:

@@ -164,15 +164,3 @@ def test_name_that_cannot_be_used_is_an_error(name: str, message: str, capsys: p
     assert main(["new", "task", name]) == 2
     assert message in capsys.readouterr().err
     assert [path.name for path in Path().iterdir()] == ["taken"]
-
-
-@pytest.mark.ext
-def test_configs_are_those_of_the_walk_through() -> None:
-    """docs/extending.md explains the same task, and a test there trains it."""
-    page = (REPOSITORY / "docs/extending.md").read_text(encoding="utf-8")
-    assert main(["new", "task", "tidy_away"]) == 0
-    env = json.loads(Path("tidy_away/env.json").read_text(encoding="utf-8"))
-    del env["$schema"]
-    block = page.split("`reach_env.json`:\n\n```json\n")[1].split("```")[0]
-    theirs = json.loads(block.replace("my_lab.reach", "tidy_away.task").replace("MyReachRL", "TidyAwayRL"))
-    assert env == theirs

@@ -67,14 +67,6 @@ def test_grid_plays_each_episode_once_in_slow_motion(
 
 
 @needs_gl
-def test_task_alone_is_played_from_its_config(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = run_folder.parent / "zero.mp4"
-    assert main(["play", "train_config.json", "--agent", "zero", *SMALL, "--out", str(out)]) == 0
-    assert "no success" in capsys.readouterr().out  # nobody balances the pole
-    assert len(frames(out)) < 60
-
-
-@needs_gl
 def test_played_episodes_are_recorded_as_a_dataset(
     run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -106,8 +106,6 @@ def test_name_of_a_config_is_not_taken_for_an_asset() -> None:
     ("name", "text", "message"),
     [
         ("bad.xml", "<mujoco><worldbody><geom size='-1'/></worldbody></mujoco>", "cannot compile"),
-        ("arm.urdf.xacro", "<robot/>", "expand it first: xacro"),
-        ("ball.xml", HOPPER.replace('axis="0 1 0" range="-90 90"', 'type="ball"'), "is a ball joint"),
         (
             "still.xml",
             "<mujoco><worldbody><body name='b'><geom size='1'/></body></worldbody></mujoco>",

@@ -1,4 +1,4 @@
-"""The examples of docs/tasks.md are valid, and it names all bundled robots."""
+"""The examples of docs/tasks.md are valid."""
 
 import json
 import re
@@ -8,7 +8,6 @@ import pytest
 
 from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs.managers import DatasetCfg
-from embodichain.lab.sim.assets import bundled_assets
 from embodichain.lab.sim.cfg import RobotCfg
 from embodichain.lab.sim.model.model_files import assemble
 from embodichain.utils import from_dict
@@ -36,7 +35,3 @@ def test_examples_of_cameras_and_datasets_are_read() -> None:
     cfg = config_to_cfg({"robot": CART, "sensor": [sensors[0]], "env": {}})
     assert [sensor.uid for sensor in cfg.sensor] == ["front"]
     from_dict(DatasetCfg, dataset["lerobot"], "dataset")
-
-
-def test_every_bundled_asset_is_named() -> None:
-    assert set(bundled_assets()) <= set(re.findall(r"`(\w+)`", PAGE))

@@ -106,3 +106,27 @@ def solved_by_the_expert(env: EmbodiedEnv) -> Tensor:
         solved |= info["success"] & ~over
         over |= terminated | truncated
     return solved
+
+
+DOWN = torch.tensor([[1.0, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, -1.0]])
+"""Rotation of a tool that points straight down, with the fingers along the world's x axis."""
+
+
+def aim(env: EmbodiedEnv, pos: Tensor | Sequence[float], rotation: Tensor = DOWN) -> None:
+    """Put the tools at positions [N, 3] or [3], turned by rotations [N, 3, 3] or [3, 3]."""
+    pose = torch.eye(4).repeat(env.num_envs, 1, 1)
+    pose[:, :3, :3], pose[:, :3, 3] = rotation, torch.as_tensor(pos)
+    is_reached, qpos = env.robot.compute_ik(pose, iterations=100)
+    assert is_reached.all()
+    env.robot.set_qpos(qpos, name="arm", target=False)
+
+
+def without_opengl(monkeypatch: pytest.MonkeyPatch, reason: str = "no GLContext", is_ray_traced: bool = False) -> None:
+    """Let MuJoCo find no OpenGL, and without ray tracing no package for it."""
+
+    def fail(*args: object, **kwargs: object) -> None:
+        raise AttributeError(reason)
+
+    monkeypatch.setattr("mujoco.Renderer", fail)
+    if not is_ray_traced:
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

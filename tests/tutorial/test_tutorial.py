@@ -73,10 +73,7 @@ class OlderAlgorithm(BaseAlgorithm):
 # Module -> what is changed on the command line, and what the line says.
 REFUSED = {
     "older.policy": ('\'policy={"name": "older_policy"}\'', "OlderPolicy: lacks forward("),
-    "older.algorithm": (
-        '\'algorithm={"name": "older_algo", "cfg": {}}\'',
-        "OlderAlgorithm",
-    ),
+    "older.algorithm": ('\'algorithm={"name": "older_algo", "cfg": {}}\'', "OlderAlgorithm"),
 }
 
 

@@ -131,13 +131,7 @@ IMPORTS = "from embodichain.utils.border import discard_unwritten_output, printi
 
 
 def run(script: str, redirection: str) -> subprocess.CompletedProcess[str]:
-    command = [
-        "bash",
-        "-c",
-        f'"$0" -c "$1" {redirection}',
-        sys.executable,
-        f"{IMPORTS}\n{script}",
-    ]
+    command = ["bash", "-c", f'"$0" -c "$1" {redirection}', sys.executable, f"{IMPORTS}\n{script}"]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""}
     return subprocess.run(command, env=environment, capture_output=True, text=True)
 

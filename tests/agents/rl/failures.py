@@ -1,12 +1,10 @@
-"""What goes wrong in users' code, as terms and an algorithm that a config names. Shapes: N environments."""
+"""What goes wrong in users' code, as terms that a config names. Shapes: N environments."""
 
 from typing import Any
 
 import torch
-from tensordict import TensorDict
 from torch import Tensor
 
-from embodichain.agents.rl.algo import PPO, register_algo
 from embodichain.lab.gym.envs.managers import Functor
 from embodichain.lab.gym.envs.managers.base import ActionTerm
 
@@ -56,15 +54,3 @@ class bad_drive(ActionTerm):  # noqa: N801
             target[1] = float("nan")
         self.count += 1
         return {"qpos": target}
-
-
-@register_algo("unguarded")
-class Unguarded(PPO):
-    """Steps by itself, as algorithms may."""
-
-    def update(self, rollout: TensorDict) -> dict[str, float]:
-        loss = (0 * self.policy.get_parameter("log_std")).sum().sqrt()
-        self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
-        return {"loss": loss.item()}

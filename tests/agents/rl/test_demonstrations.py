@@ -22,6 +22,7 @@ from embodichain.utils.observations import flat_input
 from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import (
     CART_POLE_ENV,
+    NETWORK,
     assert_same,
     give_cart_pole_an_expert,
     last_checkpoint,
@@ -74,6 +75,8 @@ def test_episodes_are_what_the_environment_gave() -> None:
                 assert torch.equal(episode.observed["obs"][t + 1], flat_input(info["final_obs"])[i])
                 assert episode.is_success == bool(info["success"][i])
     assert not any(is_running)
+    # One fell, the other one was cut.
+    assert [bool(episode.acted["terminated"].any()) for episode in episodes] == [True, False]
 
 
 @pytest.mark.parametrize(("has_normalizer", "expected"), [(True, torch.float64), (False, torch.float32)])
@@ -97,17 +100,7 @@ def test_episodes_do_not_depend_on_the_number_of_environments() -> None:
             torch.testing.assert_close(one.acted["action"], other.acted["action"])
 
 
-def test_episode_that_is_cut_and_one_that_fails_are_told_apart() -> None:
-    episodes = play_expert(steered(5), 5, reader(), seed=7)
-    for episode in episodes:
-        is_cut = len(episode.acted) == 6 and not episode.acted["terminated"][-1]
-        assert episode.acted["terminated"].sum() == (0 if is_cut else 1)
-    assert {bool(episode.acted["terminated"].any()) for episode in episodes} == {True, False}
-
-
 # --- trainings ---
-
-NETWORK = {"type": "mlp", "network_cfg": {"hidden_sizes": [4], "activation": "relu"}}
 
 
 @pytest.fixture(autouse=True)

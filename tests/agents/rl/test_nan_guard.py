@@ -1,6 +1,7 @@
 """The checks after an iteration. Legend: N = 2 environments, T = 3 steps."""
 
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from torch import nn
 
 from embodichain.agents.rl.algo import gradient_step
 from embodichain.agents.rl.buffer import allocate_rollout
-from embodichain.agents.rl.nan_guard import NanGuard, NonFiniteError, find_origin
+from embodichain.agents.rl.nan_guard import NanGuard, NonFiniteError, Origin, find_origin
 from tests.agents.rl.fakes import IdleAlgorithm, linear_policy
 
 NAN, INF = float("nan"), float("inf")
@@ -90,7 +91,7 @@ def test_skipping_is_warned_of_when_it_begins(capsys: pytest.CaptureFixture[str]
 def test_non_finite_parameters_end_the_run_at_once() -> None:
     run = Watched()
     nn.init.constant_(run.policy.log_std, NAN)
-    with pytest.raises(NonFiniteError, match="the update made the policy's parameters NaN or infinite"):
+    with pytest.raises(NonFiniteError, match="the update made the policy's parameters NaN or infinite: its algorithm"):
         run.iterate()
 
 
@@ -125,27 +126,21 @@ def test_finite_rollout_has_no_origin_and_padding_is_ignored() -> None:
     assert find_origin(rollout) is None
 
 
-def test_origin_is_the_earliest_step() -> None:
+AT_1 = (slice(None), 1)
+
+
+@pytest.mark.parametrize("number", [NAN, INF])
+@pytest.mark.parametrize(
+    ("places", "expected"),
+    [
+        ({"obs": (0, 2, 1), "reward": (1, 1)}, Origin("reward", 1, 0, [1])),
+        # Of one step, the observation comes before what follows from it.
+        (dict.fromkeys(("value", "action", "sample_log_prob", "reward", "obs"), AT_1), Origin("obs", 1, 0, [0, 1])),
+        ({("entries", "cam/depth"): (1, 3, 2)}, Origin("entries/cam/depth", 3, 2, [1])),  # the bootstrap slot
+    ],
+)
+def test_origin_is_the_earliest_step(number: float, places: dict[Any, Any], expected: Origin) -> None:
     rollout = make_rollout()
-    rollout["obs"][0, 2, 1] = NAN
-    rollout["reward"][1, 1] = INF
-    origin = find_origin(rollout)
-    assert origin is not None
-    assert (origin.field, origin.step, origin.column, origin.envs) == ("reward", 1, 0, [1])
-
-
-def test_observation_comes_before_what_follows_from_it() -> None:
-    rollout = make_rollout()
-    for name in ("value", "action", "sample_log_prob", "reward", "obs"):
-        rollout[name][:, 1] = NAN
-    origin = find_origin(rollout)
-    assert origin is not None
-    assert (origin.field, origin.column, origin.envs) == ("obs", 0, [0, 1])
-
-
-def test_origin_is_found_in_bootstrap_slot_and_nested_entries() -> None:
-    rollout = make_rollout()
-    rollout["entries"]["cam/depth"][1, 3, 2] = NAN
-    origin = find_origin(rollout)
-    assert origin is not None
-    assert (origin.field, origin.step, origin.column) == ("entries/cam/depth", 3, 2)
+    for field, place in places.items():
+        rollout[field][place] = number
+    assert find_origin(rollout) == expected

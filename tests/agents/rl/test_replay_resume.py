@@ -70,27 +70,18 @@ LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+# 16 steps of the warm-up and 4 an iteration: in the second iteration, and the evaluation after the fifth.
 @pytest.mark.e2e
+@pytest.mark.parametrize("step", [22, 38])
 @pytest.mark.parametrize("name", LEARNERS)
-def test_stopped_and_resumed_learner_equals_the_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopped_and_resumed_learner_equals_the_whole(name: str, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     policy, settings = LEARNERS[name]
     networks = {"name": policy, "actor": SIMBA, "critic": SIMBA, "value_range": [0, 10] if name == "sac" else None}
     config = replay_config(algorithm={"name": name, "cfg": LEARNS | settings}, policy=networks)
     whole = run_whole(config, monkeypatch)
-    run = run_until(config, monkeypatch, 22)
-    assert main(["--resume", "latest"]) == 0
-    assert rows(run)[-1]["train/actor_loss"]
-    assert_same_trainings(run, whole)
-
-
-# 16 steps of the warm-up and 4 an iteration: in the second iteration, the fourth, the evaluation after the fifth.
-@pytest.mark.e2e
-@pytest.mark.parametrize("step", [22, 38])
-def test_stopped_and_resumed_replay_run_equals_the_whole(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = replay_config()
-    whole = run_whole(config, monkeypatch)
     run = run_until(config, monkeypatch, step)
     assert main(["--resume", "latest"]) == 0
+    assert rows(run)[-1]["train/actor_loss"]
     assert_same_trainings(run, whole)
     assert not list(run.rglob("*.tmp"))
 

@@ -72,19 +72,16 @@ def push_cube(threads: int) -> dict[str, Any]:
 def cart_pole(threads: int) -> dict[str, Any]:
     """GRPO with a reference policy, on episodes that go on from one rollout to the next."""
     algorithm = {"n_epochs": 2, "batch_size": 8, "group_size": 2, "kl_coef": 0.1}
-    config = tiny_config(
+    algorithm |= {"reset_every_rollout": False, "truncate_at_first_done": False}
+    return tiny_config(
         trainer__gym_config=env_config(CART_POLE_ENV, threads),
         trainer__num_envs=4,
         trainer__iterations=4,
         trainer__eval_freq="3 it",
         policy__name="actor_only",
         policy__critic=None,
-        algorithm={
-            "name": "grpo",
-            "cfg": {**algorithm, "reset_every_rollout": False, "truncate_at_first_done": False},
-        },
+        algorithm={"name": "grpo", "cfg": algorithm},
     )
-    return config
 
 
 def choices(threads: int) -> dict[str, Any]:
@@ -119,14 +116,14 @@ def assert_same_runs(ours: Path, theirs: Path) -> None:
 class Interrupt:
     """Sends this process a signal in the given step of the environments, counted from now on; evaluations count too."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, step: int, number: signal.Signals = signal.SIGTERM) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
         self.count = 0
         original = EmbodiedEnv.step
 
         def counting(env: EmbodiedEnv, action: Any) -> Any:
             self.count += 1
             if self.count == step:
-                os.kill(os.getpid(), number)
+                os.kill(os.getpid(), signal.SIGTERM)
             return original(env, action)
 
         monkeypatch.setattr(EmbodiedEnv, "step", counting)
@@ -149,8 +146,9 @@ def run_whole(config: str, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run_until(config: str, monkeypatch: pytest.MonkeyPatch, step: int = STOP) -> Path:
     """Run until a signal comes in a step."""
     with monkeypatch.context() as patch:
-        Interrupt(patch, step)
+        interrupt = Interrupt(patch, step)
         assert main(["--config", config]) == 143
+    assert interrupt.count == step  # no step was made after it
     return only_run()
 
 
@@ -252,21 +250,6 @@ def test_settings_that_may_change_are_taken_by_a_resume() -> None:
     assert json.loads((run / "config.json").read_text(encoding="utf-8"))["trainer"]["iterations"] == 4
 
 
-def test_config_that_no_longer_fits_is_refused_key_by_key(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--config", write_config(Path(), tiny_config())]) == 0
-    run = only_run()
-    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    capsys.readouterr()
-    overrides = ["trainer.num_envs=4", "algorithm.cfg.gamma=0.5", "trainer.iterations=9"]
-    assert main(["--resume", str(run), *overrides]) == 2
-    assert capsys.readouterr().err.splitlines() == [
-        f"error: {run}: the config is not the run's:",
-        "trainer.num_envs: 2 in the run, 4 now",
-        "algorithm.cfg.gamma: 0.99 in the run, 0.5 now",
-    ]
-    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
-
-
 def test_finished_run_returns_its_summary_again(capsys: pytest.CaptureFixture[str]) -> None:
     summary = train_from_config(write_config(Path(), tiny_config()))
     before = {path: path.read_bytes() for path in only_run().rglob("*") if path.is_file()}
@@ -281,14 +264,6 @@ def test_finished_run_returns_its_summary_again(capsys: pytest.CaptureFixture[st
     printed = capsys.readouterr().out
     assert "moved/summary.json" in printed
     assert "outputs" not in printed
-
-
-def test_fewer_iterations_than_a_stopped_run_has_done_are_said(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--config", write_config(Path(), tiny_config())]) == 0
-    (only_run() / "summary.json").unlink()
-    capsys.readouterr()
-    assert main(["--resume", "latest", "trainer.iterations=1"]) == 0
-    assert "all 2 iterations are finished; to continue, raise trainer.iterations" in capsys.readouterr().err
 
 
 def test_changed_environment_file_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
@@ -417,20 +392,6 @@ def test_resume_of_a_finished_run_writes_its_missing_files() -> None:
 
 
 # --- signals ---
-
-
-def test_signal_saves_the_last_finished_iteration(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    interrupt = Interrupt(monkeypatch, 22, signal.SIGHUP)  # 16 steps of the warm-up, 4 of the first iteration
-    handlers = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
-    assert main(["--config", write_config(Path(), tiny_config(trainer__enable_eval=False))]) == 129
-    assert interrupt.count == 22  # no step was made after it
-    run = only_run()
-    assert last_checkpoint(run)["global_step"] == 8
-    out = capsys.readouterr().err
-    assert f"checkpoint saved: {run}/checkpoints/tiny_step_8.pt; 'embodichain resume {run}' continues from there" in out
-    assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == handlers
 
 
 def test_evaluation_is_stopped_too_and_its_iteration_dropped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,10 +82,7 @@ def test_errors_of_every_part_are_reported_together(monkeypatch: pytest.MonkeyPa
         ({"trainer__loggers": ["a.B"]}, ["trainer.loggers[0]: Input should be an object, got 'a.B'"]),
         (
             {"trainer__loggers": [{}, {"func": "MLflow"}]},
-            [
-                "trainer.loggers[1].func: must be the dotted path",
-                "trainer.loggers[0].func: required, but missing",
-            ],
+            ["trainer.loggers[1].func: must be the dotted path", "trainer.loggers[0].func: required, but missing"],
         ),
         ({"policy__teacher": "outputs/one"}, ["policy.teacher: has no effect with algorithm.name 'ppo'"]),
         (
@@ -114,17 +111,12 @@ def test_values_of_the_environment_can_be_overridden(place: str, prefix: str) ->
     config = write_config(Path(), tiny_config(trainer__gym_config=env_file() if place == "file" else data))
     overrides = [f"{prefix}env.rewards.calm.weight=2.5", f"{prefix}max_episode_steps=7", "trainer.seed=3"]
     run = load_run_config(config, overrides)
-    assert (with_scene(run.env, "test").rewards["calm"].weight, run.env.max_episode_steps, run.trainer.seed) == (
-        2.5,
-        7,
-        3,
-    )
+    assert with_scene(run.env, "test").rewards["calm"].weight == 2.5
+    assert (run.env.max_episode_steps, run.trainer.seed) == (7, 3)
     # What is kept of the run has them, and the file is as it was.
     assert run.resolved["gym_config"]["env"]["rewards"]["calm"]["weight"] == 2.5
-    assert (
-        with_scene(load_run_config(config).env, "test").rewards["calm"].weight
-        == data["env"]["rewards"]["calm"]["weight"]
-    )
+    before = with_scene(load_run_config(config).env, "test").rewards["calm"].weight
+    assert before == data["env"]["rewards"]["calm"]["weight"]
 
 
 @pytest.mark.parametrize(

@@ -64,15 +64,12 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert not run.trainer.enable_eval
 
 
-def test_relative_paths_of_a_dictionary_start_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "env.json").write_text(CART_POLE_ENV.read_text(encoding="utf-8"), encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
+def test_relative_paths_of_a_dictionary_start_here(own_folder: Path) -> None:
+    (own_folder / "env.json").write_text(CART_POLE_ENV.read_text(encoding="utf-8"), encoding="utf-8")
     assert load_run_config(tiny_config(trainer__gym_config="env.json")).env_id == "CartPoleRL"
 
 
-def test_unused_keys_of_a_scene_are_printed_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("own_folder")
+def test_unused_keys_of_a_scene_are_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
     train_from_config(tiny_config(trainer__gym_config=PUSH_CUBE, trainer__iterations=1))
     assert capsys.readouterr().err.count("[WARNING] without counterpart in MuJoCo, not used: ") == 1

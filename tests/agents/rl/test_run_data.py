@@ -51,15 +51,6 @@ def test_deleted_file_of_json_lines_is_made_again(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "metrics.jsonl").read_text(encoding="utf-8"))["step"] == 2
 
 
-def test_json_lines_can_be_read_while_the_run_goes_on(tmp_path: Path) -> None:
-    sink = JsonLinesSink(tmp_path / "metrics.jsonl")
-    sink.write({"train/loss": 0.5}, 8)
-    (row,) = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    sink.close()
-    assert (row["step"], row["train/loss"]) == (8, 0.5)
-    assert 0 <= row["wall_time"] < 5
-
-
 def test_resumed_json_lines_go_on_with_file_and_clock(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 8, "wall_time": 100.0}\n', encoding="utf-8")

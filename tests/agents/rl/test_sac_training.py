@@ -1,20 +1,17 @@
 """SAC from its config to the results: 2 environments of CartPole, 4 steps and 4 gradient steps an iteration."""
 
-import copy
 import math
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from embodichain.agents.rl.checkpoint.files import load_checkpoint
-from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.train import main as train
 from embodichain.cli import main as cli
-from embodichain.utils import ConfigError
 from tests.agents.rl.fakes import read_metrics, tiny_config, tiny_sac_config, write_config
+from tests.agents.rl.test_run_config import errors
 
 pytestmark = pytest.mark.e2e
 
@@ -139,21 +136,15 @@ def test_rollouts_may_be_collected_asynchronously(own_folder: Path) -> None:
     assert all(math.isfinite(row["train/critic_loss"]) for row in read_metrics(run))
 
 
-def problem(config: dict[str, Any], folder: Path) -> str:
-    with pytest.raises(ConfigError) as error:
-        load_run_config(write_config(folder, config))
-    (line,) = str(error.value).splitlines()
-    return line
-
-
-def test_sac_with_another_policy_is_one_line(tmp_path: Path) -> None:
-    found = problem(tiny_sac_config(policy=tiny_config()["policy"]), tmp_path)
+@pytest.mark.usefixtures("own_folder")
+def test_sac_with_another_policy_is_one_line() -> None:
+    (found,) = errors(tiny_sac_config(policy=tiny_config()["policy"]))
     assert found.startswith("policy.name: 'actor_critic' with algorithm.name 'sac': SAC improves policies of class S")
 
 
-def test_ppo_with_the_policy_of_sac_is_one_line(tmp_path: Path) -> None:
-    config = copy.deepcopy(tiny_sac_config(algorithm=tiny_config()["algorithm"]))
-    assert problem(config, tmp_path) == (
+@pytest.mark.usefixtures("own_folder")
+def test_ppo_with_the_policy_of_sac_is_one_line() -> None:
+    assert errors(tiny_sac_config(algorithm=tiny_config()["algorithm"])) == [
         "policy.name: 'soft_actor_critic' with algorithm.name 'ppo': PPO reads value from evaluate_actions, and "
         "SoftActorCritic returns log_prob, entropy"
-    )
+    ]

@@ -55,7 +55,9 @@ def test_config_of_the_oldest_layout_trains_and_resumes(capsys: pytest.CaptureFi
     assert main(["--config", write_config(Path(), config)]) == 0
     record = load_json(only_run() / "config.json")
     assert record["gym_config"]["env"]["actions"]["delta_qpos"]["params"] == {"scale": 0.2}
+    before = {path: path.read_bytes() for path in only_run().rglob("*") if path.is_file()}
     assert main(["--resume", str(only_run()), "trainer.iterations=2", "env.rewards.calm.weight=0.1"]) == 2
+    assert {path: path.read_bytes() for path in only_run().rglob("*") if path.is_file()} == before
     assert "gym_config.env.rewards.calm.weight: 0.05 in the run, 0.1 now" in capsys.readouterr().err
     assert main(["--resume", str(only_run()), "trainer.iterations=2"]) == 0
     with open_run(find_run(str(only_run())), 1) as run:
@@ -278,12 +280,8 @@ def test_camera_among_the_training_events_records_the_training() -> None:
         "interval_step": 2,
         "params": {"name": "watch", "resolution": [64, 48], "eye": [4.5, 0.0, 1.6], "target": [0.0, 0.0, 0.8]},
     }
-    assert (
-        run_main(
-            "trainer.enable_eval=false", "policy.normalize_obs=false", trainer__events={"train": {"camera": camera}}
-        )
-        == 0
-    )
+    events = {"train": {"camera": camera}}
+    assert run_main("trainer.enable_eval=false", "policy.normalize_obs=false", trainer__events=events) == 0
     # the first state, and 2 iterations of 4 steps with an image every second step
     frames, _ = imageio_ffmpeg.count_frames_and_secs(str(only_run() / "videos" / "watch_train.mp4"))
     assert frames == 5

@@ -19,8 +19,7 @@ USERS = "tests.agents.rl.users_classes"
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def allowed(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMBODICHAIN_ALLOW_IMPORT", "tests")
 
 

@@ -20,11 +20,6 @@ class MirroredEnv(ScriptedEnv):
         return self.images
 
 
-def test_mirror_map_is_the_environments() -> None:
-    env = MirroredEnv(TWO, ONE)
-    assert mirror_map_of(env) is env.images
-
-
 def test_environment_without_a_mirror_map_is_refused_in_one_line() -> None:
     with pytest.raises(ConfigError, match=r"^algorithm\.cfg\.symmetry: the environment ScriptedEnv declares no"):
         mirror_map_of(ScriptedEnv(2))

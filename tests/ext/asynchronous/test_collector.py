@@ -15,12 +15,7 @@ from tensordict import TensorDict
 from torch.distributions import Categorical, Normal
 
 from embodichain.agents.rl.buffer import RolloutBuffer, RolloutOrigin, VLABuffer
-from embodichain.agents.rl.collector import (
-    AsyncCollector,
-    InferencePolicy,
-    PolicyPublisher,
-    PolicySnapshot,
-)
+from embodichain.agents.rl.collector import AsyncCollector, InferencePolicy, PolicyPublisher, PolicySnapshot
 from embodichain.ext.asynchronous.collector import OwnDraws
 from tests.agents.rl.fakes import ScriptedEnv, linear_policy
 from tests.ext.asynchronous.conftest import Jitter

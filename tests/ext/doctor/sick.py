@@ -66,8 +66,6 @@ class SickPPO(BaseAlgorithm):
             rollout["reward"].mul_(0.5)
         if "loss is not returned" in bugs:
             return None  # type: ignore[return-value]
-        if "loss is a tensor" in bugs:
-            return {"loss": loss.detach()}  # type: ignore[dict-item]
         return {"loss": float("nan") if "loss is NaN" in bugs else float(loss.detach())}
 
     def loss(self, batch: TensorDict) -> Tensor:
@@ -85,8 +83,6 @@ class SickPPO(BaseAlgorithm):
             surrogate = clipped
         if "actor detached" in bugs:
             surrogate = surrogate.detach()
-        if "advantages shuffled" in bugs:
-            surrogate = ratio * advantage[torch.randperm(len(advantage))]
         value_loss = 0.5 * (new["value"] - batch["return"]).square().mean()
         entropy = cfg.ent_coef * new["entropy"].mean()
         if "no value loss" in bugs:

@@ -24,7 +24,6 @@ SHIPPED = ("ppo", "grpo")
 # The mistake, the one check that is to fail, and words of the cause that it is to name.
 MISTAKES = [
     ("loss is NaN", "losses_are_finite", "division by zero"),
-    ("loss is a tensor", "losses_are_finite", "float(...)"),
     ("loss is not returned", "losses_are_finite", "returns something else"),
     ("no optimizer step", "parameters_change", "no optimizer step"),
     ("rewards scaled in place", "rollout_stays_as_it_is", "in place"),

@@ -4,14 +4,12 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from embodichain.cli import main
 from embodichain.lab.sim.rendering.renderer import opengl_problem
 from embodichain.utils.video import VideoReader
 from tests.agents.rl.fakes import tiny_config, write_config
-from tests.ext.export.scripts import load_script
 
 needs_gl = pytest.mark.skipif(opengl_problem() is not None, reason="no OpenGL")
 # Its images are 64 x 48, and its episodes 6 steps.
@@ -78,18 +76,6 @@ def test_evaluations_record_a_video(run_folder: Path) -> None:
     assert [path.name for path in (run_folder / "videos").iterdir()] == ["render_step_24.mp4"]
     summary = json.loads((run_folder / "summary.json").read_text(encoding="utf-8"))
     assert summary["video"] == str(run_folder / "videos/render_step_24.mp4")
-
-
-@pytest.mark.e2e
-def test_an_exported_policy_reads_the_observation_by_name(run_folder: Path) -> None:
-    pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnxscript")
-    assert main(["export", "latest", "--observations", "12", "--envs", "2"]) == 0
-    policy = run_folder / "export/policy.onnx"
-    runner = load_script(policy.with_name("policy_runner.py")).PolicyRunner(policy)
-    assert list(runner.spec["inputs"]) == ["observation"]
-    assert runner.spec["task"] == "gymnasium:Reacher-v5"
-    assert runner({"observation": np.zeros((1, 10), np.float32)})["action"].shape == (1, 2)
 
 
 def test_the_report_has_the_return_in_place_of_success(run_folder: Path) -> None:

@@ -8,8 +8,7 @@ from tests.lab.scenes import cart_cfg
 
 pytest.importorskip("stable_baselines3", reason="needs Stable-Baselines3")
 
-from stable_baselines3 import PPO
-from stable_baselines3.common.vec_env import VecMonitor, VecNormalize
+from stable_baselines3.common.vec_env import VecMonitor
 
 from embodichain.ext.gymnasium.sb3 import SB3VecEnv
 
@@ -59,13 +58,3 @@ def test_attributes_and_methods_of_the_environment_are_reached() -> None:
     assert env.env_is_wrapped(VecMonitor) == [False, False, False]
     env.reset()
     assert len(env.env_method("get_info")) == 3
-
-
-def test_its_ppo_trains() -> None:
-    env = VecNormalize(vec_env(steps=8), norm_reward=False)
-    model = PPO("MlpPolicy", env, n_steps=8, batch_size=24, n_epochs=1, policy_kwargs={"net_arch": [8]}, device="cpu")
-    before = [p.detach().clone() for p in model.policy.parameters()]
-    model.learn(48)
-    assert model.num_timesteps == 48
-    assert any((a != b).any() for a, b in zip(before, model.policy.parameters(), strict=True))
-    assert len(model.ep_info_buffer or []) == 6  # 3 environments, 16 steps, 8 an episode

@@ -39,6 +39,13 @@ def images_of(greys: list[int]) -> np.ndarray:
     return np.stack([np.full((16, 32, 3), grey, dtype=np.uint8) for grey in greys])
 
 
+def write_video(path: Path, greys: list[int]) -> None:
+    writer = VideoWriter(path, 32, 16, fps=10)
+    for picture in images_of(greys):
+        writer.write(picture)
+    writer.close()
+
+
 def write(root: Path, with_video: bool = False) -> None:
     writer = LeRobotWriter(root, 10, "robot", FEATURES | (VIDEO if with_video else {}))
     for length, start, task, greys in ((2, 0.0, "push it", [10, 60]), (3, 5.0, "lift it", [110, 160, 210])):
@@ -107,10 +114,7 @@ def test_several_episodes_in_one_file(tmp_path: Path) -> None:
         (folder / "file-001.parquet").unlink()
     videos = tmp_path / "videos/observation.images.cam/chunk-000"
     (videos / "file-001.mp4").unlink()
-    writer = VideoWriter(videos / "file-000.mp4", 32, 16, fps=10)
-    for picture in images_of([10, 60, 110, 160, 210]):
-        writer.write(picture)
-    writer.close()
+    write_video(videos / "file-000.mp4", [10, 60, 110, 160, 210])
     first, second = read_lerobot(tmp_path)
     assert first.frames["observation.state"][:, 0].tolist() == [0.0, 1.0]
     assert second.frames["observation.state"][:, 0].tolist() == [5.0, 6.0, 7.0]
@@ -136,10 +140,7 @@ def test_video_that_is_too_short_is_refused(tmp_path: Path) -> None:
     write(tmp_path, with_video=True)
     videos = tmp_path / "videos/observation.images.cam/chunk-000"
     (videos / "file-000.mp4").replace(videos / "file-001.mp4")  # two pictures for three frames
-    writer = VideoWriter(videos / "file-000.mp4", 32, 16, fps=10)
-    for picture in images_of([10, 60]):
-        writer.write(picture)
-    writer.close()
+    write_video(videos / "file-000.mp4", [10, 60])
     with pytest.raises(ValueError, match="has 2 of the 3 images of an episode"):
         list(read_lerobot(tmp_path))
 

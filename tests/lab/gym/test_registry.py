@@ -94,9 +94,7 @@ def test_task_without_a_config_of_its_own_says_so() -> None:
         make("MyTask")
 
 
-def test_original_config_loads_with_one_warning(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_original_config_loads_with_one_warning(capsys: pytest.CaptureFixture[str]) -> None:
     env = env_of(PUSH_CUBE, 2)
     assert isinstance(env, PushCubeEnv)
     lines = [line for line in capsys.readouterr().err.splitlines() if "without counterpart" in line]

@@ -1,9 +1,7 @@
 """Images are [N, H, W, ...]; a pixel is (u, v): column, row."""
 
-import importlib.util
 from typing import Any
 
-import mujoco
 import numpy as np
 import pytest
 import torch
@@ -12,7 +10,7 @@ from embodichain.lab.sim import SimulationManager, SimulationManagerCfg
 from embodichain.lab.sim.cfg import CameraCfg, ExtrinsicsCfg, LightCfg, RigidObjectCfg, SensorCfg, StereoCameraCfg
 from embodichain.lab.sim.shapes import CubeCfg, SphereCfg
 from embodichain.utils import ConfigError, configclass, from_dict
-from tests.lab.scenes import needs_gl, ur10
+from tests.lab.scenes import needs_gl, ur10, without_opengl
 
 pytestmark = pytest.mark.e2e
 
@@ -241,11 +239,7 @@ def test_intrinsics_and_poses_are_read_and_written() -> None:
 
 
 def test_images_without_opengl_are_an_error_with_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*args: object, **kwargs: object) -> None:
-        raise AttributeError("no GLContext")
-
-    monkeypatch.setattr(mujoco, "Renderer", fail)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    without_opengl(monkeypatch)
     sim = scene(CameraCfg("cam", **VIEW))
     problem = r"sensor 'cam': its images are needed, but .* OpenGL .* apt-get install .*pip install .*'mujoco-warp"
     with pytest.raises(ConfigError, match=problem):

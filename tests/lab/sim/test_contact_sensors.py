@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 import torch
 
-from embodichain.lab.gym.envs.tasks.rl.locomotion import LocomotionEnv
 from embodichain.lab.sim import SimulationManager, SimulationManagerCfg
 from embodichain.lab.sim.cfg import ArticulationCfg, ContactSensorCfg
 from embodichain.lab.sim.sensors import ContactSensor
@@ -131,20 +130,14 @@ def test_shape_that_collides_with_nothing_is_no_link_to_sense(tmp_path: Any) -> 
         falling(tmp_path, 0.0, link_names=["lamp"])
 
 
-@pytest.fixture(scope="module")
-def standing() -> LocomotionEnv:
-    """A quadruped that has stood for 1.6 s."""
+def test_feet_of_a_standing_robot_carry_its_weight() -> None:
     env = legs_env(1, max_episode_steps=200)
     env.reset(seed=1)
-    for _ in range(80):
+    for _ in range(80):  # 1.6 s
         env.step(torch.zeros(1, 12))
-    return env
-
-
-def test_feet_of_a_standing_robot_carry_its_weight(standing: LocomotionEnv) -> None:
-    feet = standing.sim.get_contact_sensor("feet")
+    feet = env.sim.get_contact_sensor("feet")
     assert feet.names == FEET
-    weight = 9.81 * float(standing.sim.model.body_mass.sum())
+    weight = 9.81 * float(env.sim.model.body_mass.sum())
     assert float(feet.force[0, :, 2].sum()) == pytest.approx(weight, rel=0.01)
     assert feet.in_contact.all()
     assert (feet.force[0, :, 2] > 0.1 * weight).all()

@@ -39,8 +39,6 @@ def test_unknown_entity_is_a_key_error_with_known_names(sim: SimulationManager) 
         sim.get_robot("cart")
     with pytest.raises(KeyError, match=r"unknown articulation 'arm'\..* Known: cart"):
         sim.get_articulation("arm")
-    with pytest.raises(KeyError, match=r"unknown marker 'x'\. Known: goal"):
-        sim.get_marker("x")
 
 
 @pytest.mark.parametrize("damping", [0.0, 0.7])
@@ -116,9 +114,7 @@ def test_sim_device_is_a_name_or_a_torch_device(device: str | torch.device) -> N
         assert sim.device == torch.device("cpu")
 
 
-def test_softened_drives_are_one_warning_at_the_first_step(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_softened_drives_are_one_warning_at_the_first_step(capsys: pytest.CaptureFixture[str]) -> None:
     gains = {".*": 100.0, "wrist_[23]_joint": 1e5}, {".*": 5.0, "wrist_[23]_joint": 1e3}
     stiff = JointDrivePropertiesCfg(stiffness=gains[0], damping=gains[1])
     sim = simulate(ur10(drive_pros=stiff))

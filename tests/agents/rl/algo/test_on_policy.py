@@ -7,15 +7,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from embodichain.agents.rl.algo import (
-    GRPO,
-    PPO,
-    AlgorithmCfg,
-    GRPOCfg,
-    PPOCfg,
-    build_algo,
-    clipped_surrogate,
-)
+from embodichain.agents.rl.algo import GRPO, PPO, AlgorithmCfg, GRPOCfg, PPOCfg, build_algo, clipped_surrogate
 from embodichain.agents.rl.algo.on_policy import k3, reference_kl
 from embodichain.agents.rl.algo.ppo import value_error
 from embodichain.agents.rl.models import MLP, ActorCritic, action_log_prob

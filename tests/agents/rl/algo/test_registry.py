@@ -60,13 +60,6 @@ def test_user_s_algorithm_is_built_with_its_own_config_class(policy: ActorCritic
     assert algo.cfg.temperature == 0.5
 
 
-def test_unknown_name_is_an_error_that_lists_the_known_ones(policy: ActorCritic) -> None:
-    with pytest.raises(
-        ValueError, match=r"unknown algorithm 'pp0'.*Did you mean 'ppo'.*Known: distillation, grpo, ppo"
-    ):
-        build_algo("pp0", {}, policy, "cpu")
-
-
 @pytest.mark.parametrize(
     "bad", [{"gamma": 1.5}, {"learning_rate": 0}, {"n_epochs": 0}, {"clip_coef": -0.1}, {"clip_range": 0.2}]
 )

@@ -16,16 +16,14 @@ Row = Sequence[float]
 
 def make_rollout(
     obs: Sequence[Row],
-    reward: Sequence[Row] | None = None,
     terminated: list[tuple[int, int]] | None = None,
     truncated: dict[tuple[int, int], float] | None = None,
     images: bool = False,
 ) -> TensorDict:
-    """Return a rollout [N, T+1] whose actions are 10 obs, with an image of the value obs if asked for.
+    """Return a rollout [N, T+1] whose rewards are obs and actions 10 obs, with an image of the value obs if asked for.
 
     Args:
         obs: [N][T+1].
-        reward: [N][T]; None: obs.
         terminated: (env, step) of the steps that terminate.
         truncated: final observation of each (env, step) that is truncated.
     """
@@ -38,8 +36,6 @@ def make_rollout(
         flags["cut"][place], final[place] = True, value
     rewards = values.clone()
     rewards[:, -1] = 99.0  # padding
-    if reward is not None:
-        rewards[:, :-1] = torch.tensor(reward)
     fields: dict[str, Any] = {
         "obs": values.unsqueeze(-1),
         "action": 10 * values.unsqueeze(-1),
@@ -83,12 +79,6 @@ def transitions(buffer: ReplayBuffer, n_steps: int = 1, gamma: float = 0.5) -> d
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
-
-
-def test_observation_after_a_step_is_that_of_the_next() -> None:
-    buffer = filled(make_rollout([[1, 2, 3], [11, 12, 13]]))
-    assert buffer.num_steps == 4
-    assert transitions(buffer) == {1: (1, 0.5, 2), 2: (2, 0.5, 3), 11: (11, 0.5, 12), 12: (12, 0.5, 13)}
 
 
 _UNENDED = {1: (2.75, 0.125, 4), 2: (4.5, 0.125, 5), 3: (5, 0.25, 5), 4: (4, 0.5, 5)}

@@ -114,20 +114,18 @@ def test_beside_a_lone_checkpoint_only_named_entries_count(tmp_path: Path) -> No
         check_links(tmp_path, ("export", "videos"))
 
 
-def test_trial_of_a_sweep_is_not_the_last_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_trial_of_a_sweep_is_not_the_last_run(own_folder: Path) -> None:
     for age, name in enumerate(("mine_20260101_120000", "mine_trial0_a1b2c3_20260101_120500")):
-        (tmp_path / "outputs" / name / "checkpoints").mkdir(parents=True)
-        checkpoint = tmp_path / "outputs" / name / "checkpoints/mine_step_8.pt"
+        checkpoint = own_folder / "outputs" / name / "checkpoints/mine_step_8.pt"
+        checkpoint.parent.mkdir(parents=True)
         checkpoint.touch()
         os.utime(checkpoint, (age, age))
     assert last_run().name == "mine_20260101_120000"
 
 
-def test_last_run_has_the_newest_checkpoint_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_last_run_has_the_newest_checkpoint_of_all(own_folder: Path) -> None:
     for name, ages in (("a_20260101_100000", range(1000, 1900, 20)), ("b_20260101_110000", range(1200, 1300, 10))):
-        folder = tmp_path / "outputs" / name / "checkpoints"
+        folder = own_folder / "outputs" / name / "checkpoints"
         folder.mkdir(parents=True)
         for step, age in enumerate(ages):
             (folder / f"x_step_{step}.pt").touch()

@@ -135,16 +135,6 @@ def test_truncated_step_gets_the_value_of_the_final_observation(device: str) -> 
     assert collector.collect(5)["final_value"].tolist() == [[3.5, 0, 0, 3.5, 0, 0], none, none]
 
 
-def test_next_rollout_starts_where_the_last_one_ended() -> None:
-    env = ScriptedEnv()
-    collector = make_collector(env)
-    last = collector.collect(5).clone()
-    rollout = collector.collect(5)
-    assert torch.equal(rollout["obs"][:, 0], last["obs"][:, 5])
-    assert torch.equal(rollout["obs"].squeeze(-1), SECOND)
-    assert env.resets == 1
-
-
 def test_given_rollout_is_written_and_returned() -> None:
     rollout = RolloutBuffer(3, 5, 1, 1, "cpu").start_rollout()
     collector = make_collector(ScriptedEnv())

@@ -16,11 +16,11 @@ ALL = ("reward", "done", "terminated", "truncated")
 
 
 class Forgetful(ScriptedEnv):
-    """Writes some of the fields, from one slot on; ``rewards`` are what it returns, step by step."""
+    """Writes some of the fields; ``rewards`` are what it returns, step by step."""
 
-    def __init__(self, writes: Sequence[str] = ALL, since: int = 0, **given: Any) -> None:
+    def __init__(self, writes: Sequence[str] = ALL, **given: Any) -> None:
         super().__init__(2, **given)
-        self.writes, self.since = writes, since
+        self.writes = writes
         self.rewards: float | None = None
 
     def step(self, action: Tensor) -> tuple[TensorDict, Tensor, Tensor, Tensor, dict[str, Any]]:
@@ -32,8 +32,7 @@ class Forgetful(ScriptedEnv):
         assert shared is not None
         values = {"reward": reward, "done": terminated | truncated, "terminated": terminated, "truncated": truncated}
         for name in self.writes:
-            if self.slot >= self.since:
-                shared[name][:, self.slot] = values[name]
+            shared[name][:, self.slot] = values[name]
         self.slot += 1
         return obs, reward, terminated, truncated, info
 
@@ -77,11 +76,6 @@ def test_flags_that_are_always_true_are_told_at_the_second_step() -> None:
     env = Forgetful(writes=("reward", "terminated", "truncated"), length=torch.ones_like)
     with pytest.raises(ConfigError, match="step returned done that slot 1"):
         collect(env)
-
-
-def test_values_in_the_wrong_slot_are_told() -> None:
-    with pytest.raises(ConfigError, match="slot 0 of the rollout"):
-        collect(Forgetful(since=1))
 
 
 def test_chunks_are_checked_by_their_own_shapes() -> None:

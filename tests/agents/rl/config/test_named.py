@@ -24,7 +24,6 @@ def write(*names: str) -> None:
         ("push_cube/grpo", "push_cube/train_config_grpo.json"),
         ("push_cube/train_config", "push_cube/train_config.json"),
         ("push_cube/ppo", "push_cube/train_config_quickstart.json"),  # the algorithm's first
-        ("reach/sac", "reach/train_config_sac.json"),
         ("cart_pole", "basic/cart_pole/train_config_quickstart.json"),
         ("basic/cart_pole/grpo", "basic/cart_pole/train_config_grpo.json"),
         ("pendulum", "gymnasium/pendulum/train_config_ppo.json"),

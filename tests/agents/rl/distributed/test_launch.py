@@ -25,10 +25,7 @@ from embodichain.agents.rl.distributed.launch import (
 from embodichain.agents.rl.distributed.stop import InterruptedTraining, StopSignals
 from embodichain.utils import ConfigError
 
-
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 def run_of(name: str, launch: Launch, has_checkpoint: bool = True) -> Path:

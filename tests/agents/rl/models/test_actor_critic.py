@@ -25,20 +25,6 @@ def make_td(*batch_size: int) -> TensorDict:
     return TensorDict({"obs": torch.randn(*batch_size, 3)}, batch_size=list(batch_size))
 
 
-@pytest.mark.parametrize("batch_size", [(4,), (4, 5)])
-def test_forward_writes_action_log_prob_and_value_into_its_input(batch_size: tuple[int, ...]) -> None:
-    td = make_td(*batch_size)
-    out = make_policy()(td)
-    assert out is td
-    assert td["action"].shape == (*batch_size, 2)
-    assert td["sample_log_prob"].shape == td["value"].shape == batch_size
-
-
-def test_deterministic_action_is_the_mean() -> None:
-    policy, td = make_policy(), make_td(4)
-    torch.testing.assert_close(policy.get_action(td, deterministic=True)["action"], policy.actor(td["obs"]).detach())
-
-
 def test_samples_have_the_mean_and_deviation_of_the_policy() -> None:
     policy = make_policy(init_log_std=-0.5)
     td = TensorDict({"obs": torch.ones(20_000, 3)}, batch_size=[20_000])
@@ -84,10 +70,10 @@ def test_normaliser_scales_the_input_of_both_networks() -> None:
 S = 4
 
 
-def make_recurrent(sequence_length: int | None = None) -> ActorCriticRecurrent:
+def make_recurrent() -> ActorCriticRecurrent:
     torch.manual_seed(0)
     memory, actor, critic = nn.GRUCell(2, S), nn.Linear(S + 2, 1), nn.Linear(S + 2, 1)
-    return ActorCriticRecurrent(2, 1, "cpu", memory, actor, critic, sequence_length)
+    return ActorCriticRecurrent(2, 1, "cpu", memory, actor, critic)
 
 
 def run(policy: ActorCriticRecurrent, obs: torch.Tensor, done: torch.Tensor) -> TensorDict:

@@ -84,18 +84,7 @@ def test_without_groups_networks_are_what_they_were() -> None:
             r"obs_groups.actor\[1\]: unknown entry or pattern 'robt/\*'.*object/goal_pos, object/pose, robot/qpos",
         ),
         ({"obs_groups": {"critic": []}}, "policy.critic: there is no entry to read but images.*'cnn'"),
-        (
-            {"actor": {**CNN_BLOCK, "keys": ["sensor/cam/colour"]}},
-            "policy.actor.keys: unknown image 'sensor/cam/colour'",
-        ),
-        (
-            {"critic": {**CNN_BLOCK, "keys": ["robot/qpos"]}},
-            r"policy.critic.keys: unknown image 'robot/qpos'",
-        ),
-        (
-            {"actor": {"type": "cnn", "keys": ["sensor/cam/color"]}},
-            r"image 'sensor/cam/color' \[12, 10, 3\] is too small",
-        ),
+        ({"critic": {**CNN_BLOCK, "keys": ["robot/qpos"]}}, "policy.critic.keys: unknown image 'robot/qpos'"),
     ],
 )
 def test_block_that_does_not_fit_the_observation_is_refused(change: dict[str, Any], message: str) -> None:
@@ -114,17 +103,11 @@ def test_entries_cannot_be_named_without_the_structured_space(change: dict[str, 
     ("change", "message"),
     [
         ({"actor": {"type": "cmn"}}, r"policy\.actor\.type: unknown network type 'cmn'\. Did you mean 'cnn'"),
-        ({"actor": {"type": "cnn", "keys": []}}, "policy.actor.keys: .*at least 1 item"),
         ({"actor": {**CNN_BLOCK, "network_cfg": {"chanels": [2]}}}, "chanels: unknown key. Did you mean 'channels'"),
-        (
-            {"actor": {**CNN_BLOCK, "network_cfg": {"channels": [2]}}},
-            r"actor.network_cfg: .*of one length",
-        ),
-        ({"actor": {"network_cfg": {"activation": "rellu"}}}, "policy.actor.network_cfg.activation: .*'relu'"),
+        ({"actor": {**CNN_BLOCK, "network_cfg": {"channels": [2]}}}, "actor.network_cfg: .*of one length"),
         ({"log_std_range": [2, -5]}, "policy.log_std_range: the lowest must be below the highest"),
         ({"init_log_std": 3.0}, r"policy.init_log_std: 3.0 is outside log_std_range \[-5.0, 2.0\]"),
         ({"obs_groups": {"actr": ["*"]}}, "policy.obs_groups: 'actr': did you mean 'actor'"),
-        ({"name": "actor_critic_recurrent", "sequence_length": 0}, "policy.sequence_length: .*greater than 0"),
         ({"name": "actor_critic_recurrent", "actor": CNN_BLOCK}, "policy.actor.type: .*'mlp'"),
     ],
 )

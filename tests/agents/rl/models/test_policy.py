@@ -10,12 +10,7 @@ from tensordict import TensorDict
 from torch import nn
 from torch.distributions import Independent, Normal
 
-from embodichain.agents.rl.models import (
-    ActorCritic,
-    Policy,
-    check_policy,
-    register_policy,
-)
+from embodichain.agents.rl.models import ActorCritic, Policy, check_policy, register_policy
 from embodichain.agents.rl.models.policy import check_policy_class
 from embodichain.utils import ConfigError
 from tests.agents.rl.fakes import linear_policy

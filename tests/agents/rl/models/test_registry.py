@@ -78,14 +78,6 @@ def test_block_that_does_not_fit_is_refused(block: dict[str, Any], message: str)
         build_policy(block, OBS, ACTION, "cpu")
 
 
-def test_unknown_name_is_an_error_that_lists_the_known_ones() -> None:
-    register_policy("mine")(UserPolicy)
-    with pytest.raises(ValueError, match=r"'actor_criti'.*Did you mean 'actor_critic'.*actor_critic, .*mine"):
-        build_policy({"name": "actor_criti"}, OBS, ACTION, "cpu")
-    with pytest.raises(ValueError, match=r"policy.name: required, but missing. Known: actor_critic"):
-        build_policy({}, OBS, ACTION, "cpu")
-
-
 @pytest.mark.parametrize("name", ["mine", f"{__name__}.UserPolicy"])
 def test_user_s_policy_is_given_what_its_init_asks_for(name: str) -> None:
     register_policy("mine")(UserPolicy)

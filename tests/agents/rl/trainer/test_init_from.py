@@ -1,6 +1,7 @@
 """Trainings of CartPole that begin with the policy of another: 2 environments, 4 steps an iteration."""
 
 import shutil
+from contextlib import chdir
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,12 +28,8 @@ GRPO = {"name": "grpo", "cfg": {"n_epochs": 1, "batch_size": 8, "group_size": 2,
 @pytest.fixture(scope="module")
 def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of an actor-critic's run of one iteration."""
-    folder = tmp_path_factory.mktemp("teacher")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        assert main(["--config", write_config(folder, tiny_config()), "trainer.iterations=1"]) == 0
-        (run,) = (folder / "outputs").iterdir()
-    return folder / run
+    with chdir(tmp_path_factory.mktemp("teacher")):
+        return run_of(write_config(Path(), tiny_config()), "trainer.iterations=1").absolute()
 
 
 def pupil(init_from: Any, **changes: Any) -> str:

@@ -5,7 +5,6 @@
 slots, and all of them wrap around the ring twice. Those of environment 1 terminate: 4 slots.
 """
 
-import math
 import os
 import random
 import shutil
@@ -103,10 +102,7 @@ def test_training_resumed_after_a_failed_step_equals_the_whole(
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize(
-    ("place", "count"),
-    [("_write", 6), ("_clear", 9), ("_advance", 7), ("sample", 15)],
-)
+@pytest.mark.parametrize(("place", "count"), [("_write", 6), ("_clear", 9), ("_advance", 7), ("sample", 15)])
 def test_training_resumed_after_a_failed_update_equals_the_whole(
     place: str, count: int, tmp_path: Path, whole: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -358,10 +354,3 @@ def test_damaged_segment_is_one_line_that_names_it(damage: str, tmp_path: Path) 
     assert message.startswith(f"{path}: {'cannot be read' if damage == 'missing' else 'damaged'}")
     assert message.endswith(": the replay buffer of the checkpoint cannot be restored")
     assert "\n" not in message
-
-
-def test_evaluation_without_a_return_is_not_the_best(tmp_path: Path) -> None:
-    saver = make(tmp_path).saver
-    scores = [(0.4, 1.0), (0.5, math.nan), (0.5, 9.0)]
-    found = [saver.is_best({"eval/success_rate": rate, "eval/avg_reward": reward}, 8) for rate, reward in scores]
-    assert found == [True, False, True]

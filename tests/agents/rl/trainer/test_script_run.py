@@ -135,6 +135,7 @@ def test_best_is_chosen_again_where_the_evaluation_is_another(
     state["config"] = {**state["config"], "trainer": {**state["config"]["trainer"], **change}}
     trainer.load_state_dict(state)
     assert (trainer.saver.state_dict() != best) == is_another
+    assert trainer.saver.is_best({"eval/success_rate": 0.8, "eval/avg_reward": 0.0}, 24) == is_another
 
 
 def test_two_scripts_do_not_train_in_one_folder(env: EmbodiedEnv, tmp_path: Path) -> None:

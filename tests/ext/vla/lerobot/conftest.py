@@ -11,10 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 FIXTURE = Path(__file__).parent / "fixture"
-ENTRIES = {
-    "observation.images.wrist": "image/hand",
-    "observation.images.empty_camera_0": None,
-}
+ENTRIES = {"observation.images.wrist": "image/hand", "observation.images.empty_camera_0": None}
 """``features`` of a ``vla_config``; ``observation.images.top`` is ``image/top`` by its name."""
 
 pytest.importorskip("transformers", reason="needs the extra vla")

@@ -59,11 +59,7 @@ def test_what_is_constant_stays_finite(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        (
-            BEFORE,
-            lambda c: c["steps"].pop(3),
-            r"preprocessor\.json: has no step 'tokenizer_processor', only",
-        ),
+        (BEFORE, lambda c: c["steps"].pop(3), r"preprocessor\.json: has no step 'tokenizer_processor', only"),
         (BEFORE, lambda c: c["steps"][0].pop("registry_name"), r"steps\[0\]\.registry_name: required"),
         (AFTER, lambda c: c["steps"][1].update(registry_name="delta_actions"), "unknown step 'delta_actions'"),
         (BEFORE, lambda c: c["steps"][4]["config"].update(float_dtype="float16"), "float_dtype: must be null"),
@@ -71,11 +67,7 @@ def test_what_is_constant_stays_finite(folder: Path) -> None:
         (BEFORE, lambda c: c["steps"][5]["config"]["norm_map"].update(STATE="LOG"), r"norm_map\.STATE: .*'MEAN_STD'"),
         (BEFORE, lambda c: c["steps"][5]["config"].update(eps=1e-3), r"normalizer_processor\.eps"),
         (BEFORE, lambda c: c["steps"][5].update(state_file="../x.safetensors"), "must be the name of a file in this"),
-        (
-            AFTER,
-            lambda c: c["steps"][0]["config"]["norm_map"].update(ACTION="MIN_MAX"),
-            r"'action\.min' \[2\] is",
-        ),
+        (AFTER, lambda c: c["steps"][0]["config"]["norm_map"].update(ACTION="MIN_MAX"), r"'action\.min' \[2\] is"),
     ],
 )
 def test_steps_of_another_computation_are_refused(folder: Path, name: str, change: Change, message: str) -> None:

@@ -116,11 +116,7 @@ def test_other_class_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "model.safetensors",
-        "policy_preprocessor.json",
-        "policy_postprocessor_step_0_unnormalizer_processor.safetensors",
-    ],
+    ["model.safetensors", "policy_preprocessor.json", "policy_postprocessor_step_0_unnormalizer_processor.safetensors"],
 )
 def test_missing_file_is_named_in_one_line(folder: Path, name: str) -> None:
     (folder / name).unlink()

@@ -129,24 +129,15 @@ class Typed(EmbodiedEnv):
     free = 3
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "problem"),
-    [
-        ("reach", "far", "Input should be a valid number, got 'far'"),
-        ("steps", 0, "Input should be greater than 0, got 0"),
-        ("names", ["a", 3], "Input should be a valid string, got 3"),
-    ],
-)
-def test_extension_of_another_type_than_the_attribute_is_refused(name: str, value: Any, problem: str) -> None:
-    (line,) = _extension_problems({name: value}, Typed)
-    path, _, found = line.partition(": ")
-    assert path.removesuffix("[1]") == f"env.extensions.{name}"
-    assert found == problem
+def test_extension_of_another_type_than_the_attribute_is_refused() -> None:
+    lines = _extension_problems({"steps": 0, "names": ["a", 3]}, Typed)
+    assert lines == [
+        "env.extensions.steps: Input should be greater than 0, got 0",
+        "env.extensions.names[1]: Input should be a valid string, got 3",
+    ]
 
 
-def test_extensions_of_the_attributes_types_pass_and_those_of_none_of_jsons(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_extensions_of_the_attributes_types_pass_and_those_of_none_of_jsons(caplog: pytest.LogCaptureFixture) -> None:
     good = {"reach": 1, "steps": 2, "sides": [0, 0.5], "names": ["a"], "kind": "far", "limit": None}
     unknown = {"goal": [1.0], "only_checked": "x", "free": "y", "more": {"a": [1]}}
     assert not _extension_problems(good | unknown, Typed)
@@ -166,14 +157,12 @@ def test_unknown_key_of_an_entity_has_its_whole_path_and_the_nearest() -> None:
     assert line == "rigid_object[0].shape.sizes: unknown key. Did you mean 'size'? Known: shape_type, size"
 
 
-def test_unknown_shape_and_body_type_list_what_there_is() -> None:
+def test_unknown_shape_lists_what_there_is() -> None:
     (line,) = errors(rigid_object=[{"uid": "a", "shape": {"shape_type": "Torus"}}])
     assert line == (
         "rigid_object[0].shape.shape_type: unknown shape_type 'Torus'. Known: Capsule, Cube, Cylinder, Mesh, Plane, "
         "Sphere"
     )
-    (line,) = errors(rigid_object=[{"uid": "a", "shape": {"shape_type": "Cube"}, "body_type": "soft"}])
-    assert "'dynamic', 'kinematic' or 'static'" in line
 
 
 def test_unknown_sensor_type_lists_what_there_is() -> None:
@@ -184,19 +173,8 @@ def test_unknown_sensor_type_lists_what_there_is() -> None:
     assert errors(sensor=[3]) == ["sensor[0]: must be an object with 'sensor_type', got 3"]
 
 
-def test_missing_names_are_reported_with_their_place() -> None:
-    assert errors(rigid_object=[{"shape": {"shape_type": "Mesh"}}]) == [
-        "rigid_object[0].uid: required, but missing",
-        "rigid_object[0].shape.fpath: required, but missing",
-    ]
-
-
 def test_block_that_is_no_object_is_refused() -> None:
     assert errors("x") == ["env: must be an object, got 'x'"]
-    (line,) = errors({"rewards": []})
-    assert line.startswith("env.rewards: Input should be an object")
-    (line,) = errors({"rewards": {"good": 3}})
-    assert line.startswith("env.rewards.good: ")
 
 
 def test_all_errors_of_a_file_are_reported_together() -> None:

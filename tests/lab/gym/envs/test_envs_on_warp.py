@@ -145,9 +145,7 @@ def mark_resets(env: EmbodiedEnv, env_ids: Tensor) -> None:
 
 
 @pytest.mark.e2e
-def test_events_of_the_guide_run_by_mask(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_events_of_the_guide_run_by_mask(caplog: pytest.LogCaptureFixture) -> None:
     events = {"count": EventCfg(func=count_resets, mode="reset"), "mark": EventCfg(func=mark_resets, mode="reset")}
     env = env_on("warp", CART, N, max_episode_steps=2, events=events)
     env.reset(seed=1)

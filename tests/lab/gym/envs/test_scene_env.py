@@ -46,9 +46,7 @@ def own_task(tmp_path: Path) -> Iterator[str]:
 def test_the_action_is_the_actuators_control(tmp_path: Path) -> None:
     env = rail_env(tmp_path)
     env.reset()
-
     env.step(torch.tensor([[0.5], [5.0]]))  # the second is clipped to 1
-
     # 4 N per unit of control on 2 kg, four substeps of 0.005 s (Euler): v = 4 * 0.005 * 2 * control.
     assert env.sim.backend.ctrl.tolist() == [[0.5], [1.0]]
     assert env.qvel[:, 0].tolist() == pytest.approx([0.02, 0.04], rel=1e-4)
@@ -59,9 +57,7 @@ def test_the_action_is_the_actuators_control(tmp_path: Path) -> None:
 def test_an_actuator_without_a_range_takes_any_action(tmp_path: Path) -> None:
     env = rail_env(tmp_path, text=RAIL.replace('ctrllimited="true" ctrlrange="-0.5 1"', ""))
     env.reset()
-
     env.step(torch.tensor([[0.5], [50.0]]))
-
     assert env.sim.backend.ctrl.tolist() == [[0.5], [50.0]]
 
 
@@ -70,12 +66,10 @@ def test_physics_equals_mujocos_on_the_file_bit_for_bit(tmp_path: Path) -> None:
     env.reset()
     model = mujoco.MjModel.from_xml_string(RAIL)
     data = mujoco.MjData(model)
-
     for control in (1.0, -0.5, 0.25):
         env.step(torch.full((2, 1), control))
         data.ctrl[:] = control
         mujoco.mj_step(model, data, nstep=4)
-
     assert env.qpos[0].tolist() == data.qpos.tolist()
     assert env.qvel[1].tolist() == data.qvel.tolist()
 
@@ -83,9 +77,7 @@ def test_physics_equals_mujocos_on_the_file_bit_for_bit(tmp_path: Path) -> None:
 def test_a_task_is_a_class_with_a_file_and_a_reward(own_task: str) -> None:
     env = make(own_task, num_envs=2)
     env.reset()
-
     _, reward, _, truncated, _ = env.step(torch.ones(2, 1))
-
     assert torch.equal(reward, env.qvel[:, 0].float())
     assert not truncated.any()
     assert env.step(torch.ones(2, 1))[3].tolist() == [False, False]
@@ -97,9 +89,7 @@ def test_a_task_is_a_config_with_a_file_and_terms(tmp_path: Path) -> None:
     data = {"id": "SceneRL", "scene": rail_file(tmp_path), "env": {"rewards": terms}}
     env = SceneEnv(config_to_cfg(data, allowed_imports=[__name__]))
     env.reset()
-
     _, reward, _, _, _ = env.step(torch.ones(1, 1))
-
     assert reward.item() == pytest.approx(2 * 0.04, rel=1e-4)
 
 
@@ -107,9 +97,7 @@ def test_first_states_are_the_files_with_noise(tmp_path: Path) -> None:
     text = RAIL.replace("</mujoco>", '<keyframe><key qpos="1 2" qvel="3 4"/></keyframe></mujoco>')
     env = rail_env(tmp_path, 200, text, env={"extensions": {"reset_noise_scale": 0.1}})
     env.reset()
-
     noise = torch.cat((env.qpos - torch.tensor([1.0, 2.0]), env.qvel - torch.tensor([3.0, 4.0])), dim=1)
-
     # 200 numbers uniform in [-0.1, 0.1): the mean is within 4 std / sqrt(200) = 4 * 0.0577 / 14.1 of 0.
     assert (noise.abs() <= 0.1).all()
     assert (noise.mean(dim=0).abs() < 0.0164).all()
@@ -121,9 +109,7 @@ def test_a_partial_reset_changes_its_own_rows_alone(own_task: str) -> None:
     env.reset()
     env.step(torch.ones(3, 1))
     before = env.get_obs()
-
     obs, _ = env.reset(options={"reset_ids": [1]})
-
     changed = {name: (obs[name] != before[name]).any(dim=1).tolist() for name in ("qpos", "qvel")}
     assert set(map(tuple, changed.values())) == {(False, True, False)}
 
@@ -134,31 +120,25 @@ def test_scene_continues_bit_for_bit_from_a_checkpoint(own_task: str) -> None:
 
 def test_the_default_camera_follows_the_body_that_moves(tmp_path: Path) -> None:
     env = rail_env(tmp_path)
-
     assert env.followed_uid == "cart"
     assert env.sim.get_body("cart").get_local_pose().tolist() == [[0, 0, 1, 1, 0, 0, 0]] * 2
 
 
 def test_bodies_can_be_observed_by_their_names(tmp_path: Path) -> None:
     term = {"func": "get_object_pose", "params": {"entity_cfg": {"uid": "pendulum"}, "to_matrix": False}}
-
     env = rail_env(tmp_path, env={"observations": {"pendulum": term}})
-
     assert env.reset()[0]["pendulum"].tolist() == [[0, 0, 1, 1, 0, 0, 0]] * 2
 
 
 def test_a_term_about_a_robot_is_an_error_of_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^SceneEnv: the scene of a file has no robot") as error:
         rail_env(tmp_path, env={"observations": {"joints": {"func": "joint_pos_rel"}}})
-
     assert "\n" not in str(error.value)
 
 
 def test_a_config_of_a_scene_survives_its_file(tmp_path: Path) -> None:
     env = rail_env(tmp_path, env={"sim_steps_per_control": 7})
-
     again = env_of(env.config_data(), 2)
-
     assert again.cfg == env.cfg
 
 

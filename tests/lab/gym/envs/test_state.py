@@ -8,20 +8,18 @@ from typing import Any
 
 import pytest
 import torch
-from tensordict import TensorDict
 from torch import Tensor
 
-from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers import Functor
-from embodichain.lab.gym.envs.tasks.rl import build_env
-from embodichain.utils import replace
 from embodichain.utils.observations import flatten_dict_observation
 from embodichain.utils.state import freeze, thaw
 from embodichain.utils.utility import load_json
+from tests.lab.gym.envs.test_base_env import leaves
 from tests.lab.scenes import BOX, actions_for, cart_cfg, env_of
+from tests.shipped import REPOSITORY
 
-CONFIGS = sorted((Path(__file__).resolve().parents[4] / "configs").rglob("gym_config*.json"))
+CONFIGS = sorted((REPOSITORY / "configs").rglob("gym_config*.json"))
 
 
 class Delay(Functor):
@@ -130,18 +128,9 @@ def test_looks_and_places_of_cameras_go_on() -> None:
     assert (env.sim.appearance.read("geom_rgba") == fresh.sim.appearance.read("geom_rgba")).all()
 
 
-RL_CONFIGS = Path(__file__).resolve().parents[4] / "configs/agents/rl"
-
-
-def make_rl(name: str, num_envs: int, **changes: Any) -> EmbodiedEnv:
-    data = load_json(RL_CONFIGS / name / "gym_config.json")
-    cfg = replace(config_to_cfg(data), num_envs=num_envs, max_episode_steps=3, **changes)
-    return build_env(data["id"], cfg)
-
-
-def flat_rl(obs: TensorDict) -> dict[Any, torch.Tensor]:
-    entries: Any = obs.flatten_keys("/").items()
-    return dict(entries)
+def shipped(name: str, num_envs: int, **changes: Any) -> EmbodiedEnv:
+    data = load_json(REPOSITORY / f"configs/agents/rl/{name}/gym_config.json")
+    return env_of(data, num_envs, max_episode_steps=3, **changes)
 
 
 @pytest.mark.e2e
@@ -149,14 +138,14 @@ def flat_rl(obs: TensorDict) -> dict[Any, torch.Tensor]:
     ("name", "group_size"), [("push_cube", 2), ("basic/cart_pole", 1), ("open_drawer", 2), ("reach", 1)]
 )
 def test_halves_see_what_the_whole_sees_bit_for_bit(name: str, group_size: int) -> None:
-    whole = make_rl(name, 8, group_size=group_size)
-    halves = [make_rl(name, 4, group_size=group_size, first_env_id=first) for first in (0, 4)]
+    whole = shipped(name, 8, group_size=group_size)
+    halves = [shipped(name, 4, group_size=group_size, first_env_id=first) for first in (0, 4)]
     envs = [whole, *halves]
     generator = torch.Generator().manual_seed(0)
     seen = [env.reset()[0] for env in envs]
     for _ in range(7):  # two time limits, so that there are three episodes
-        first, second = flat_rl(seen[1]), flat_rl(seen[2])
-        for key, value in flat_rl(seen[0]).items():
+        first, second = leaves(seen[1]), leaves(seen[2])
+        for key, value in leaves(seen[0]).items():
             assert torch.equal(value, torch.cat((first[key], second[key]))), key
         action = 2 * torch.rand(8, whole.single_action_space.shape[0], generator=generator) - 1
         results: list[Any] = [env.step(part) for env, part in zip(envs, (action, action[:4], action[4:]), strict=True)]
@@ -170,7 +159,7 @@ def test_halves_see_what_the_whole_sees_bit_for_bit(name: str, group_size: int) 
 @pytest.mark.e2e
 def test_shared_evaluation_is_the_same_set_of_episodes() -> None:
     def first_episodes(num_envs: int, share: tuple[int, int] | None) -> torch.Tensor:
-        env = make_rl("push_cube", num_envs)
+        env = shipped("push_cube", num_envs)
         options = {"enumerate_episodes": True} | ({} if share is None else {"share": share})
         rows = [env.reset(seed=9, options=options)[0]["object", "cube_pos"]]
         if num_envs == 2:

@@ -309,11 +309,7 @@ def test_attributes_set_on_the_environment_are_of_the_same_calls() -> None:
 @pytest.mark.e2e
 @needs_warp
 def test_terms_are_right_where_environments_are_chosen_by_mask() -> None:
-    terms = {
-        "filter": {"func": Filter},
-        "late": raw,
-        "lag": {"func": Latency, "mode": "modify", "name": "late"},
-    }
+    terms = {"filter": {"func": Filter}, "late": raw, "lag": {"func": Latency, "mode": "modify", "name": "late"}}
     env = env_on("warp", CART_POLE, 4, env={"observations": terms}, max_episode_steps=LIMIT)
     obs, _ = env.reset(seed=3)
     env.elapsed_steps += torch.tensor([0, 1, 2, 2])

@@ -160,17 +160,12 @@ def test_derived_field_follows_a_written_model_field() -> None:
     torch.testing.assert_close(moved, torch.tensor([[0.0, 0, 0], [0, 2, 1]]))
 
 
-def diverge(sim: SimulationManager) -> None:
-    """Make the physics of environment 1 invalid."""
-    sim.backend.write("qvel", slice(0, 3), torch.full((1, 3), 1e15), torch.tensor([1]))
-
-
 def test_engine_writes_no_log_file_and_prints_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     sim = simulate(BALL, num_envs=2)
-    diverge(sim)
+    sim.backend.write("qvel", slice(0, 3), torch.full((1, 3), 1e15), torch.tensor([1]))
     sim.update(4)
     assert sim.backend.diverged() is not None
     assert list(tmp_path.iterdir()) == []
@@ -197,8 +192,6 @@ def test_field_that_only_sensors_need_is_refused_without_them(tmp_path: Path) ->
 def test_exact_reads_have_all_digits_of_the_state() -> None:
     sim = simulate(BALL)
     third = torch.tensor([[1 / 3]], dtype=torch.float64)
-
     sim.backend.write("qpos", slice(0, 1), third)
-
     assert sim.backend.read_exact("qpos")[0, 0].item() == 1 / 3
     assert sim.backend.read("qpos")[0, 0].item() != 1 / 3  # float32

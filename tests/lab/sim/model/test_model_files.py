@@ -35,16 +35,16 @@ def mesh(kind: str, name: str) -> str:
     return f'<{kind}><geometry><mesh filename="{name}"/></geometry></{kind}>'
 
 
-def urdf(folder: Path, link: str = "", joint: str = "", name: str = "robot.urdf") -> Path:
+def urdf(folder: Path, link: str = "") -> Path:
     """Write a robot of two hinges, the second of which follows the first: q2 = 0.1 - 2 q1."""
-    path = folder / name
+    path = folder / "robot.urdf"
     path.write_text(
         f"""<robot name="r"><link name="base">{INERTIAL}{link}</link>
         <link name="one">{INERTIAL}</link><link name="two">{INERTIAL}</link><link name="tool0"/>
         <joint name="j1" type="revolute"><parent link="base"/><child link="one"/><axis xyz="0 0 1"/>
           <limit lower="-1" upper="1.5" effort="5" velocity="2"/><dynamics damping="0.3" friction="0.2"/></joint>
         <joint name="j2" type="revolute"><parent link="one"/><child link="two"/><axis xyz="0 0 1"/>
-          <limit lower="-3" upper="3" effort="4" velocity="2"/><mimic joint="j1" multiplier="-2" offset="0.1"/>{joint}
+          <limit lower="-3" upper="3" effort="4" velocity="2"/><mimic joint="j1" multiplier="-2" offset="0.1"/>
         </joint>
         <joint name="fixed" type="fixed"><parent link="two"/><child link="tool0"/><origin xyz="0 0 0.3"/></joint>
         </robot>"""
@@ -245,6 +245,13 @@ def robot(*components: tuple[Any, ...], **cfg: Any) -> Assembly:
     return assemble(RobotCfg("r", urdf_cfg=URDFCfg(parts), **cfg), "robot 'r'")
 
 
+def hand_on(folder: Path, arm: str) -> Assembly:
+    """The robot of an arm, of a file with this world, and a hand."""
+    path = folder / "arm.xml"
+    path.write_text(f"<mujoco><worldbody>{arm}</worldbody></mujoco>")
+    return robot(("hand", HAND), fpath=str(path))
+
+
 def position(built: Assembly, link: str) -> list[Any]:
     model = built.spec.copy().compile()
     data = mujoco.MjData(model)
@@ -267,20 +274,14 @@ def test_transform_moves_a_hand_in_the_flanges_frame() -> None:
 
 
 def test_link_named_like_a_flange_takes_a_hand(tmp_path: Any) -> None:
-    path = tmp_path / "arm.xml"
-    path.write_text(
-        '<mujoco><worldbody><body name="a"><joint name="j"/><geom size="0.1"/><body name="b" pos="0 0 1">'
-        '<body name="flange" pos="0 2 0"/></body></body></worldbody></mujoco>'
-    )
-    assert position(robot(("hand", HAND), fpath=str(path)), "gripper_base_link") == [0.0, 2.0, 1.0]
+    link = '<body name="b" pos="0 0 1"><body name="flange" pos="0 2 0"/></body>'
+    built = hand_on(tmp_path, f'<body name="a"><joint name="j"/><geom size="0.1"/>{link}</body>')
+    assert position(built, "gripper_base_link") == [0.0, 2.0, 1.0]
 
 
 def test_hand_is_turned_and_moved_as_the_flange_is(tmp_path: Any) -> None:
-    (tmp_path / "arm.xml").write_text(
-        '<mujoco><worldbody><body name="a"><joint name="j"/><geom size="0.1"/><frame pos="0 0 1">'
-        '<site name="flange" euler="90 0 0" pos="0 2 0"/></frame></body></worldbody></mujoco>'
-    )
-    built = robot(("hand", HAND), fpath=str(tmp_path / "arm.xml"))
+    flange = '<frame pos="0 0 1"><site name="flange" euler="90 0 0" pos="0 2 0"/></frame>'
+    built = hand_on(tmp_path, f'<body name="a"><joint name="j"/><geom size="0.1"/>{flange}</body>')
     assert position(built, "gripper_base_link") == [0.0, 2.0, 1.0]
     hand = built.spec.copy().compile()
     np.testing.assert_allclose(hand.body(built.links["gripper_base_link"]).quat, [0.5**0.5, 0.5**0.5, 0, 0])
@@ -332,12 +333,6 @@ def test_bundled_robots_go_by_type(cfg: dict[str, str], joints: int) -> None:
     assert len(robot(**cfg).joints) == joints
 
 
-def test_articulation_is_one_part() -> None:
-    built = assemble(ArticulationCfg("c", fpath="drawer_cabinet"), "here")
-    assert list(built.joints) == ["drawer_top_joint", "drawer_bottom_joint"]
-    assert "drawer_top_handle" in built.links
-
-
 def test_parts_on_a_torso_without_joints_go_where_its_flange_is(tmp_path: Any) -> None:
     path = tmp_path / "torso.xml"
     path.write_text(
@@ -351,22 +346,21 @@ def test_parts_on_a_torso_without_joints_go_where_its_flange_is(tmp_path: Any) -
         assert position(built, link) == [0.0, 0.0, 0.8]
 
 
-def scene(cfg: ArticulationCfg) -> mujoco.MjModel:
-    """The physics model of a scene with one articulation."""
+def scene(folder: Path, inside: str, **cfg: Any) -> mujoco.MjModel:
+    """The physics model of a scene with one articulation, of a file with this content."""
+    path = folder / "robot.xml"
+    path.write_text(f"<mujoco>{inside}</mujoco>")
     builder = SceneBuilder(SimulationManagerCfg())
-    builder.add(cfg)
+    builder.add(ArticulationCfg("a", fpath=str(path), **cfg))
     return builder.compile().model
 
 
 @pytest.mark.parametrize("own", ["", "<freejoint/>"])
 def test_free_base_falls_and_fixed_base_stays(tmp_path: Path, own: str) -> None:
-    path = tmp_path / "lump.xml"
-    path.write_text(
-        f'<mujoco><worldbody><body name="lump">{own}<geom size="0.1" mass="1"/></body></worldbody></mujoco>'
-    )
+    lump = f'<worldbody><body name="lump">{own}<geom size="0.1" mass="1"/></body></worldbody>'
     heights = {}
     for fix_base in (True, False):
-        model = scene(ArticulationCfg(uid="a", fpath=str(path), fix_base=fix_base, init_pos=(0.0, 0.0, 2.0)))
+        model = scene(tmp_path, lump, fix_base=fix_base, init_pos=(0.0, 0.0, 2.0))
         data = mujoco.MjData(model)
         mujoco.mj_resetDataKeyframe(model, data, 0)
         mujoco.mj_step(model, data, 10)
@@ -388,19 +382,14 @@ def test_free_base_falls_and_fixed_base_stays(tmp_path: Path, own: str) -> None:
 def test_free_base_starts_where_file_or_config_says(
     tmp_path: Path, own: str, pose: dict[str, Any], expected: list[float]
 ) -> None:
-    path = tmp_path / "lump.xml"
-    path.write_text(
-        f'<mujoco><worldbody><body name="lump" pos="1 2 3" quat="0 1 0 0">{own}<geom size="0.1" mass="1"/></body>'
-        "</worldbody></mujoco>"
-    )
-    model = scene(ArticulationCfg(uid="a", fpath=str(path), fix_base=False, **pose))
+    lump = f'<body name="lump" pos="1 2 3" quat="0 1 0 0">{own}<geom size="0.1" mass="1"/></body>'
+    model = scene(tmp_path, f"<worldbody>{lump}</worldbody>", fix_base=False, **pose)
     assert model.key_qpos[0].tolist() == pytest.approx(expected, abs=1e-7)
 
 
 def test_fixed_base_keeps_its_offset_in_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "lump.xml"
-    path.write_text('<mujoco><worldbody><body name="lump" pos="0 0 1"><geom size="0.1"/></body></worldbody></mujoco>')
-    model = scene(ArticulationCfg(uid="a", fpath=str(path), init_pos=(0.0, 0.0, 2.0)))
+    lump = '<worldbody><body name="lump" pos="0 0 1"><geom size="0.1"/></body></worldbody>'
+    model = scene(tmp_path, lump, init_pos=(0.0, 0.0, 2.0))
     assert model.body("a/lump").pos.tolist() == [0, 0, 3]
 
 
@@ -408,32 +397,23 @@ def test_fixed_base_keeps_its_offset_in_the_file(tmp_path: Path) -> None:
 def test_room_that_a_file_reserves_is_no_matter_of_the_scene(
     size: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "lump.xml"
-    lump = '<body name="lump"><geom size="0.1"/></body>'
-    path.write_text(f"<mujoco><size {size}/><worldbody>{lump}</worldbody></mujoco>")
-    model = scene(ArticulationCfg(uid="a", fpath=str(path), fix_base=False, init_pos=(0, 0, 1)))
+    lump = '<worldbody><body name="lump"><geom size="0.1"/></body></worldbody>'
+    model = scene(tmp_path, f"<size {size}/>{lump}", fix_base=False, init_pos=(0, 0, 1))
     assert (model.nkey, capsys.readouterr().err) == (1, "")  # the scene's own key
 
 
 def test_free_base_of_two_roots_is_an_error_that_names_them(tmp_path: Path) -> None:
-    path = tmp_path / "two.xml"
-    path.write_text(
-        '<mujoco><worldbody><body name="one"><geom size="0.1"/></body><body name="two"><geom size="0.1"/></body>'
-        "</worldbody></mujoco>"
-    )
+    two = '<body name="one"><geom size="0.1"/></body><body name="two"><geom size="0.1"/></body>'
     with pytest.raises(ConfigError, match="articulation 'a': fix_base false needs one root, got one, two"):
-        scene(ArticulationCfg(uid="a", fpath=str(path), fix_base=False))
+        scene(tmp_path, f"<worldbody>{two}</worldbody>", fix_base=False)
 
 
 def test_free_base_with_joints_is_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "planar.xml"
-    path.write_text(
-        '<mujoco><worldbody><body name="torso"><joint name="rootx" type="slide"/><joint name="rooty" axis="0 1 0"/>'
-        '<geom size="0.1"/></body></worldbody></mujoco>'
-    )
+    joints = '<joint name="rootx" type="slide"/><joint name="rooty" axis="0 1 0"/>'
+    planar = f'<worldbody><body name="torso">{joints}<geom size="0.1"/></body></worldbody>'
     with pytest.raises(ConfigError, match=r"'torso' has joints that move it: rootx, rooty\. Leave fix_base out"):
-        scene(ArticulationCfg(uid="a", fpath=str(path), fix_base=False))
-    assert scene(ArticulationCfg(uid="a", fpath=str(path))).nq == 2
+        scene(tmp_path, planar, fix_base=False)
+    assert scene(tmp_path, planar).nq == 2
 
 
 # --- The compiled file is the truth ---
@@ -564,11 +544,9 @@ def test_springs_and_welds_are_those_of_the_reference_pose_of_the_file(tmp_path:
 
 
 def test_link_named_like_a_flange_is_not_a_site_of_that_name(tmp_path: Path) -> None:
-    (tmp_path / "arm.xml").write_text(
-        '<mujoco><worldbody><body name="a"><joint name="j"/><geom size=".1"/><body name="tool0" pos="0 0 .5"/></body>'
-        '<body name="other"><geom size=".1"/><site name="tool0" pos="0 0 .3"/></body></worldbody></mujoco>'
-    )
-    assert position(robot(("hand", HAND), fpath=str(tmp_path / "arm.xml")), "gripper_base_link") == [0.0, 0.0, 0.5]
+    arm = '<body name="a"><joint name="j"/><geom size=".1"/><body name="tool0" pos="0 0 .5"/></body>'
+    other = '<body name="other"><geom size=".1"/><site name="tool0" pos="0 0 .3"/></body>'
+    assert position(hand_on(tmp_path, arm + other), "gripper_base_link") == [0.0, 0.0, 0.5]
 
 
 def test_file_without_a_body_is_one_line(tmp_path: Path) -> None:

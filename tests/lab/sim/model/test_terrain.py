@@ -125,9 +125,7 @@ FLAT, ROUGH = {"kind": "flat"}, {"kind": "rough"}
     ("changes", "message"),
     [
         ({"kinds": [{"kind": "lava"}]}, r"terrain\.kinds\[0\]\.kind: .*'lava'.* flat, rough, slope, stairs, steps"),
-        ({"kinds": [FLAT | {"share": 0.0}]}, r"terrain: kinds: at least one share must be above 0"),
         ({"kinds": [FLAT, ROUGH, ROUGH]}, r"terrain: kinds\[1\]: share 1\.0 of num_columns 2 is less than a column"),
-        ({"platform": 4.0}, r"terrain: platform 4\.0 m must be smaller than cell_size 4\.0 m"),
         ({"resolution": 0.3}, r"terrain: cell_size 4\.0 m must be a multiple of resolution 0\.3 m, at least 2"),
         (
             {"kinds": [FLAT, {"kind": "stairs", "depth": 0.05}]},

@@ -100,6 +100,15 @@ def _smooth() -> RigidBodyAttributesCfg:
     return RigidBodyAttributesCfg(linear_damping=0.0, angular_damping=0.0)
 
 
+def with_variant(mesh: Path, other: Path, num_envs: int = 2) -> SimulationManager:
+    """Return a scene with a body of one mesh, which may have another."""
+    sim = SimulationManager(SimulationManagerCfg(num_envs=num_envs, num_threads=1))
+    sim.add_rigid_object(body(MeshCfg(fpath=str(mesh))))
+    sim.add_mesh_variants("body", [other])
+    sim.build()
+    return sim
+
+
 def varied(shape: ShapeCfg) -> SimulationManager:
     sim = SimulationManager(SimulationManagerCfg(num_envs=2, num_threads=1, gravity=(0.0, 0.0, 0.0)))
     sim.add_rigid_object(body(shape))
@@ -130,11 +139,7 @@ def write_box(path: Path, *edges: float) -> Path:
 
 
 def test_each_env_may_have_another_mesh(tmp_path: Path) -> None:
-    small, large = write_box(tmp_path / "a.obj", 0.1), write_box(tmp_path / "b.obj", 0.4)
-    sim = SimulationManager(SimulationManagerCfg(num_envs=3, num_threads=1))
-    sim.add_rigid_object(body(MeshCfg(fpath=str(small))))
-    sim.add_mesh_variants("body", [large])
-    sim.build()
+    sim = with_variant(write_box(tmp_path / "a.obj", 0.1), write_box(tmp_path / "b.obj", 0.4), num_envs=3)
     mesh = sim.get_rigid_object("body")
     assert mesh.physics.num_variants == 2
     mesh.physics.choose_variant(torch.tensor([1, 0]), torch.tensor([1, 2]))
@@ -148,10 +153,7 @@ def test_each_env_may_have_another_mesh(tmp_path: Path) -> None:
 
 
 def test_drawn_mass_stays_with_another_mesh(tmp_path: Path) -> None:
-    sim = SimulationManager(SimulationManagerCfg(num_envs=2, num_threads=1))
-    sim.add_rigid_object(body(MeshCfg(fpath=str(write_box(tmp_path / "a.obj", 0.1)))))
-    sim.add_mesh_variants("body", [write_box(tmp_path / "b.obj", 0.4)])
-    sim.build()
+    sim = with_variant(write_box(tmp_path / "a.obj", 0.1), write_box(tmp_path / "b.obj", 0.4))
     physics = sim.get_rigid_object("body").physics
     physics.set_mass(torch.tensor([3.0]), ONE)
     physics.choose_variant(torch.tensor([1, 1]), torch.tensor([0, 1]))
@@ -161,10 +163,7 @@ def test_drawn_mass_stays_with_another_mesh(tmp_path: Path) -> None:
 
 
 def test_friction_is_of_the_mesh_that_an_env_has(tmp_path: Path) -> None:
-    sim = SimulationManager(SimulationManagerCfg(num_envs=2, num_threads=1))
-    sim.add_rigid_object(body(MeshCfg(fpath=str(write_box(tmp_path / "a.obj", 0.1)))))
-    sim.add_mesh_variants("body", [write_box(tmp_path / "b.obj", 0.4)])
-    sim.build()
+    sim = with_variant(write_box(tmp_path / "a.obj", 0.1), write_box(tmp_path / "b.obj", 0.4))
     mesh = sim.get_rigid_object("body")
     mesh.physics.choose_variant(torch.tensor([1]), ONE)
     mesh.physics.set_friction(torch.tensor([0.25, 0.1]), torch.tensor([0, 1]))
@@ -200,12 +199,8 @@ def test_damping_turns_no_body_whose_centre_is_not_its_origin(
 
 def test_spin_decays_at_one_rate_whatever_the_axis(tmp_path: Path) -> None:
     # The principal axes of a rod along x are not in the order of the body's.
-    rod = body(MeshCfg(fpath=str(write_box(tmp_path / "a.obj", 0.4, 0.02, 0.04))))
-    other = write_box(tmp_path / "b.obj", 0.02, 0.4, 0.04)
-    sim = SimulationManager(SimulationManagerCfg(num_envs=2, num_threads=1))
-    sim.add_rigid_object(rod)
-    sim.add_mesh_variants("body", [other])
-    sim.build()
+    rod, other = write_box(tmp_path / "a.obj", 0.4, 0.02, 0.04), write_box(tmp_path / "b.obj", 0.02, 0.4, 0.04)
+    sim = with_variant(rod, other)
     initial = torch.from_numpy(sim.model.dof_damping).float()
     torch.testing.assert_close(sim.backend.read_model("dof_damping")[0].float(), initial)
     sim.get_rigid_object("body").physics.choose_variant(torch.tensor([1]), ONE)

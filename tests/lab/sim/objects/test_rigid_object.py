@@ -141,5 +141,3 @@ def test_group_that_cannot_be_is_refused(tmp_path: Path) -> None:
         build(rigid_objects={"a": BALL}, folder_path=str(tmp_path))
     with pytest.raises(ConfigError, match="rigid_objects"):
         build(rigid_objects={})
-    with pytest.raises(ConfigError, match=r"rigid_object_group\[0\].rigid_objects.a.mass"):
-        build(rigid_objects={"a": BALL | {"mass": 1}})

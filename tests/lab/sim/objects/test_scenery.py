@@ -16,7 +16,6 @@ from embodichain.lab.sim.random import CounterRandom
 from embodichain.lab.sim.shapes import SphereCfg
 from tests.lab.scenes import simulate
 from tests.lab.terrain_scenes import terrain_cfg
-from tests.no_sync import no_host_sync
 
 
 def test_marker_moves_in_the_named_envs_only() -> None:
@@ -106,15 +105,6 @@ def test_heights_are_those_at_which_a_ball_touches() -> None:
             mujoco.mj_forward(sim.model, data)
             touches.append(data.ncon > 0)
         assert touches == [False, True], (x, y)
-
-
-def test_heights_are_read_without_waiting_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    terrain = small_terrain()
-    xy = points_on((6.0, 4.0), 6)
-    with no_host_sync(monkeypatch):
-        batch = terrain.height_at(xy.view(2, 3, 2))
-    assert batch.shape == (2, 3)
-    torch.testing.assert_close(batch.flatten(), terrain.height_at(xy))
 
 
 def test_columns_follow_global_ids_and_levels_are_drawn() -> None:

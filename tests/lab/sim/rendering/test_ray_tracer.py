@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import mujoco
 import pytest
 import torch
 
@@ -16,7 +15,7 @@ from embodichain.lab.sim.rendering import renderer as renderer_module
 from embodichain.lab.sim.rendering.renderer import CameraPose, Drawer, Renderer, RenderingUnavailableError, make_drawer
 from embodichain.lab.sim.shapes import CubeCfg, SphereCfg
 from embodichain.utils import logger
-from tests.lab.scenes import needs_gl
+from tests.lab.scenes import needs_gl, without_opengl
 from tests.lab.sim.rendering.test_renderer import HEIGHT, POSE, WIDTH, shift_soft, soft_sim
 from tests.lab.sim.test_cameras import VIEW as CAMERA_VIEW
 from tests.lab.sim.test_cameras import centre, red
@@ -61,16 +60,6 @@ def sim() -> Iterator[SimulationManager]:
     use(sim, renderer_module.ray_tracer(sim.backend, sim.appearance, "cpu", 2, shadows=False))
     yield sim
     sim.close()
-
-
-@pytest.mark.e2e
-def test_each_env_is_traced_with_opencvs_intrinsics(sim: SimulationManager) -> None:
-    place(sim, (0.0, 0.5, 1.25), (0.0, -0.5, 1.25), (0.0, 0.25, 1.25))
-    color = sim.get_sensor("cam").get_data()["color"]
-    assert (color.shape, color.dtype) == ((N, 64, 96, 3), torch.uint8)
-    # depth 2: u = 40 + 80 y / 2, v = 30 - 60 * 0.25 / 2 = 22.5
-    for image, u in zip(color, (60, 20, 50), strict=True):
-        assert centre(red(image)) == pytest.approx((u, 22.5), abs=1)
 
 
 def test_image_does_not_depend_on_the_engine_of_the_physics(sim: SimulationManager) -> None:
@@ -175,18 +164,11 @@ def test_cloths_are_traced_and_tendons_warned_of(tmp_path: Path, capsys: pytest.
 # --- which one draws ---
 
 
-def without_opengl(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*args: object, **kwargs: object) -> None:
-        raise AttributeError("no GLContext")
-
-    monkeypatch.setattr(mujoco, "Renderer", fail)
-    logger.warn_once.cache_clear()
-
-
 def test_without_opengl_rays_are_traced_and_one_line_says_so(
     sim: SimulationManager, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    without_opengl(monkeypatch)
+    without_opengl(monkeypatch, is_ray_traced=True)
+    logger.warn_once.cache_clear()
     for _ in range(2):
         drawer = make_drawer(sim.backend, sim.appearance, 1, enable_rt=False, device="cpu")
         drawer.close()
@@ -199,9 +181,6 @@ def test_without_opengl_rays_are_traced_and_one_line_says_so(
 def test_without_the_extra_ray_tracing_is_an_error_that_names_it(
     sim: SimulationManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def absent(*args: object, **kwargs: object) -> None:
-        raise ModuleNotFoundError("No module named 'mujoco_warp'", name="mujoco_warp")
-
     monkeypatch.delitem(sys.modules, "embodichain.lab.sim.rendering.ray_tracer", raising=False)
     monkeypatch.setitem(sys.modules, "mujoco_warp", None)
     with pytest.raises(RenderingUnavailableError, match=r"ray tracing needs mujoco_warp: .*pip install .*'mujoco-warp"):

@@ -2,14 +2,12 @@
 
 import ast
 import ctypes
-import importlib.util
 import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
-import mujoco
 import numpy as np
 import pytest
 import torch
@@ -26,7 +24,7 @@ from embodichain.lab.sim.rendering.renderer import (
     Shot,
 )
 from embodichain.lab.sim.shapes import SphereCfg
-from tests.lab.scenes import needs_gl, simulate
+from tests.lab.scenes import needs_gl, simulate, without_opengl
 
 WIDTH, HEIGHT = 96, 64
 # At (2, 0, 1), looking along -x: right in the picture is +y, down is -z. fx is not fy, and (cx, cy) is not the middle.
@@ -201,11 +199,7 @@ def test_things_far_from_the_origin_cast_shadows_too(sim: SimulationManager, ren
 def test_missing_opengl_is_an_error_that_says_what_to_install(
     sim: SimulationManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*args: object, **kwargs: object) -> None:
-        raise AttributeError("'NoneType' object has no attribute 'eglQueryString'")
-
-    monkeypatch.setattr(mujoco, "Renderer", fail)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    without_opengl(monkeypatch, "'NoneType' object has no attribute 'eglQueryString'")
     problem = r"apt-get install libegl1 libgl1 .*eglQueryString.*pip install .*'mujoco-warp"
     with pytest.raises(RenderingUnavailableError, match=problem):
         Renderer(sim.backend, sim.appearance, WIDTH, HEIGHT)

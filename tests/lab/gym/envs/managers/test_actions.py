@@ -11,7 +11,7 @@ from torch import Tensor
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers import ActionTerm
 from embodichain.lab.gym.envs.tasks.rl.locomotion import LocomotionEnv
-from embodichain.utils import ConfigError, replace
+from embodichain.utils import ConfigError
 from embodichain.utils.choices import Choices
 from tests.lab.gym.envs.test_state import assert_goes_on
 from tests.lab.legs import legs_env
@@ -273,9 +273,7 @@ def test_term_of_ones_own_has_no_command_unless_it_says_one() -> None:
 
 def test_command_map_of_actuators_has_their_ranges(tmp_path: Path) -> None:
     (term,) = rail_env(tmp_path).action_manager.terms.values()
-
     found = term.command_map()
-
     assert found is not None
     assert found.names == ["push"]
     numbers = [values.tolist() for values in (found.offset, found.factor, found.low, found.high)]
@@ -284,7 +282,6 @@ def test_command_map_of_actuators_has_their_ranges(tmp_path: Path) -> None:
 
 def test_scene_without_actuators_is_refused(tmp_path: Path) -> None:
     text = re.sub(r"<actuator>.*</actuator>", "", RAIL, flags=re.DOTALL)
-
     with pytest.raises(ConfigError, match="the scene's file has no actuator"):
         rail_env(tmp_path, text=text)
 
@@ -315,13 +312,9 @@ def test_actions_are_clipped_to_the_limit_and_targets_to_nothing() -> None:
 LIMIT = 4  # steps of an episode
 
 
-def delayed_term(**params: Any) -> dict[str, Any]:
-    return {"move": {"func": "JointPositionTerm", "params": {"scale": 0.5, **params}}}
-
-
-def delayed_env(num_envs: int = 2, first: int = 0, **params: Any) -> EmbodiedEnv:
-    cfg = cart_cfg(num_envs, {"actions": delayed_term(**params)}, max_episode_steps=LIMIT)
-    return EmbodiedEnv(replace(cfg, first_env_id=first))
+def delayed_env(num_envs: int = 2, **params: Any) -> EmbodiedEnv:
+    move = {"func": "JointPositionTerm", "params": {"scale": 0.5, **params}}
+    return EmbodiedEnv(cart_cfg(num_envs, {"actions": {"move": move}}, max_episode_steps=LIMIT))
 
 
 def targets_of(env: EmbodiedEnv, actions: list[float]) -> list[float]:

@@ -41,10 +41,6 @@ def speed_of(env: EmbodiedEnv, so_far: EnvObs) -> torch.Tensor:
     return so_far["robot"]["qvel"].norm(dim=1)
 
 
-def doubled(env: EmbodiedEnv, data: torch.Tensor, factor: float = 2.0) -> torch.Tensor:
-    return data * factor
-
-
 class Calls(Functor):
     """Counts an episode's calls, as its base offers it."""
 
@@ -99,9 +95,6 @@ def test_obs_is_a_parameter_where_the_config_gives_it() -> None:
 def late(env: EmbodiedEnv, scale: float, obs: EnvObs) -> torch.Tensor: ...  # type: ignore[empty-body]
 
 
-def of_reward(env: EmbodiedEnv, obs: EnvObs, action: EnvAction, info: dict[str, Any]) -> torch.Tensor: ...  # type: ignore[empty-body]
-
-
 def odd(env, whatever): ...
 
 
@@ -113,10 +106,7 @@ def of_nothing() -> torch.Tensor: ...  # type: ignore[empty-body]
     [
         (late, {"scale": 1.0}, r"^env\.observations\.new\.func: 'late' takes obs, but is only given env, or"),
         (odd, {}, r"'odd' takes 'whatever' after env: .* \(func\(env, \*\*params\), or func\(env, obs, \*\*par"),
-        (of_reward, {}, r"'of_reward' takes action, info, but is only given env, or env and obs here$"),
         (of_nothing, {}, r"'of_nothing' does not take env, or env and obs, which it is given here$"),
-        (doubled, {}, r"^env\.observations\.new\.mode: 'doubled' changes an entry, so it must be 'modify', got 'add'$"),
-        (height, {}, r"^env\.observations\.new\.params\.entity_cfg: required, but missing$"),
         (height, {"entity_cfg": {"uid": "bxo"}}, r"params\.entity_cfg\.uid: no 'bxo' in the scene\. Did you"),
     ],
 )  # fmt: skip
@@ -185,9 +175,7 @@ class Named(Shift):
 class Speed(Shift):
     """Velocities."""
 
-    @property
-    def input_key(self) -> str:
-        return "qvel"
+    input_key = "qvel"
 
     def process_action(self, action: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
         return action * self._scale
@@ -196,9 +184,7 @@ class Speed(Shift):
 class Unknown(Shift):
     """No kind that there is."""
 
-    @property
-    def input_key(self) -> str:
-        return "torque"
+    input_key = "torque"
 
 
 def acting(func: type, **env: Any) -> EmbodiedEnv:

@@ -69,10 +69,9 @@ def test_pattern_chooses_some_of_a_folders_meshes(tmp_path: Path) -> None:
 
 
 def test_members_of_a_group_fall_one_after_the_other() -> None:
-    bodies = [{**BOX, "uid": f"box{i}", "init_pos": [2.0 + i, 0.0, 0.05]} for i in range(2)]
-    env = env_of(rigid_object=bodies)
-    members = [env.sim.get_rigid_object(f"box{i}") for i in range(2)]
-    env.sim.get_rigid_object_group = lambda uid: Group(members)
+    boxes = {name: {"shape": BOX["shape"], "init_pos": [x, 0.0, 0.05]} for name, x in (("a", 2.0), ("b", 3.0))}
+    env = env_of(rigid_object=[], rigid_object_group=[{"uid": "boxes", "rigid_objects": boxes}])
+    members = env.sim.get_rigid_object_group("boxes").members
     at = ((0.0, 0.0, 0.0), (0.5, 0.0, 0.0))
     events.drop_rigid_object_group_sequentially(env, torch.tensor([1]), SceneEntityCfg("boxes"), (0.0, 0.0, 2.0), at, 5)
     # 10 and 5 substeps of 0.01 s: speeds g t with damping at 0.7/s, the first twice as fast
@@ -83,18 +82,6 @@ def test_members_of_a_group_fall_one_after_the_other() -> None:
     assert all(0.0 <= member.pos[1, 0].item() < 0.5 for member in members)
     assert [member.pos[0, 0].item() for member in members] == [2.0, 3.0]  # env 0 was left alone
     assert all(member.get_velocity()[0].abs().max().item() < 1e-6 for member in members)
-
-
-class Group:
-    """Rigid bodies handled as one thing."""
-
-    def __init__(self, members: list[Any]) -> None:
-        self.members = members
-        self.num_objects = len(members)
-
-    def set_local_pose(self, pose: torch.Tensor, env_ids: torch.Tensor, obj_ids: list[int]) -> None:
-        for i, member in enumerate(obj_ids):
-            self.members[member].set_local_pose(pose[:, i], env_ids)
 
 
 # --- what a reset leaves alone -------------------------------------------------------------------------------------

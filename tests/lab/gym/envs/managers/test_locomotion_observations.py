@@ -44,12 +44,6 @@ def test_last_action_is_none_at_the_start_of_an_episode(env: LocomotionEnv) -> N
     assert torch.equal(observations.last_action(env), torch.stack((torch.zeros(12), action[1])))
 
 
-def test_command_is_that_for_the_next_action(env: LocomotionEnv) -> None:
-    term = env.command_manager.get_term("base_velocity")
-    term.command = torch.tensor([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]])
-    assert torch.equal(observations.generated_command(env), term.command)
-
-
 def test_phase_turns_with_the_frequency(env: LocomotionEnv) -> None:
     set_command(env, [[0.5, 0.0, 0.0], [0.0, 0.05, 0.05]])  # the second's norm is 0.07 < 0.1
     env.elapsed_steps = torch.tensor([3, 3])

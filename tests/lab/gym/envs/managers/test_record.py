@@ -1,13 +1,10 @@
 """Pictures are [height, width, 3]; a pixel is (u, v): column, row."""
 
-import importlib.util
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import imageio_ffmpeg
-import mujoco
 import numpy as np
 import pytest
 import torch
@@ -20,7 +17,7 @@ from embodichain.lab.gym.envs.managers.record import record_camera_data, record_
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.utils import ConfigError, replace, video
 from embodichain.utils.utility import load_json
-from tests.lab.scenes import cart_cfg, needs_gl
+from tests.lab.scenes import cart_cfg, needs_gl, without_opengl
 from tests.videos import read_video
 
 pytestmark = pytest.mark.e2e
@@ -67,19 +64,6 @@ def frames(path: Path, width: int = WIDTH, height: int = HEIGHT) -> np.ndarray:
 # --- a video of PushCube ---
 
 
-@pytest.fixture(scope="module")
-def push_cube(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbodiedEnv, Path, list[torch.Tensor]]]:
-    """Record 3 steps; return the video and where cube and goal of environment 0 are at the last one."""
-    cfg = replace(config_to_cfg(load_json(PUSH_CUBE)), num_envs=2)
-    env = build_env("PushCubeRL", replace(cfg, events=cfg.events | {"cam": recorder_cfg(record_camera_data_async)}))
-    env.reset(seed=3)
-    env.start_recording(tmp_path_factory.mktemp("videos"), "step_8")
-    step(env, 3)
-    (path,) = env.stop_recording()
-    yield env, path, [env.sim.get_rigid_object("cube").pos[0], env.get_wrapper_attr("goal_pose")[0, :3, 3]]
-    env.close()
-
-
 def project(point: np.ndarray) -> tuple[float, float]:
     """Return the pixel of a point as OpenCV does: the camera's axes are right, down, forward."""
     forward = np.subtract(TARGET, EYE) / np.linalg.norm(np.subtract(TARGET, EYE))
@@ -91,17 +75,15 @@ def project(point: np.ndarray) -> tuple[float, float]:
 
 
 @needs_gl
-def test_video_has_an_image_of_each_state(push_cube: Any) -> None:
-    _, path, _ = push_cube
-    assert path.name == "cam_step_8.mp4"
-    assert frames(path).shape == (4, HEIGHT, WIDTH, 3)
-    # a control step is 4 substeps of 0.01 s: 25 pictures a second
-    assert imageio_ffmpeg.count_frames_and_secs(str(path)) == (4, 0.16)
-
-
-@needs_gl
-def test_cube_is_red_and_goal_is_green_where_they_are(push_cube: Any) -> None:
-    _, path, (cube, goal) = push_cube
+def test_cube_is_red_and_goal_is_green_where_they_are(tmp_path: Path) -> None:
+    cfg = replace(config_to_cfg(load_json(PUSH_CUBE)), num_envs=2)
+    env = build_env("PushCubeRL", replace(cfg, events=cfg.events | {"cam": recorder_cfg(record_camera_data_async)}))
+    env.reset(seed=3)
+    env.start_recording(tmp_path, "a")
+    step(env, 3)
+    (path,) = env.stop_recording()
+    cube, goal = env.sim.get_rigid_object("cube").pos[0], env.get_wrapper_attr("goal_pose")[0, :3, 3]
+    env.close()
     picture = frames(path)[-1].astype(int)
     top = np.add(cube.numpy(), [0, 0, 0.04])  # of the cube of 0.08 m, which is lit from above
     u, v = (round(x) for x in project(top))
@@ -251,11 +233,7 @@ def test_two_cameras_make_two_videos(tmp_path: Path) -> None:
 def test_without_opengl_there_is_one_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(*args: object, **kwargs: object) -> None:
-        raise AttributeError("no GLContext")
-
-    monkeypatch.setattr(mujoco, "Renderer", fail)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    without_opengl(monkeypatch)
     env = cart_with(cam=recorder_cfg(record_camera_data_async))
     env.reset()
     for label in ("a", "b"):
@@ -335,11 +313,7 @@ def test_view_that_makes_no_picture_is_refused(params: dict[str, Any], problem: 
 def test_caption_is_the_instruction_of_each_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     env = cart_with(2, cam=recorder_cfg(resolution=[64, 160], max_env_num=2, caption=True))
     monkeypatch.setattr(env, "instructions", lambda: ["push", ""])
-    env.reset(seed=1)
-    env.start_recording(tmp_path, "x")
-    step(env, 1)
-    (path,) = env.stop_recording()
-    env.close()
+    (path,) = recorded(env, tmp_path, 1)
     strips = frames(path, width=128, height=160)[0][-17:].astype(int)
     left, right = strips[:, :64], strips[:, 64:]
     # of 17 pixels in the colour (20, 20, 20), with light letters in the middle

@@ -212,13 +212,7 @@ def test_joints_near_their_limits_are_penalised() -> None:
     torch.testing.assert_close(value, expected, atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize(
-    ("returned", "found"),
-    [
-        (torch.ones(2, 1), r"a tensor \[2, 1\]"),
-        (None, "NoneType"),
-    ],
-)
+@pytest.mark.parametrize(("returned", "found"), [(torch.ones(2, 1), r"a tensor \[2, 1\]"), (None, "NoneType")])
 def test_reward_of_another_shape_names_its_term(env: EmbodiedEnv, returned: Any, found: str) -> None:
     def mine(env: Any, obs: Any, action: Any, info: Any) -> Any:
         return returned

@@ -146,8 +146,6 @@ def test_checkpoint_within_episodes_continues_bit_for_bit() -> None:
         (modify("observation_noise"), "params.bound: give either bound .* or std .*, got neither"),
         (modify("observation_noise", bound=1.0, std=1.0), "params.bound: give either .*, got bound=1.0, std=1.0"),
         (modify("observation_delay", delay=[2, 1]), r"params\.delay: must be \[lowest, highest\]"),
-        (modify("observation_history", length=0), r"params\.length: .*0"),
-        ({"func": "observation_history", "name": "time", "params": {"length": 2}}, "mode.*must be 'modify'"),
     ],
 )
 def test_bad_parameters_are_one_line(term: dict[str, Any], message: str) -> None:

@@ -254,7 +254,6 @@ def read(**env: Any) -> None:
             {"func": "command_range", "params": {"command": "pose"}},
             "params.command: no command 'pose' in the config's env.commands. There are: base_velocity",
         ),
-        ("commands", {"func": "is_alive"}, "func: must be a CommandTerm class, got 'is_alive'"),
         (
             "curriculum",
             {"func": "bad_orientation"},

@@ -162,12 +162,12 @@ def test_unknown_control_part_of_an_entity_is_named() -> None:
 
 
 def test_base_of_an_articulation_is_drawn() -> None:
-    door = {**CART, "uid": "door", "init_pos": [0.0, 2.0, 0.5], "control_parts": None}
+    door = {key: value for key, value in CART.items() if key != "control_parts"}
+    door |= {"uid": "door", "init_pos": [0.0, 2.0, 0.5]}
     params = {"entity_cfg": {"uid": "door"}, "position_range": [[-0.1, 0.0, 0.0], [0.1, 0.2, 0.0]]}
     params["rotation_range"] = [[0.0, 0.0, 90.0], [0.0, 0.0, 90.0]]
     events = {"draw": {"func": "randomize_articulation_root_pose", "params": params}}
-    articulation = {k: v for k, v in door.items() if k != "control_parts"}
-    env = EmbodiedEnv(cart_cfg(N, {"events": events}, articulation=[articulation]))
+    env = EmbodiedEnv(cart_cfg(N, {"events": events}, articulation=[door]))
     env.reset(seed=1)
     pose = env.sim.get_articulation("door").get_local_pose()
     assert_fills(pose[:, :3], [-0.1, 2.0, 0.5], [0.1, 2.2, 0.5])

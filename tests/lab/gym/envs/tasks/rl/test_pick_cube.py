@@ -10,14 +10,14 @@ from torch import Tensor
 
 from embodichain.lab.gym.config.env_config import parse_env
 from embodichain.lab.gym.envs.tasks.rl import PickCubeEnv
+from embodichain.lab.sim.math import matrix_from_euler
 from embodichain.utils.utility import load_json
-from tests.lab.scenes import env_of, solved_by_the_expert
+from tests.lab.scenes import DOWN, aim, env_of, solved_by_the_expert
 
 pytestmark = pytest.mark.e2e
 
 CONFIG = Path(__file__).resolve().parents[6] / "configs/agents/rl/pick_cube/gym_config.json"
 SPARSE = CONFIG.with_name("gym_config_sparse.json")
-DOWN = torch.tensor([[1.0, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, -1.0]])
 OPEN, CLOSED = -1.0, 1.0
 # A finger's way to the cube: (stroke 0.08 - edge 0.05) / 2 = 0.015; half a millimetre further it presses.
 PRESSING = 0.0155
@@ -46,18 +46,7 @@ def env(built: PickCubeEnv) -> PickCubeEnv:
 
 def about_z(angle: Tensor) -> Tensor:
     """Return the rotations [N, 3, 3] about the vertical by angles [N], rad."""
-    cos, sin, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
-    rows = torch.stack((cos, -sin, zero, sin, cos, zero, zero, zero, zero + 1), dim=1)
-    return rows.unflatten(1, (3, 3))
-
-
-def aim(env: PickCubeEnv, pos: list[float], rotation: Tensor = DOWN) -> None:
-    """Put the tool at a place, as a rule pointing straight down with its fingers along the world's x axis."""
-    pose = torch.eye(4).repeat(2, 1, 1)
-    pose[:, :3, :3], pose[:, :3, 3] = rotation, torch.tensor(pos)
-    is_reached, qpos = env.robot.compute_ik(pose, iterations=100)
-    assert is_reached.all()
-    env.robot.set_qpos(qpos, name="arm", target=False)
+    return matrix_from_euler(torch.nn.functional.pad(angle[:, None], (2, 0)))
 
 
 def put_cube(env: PickCubeEnv, offset: list[list[float]], rotation: Tensor | None = None) -> None:
