@@ -103,7 +103,7 @@ class ProcessGroup:
         return result  # type: ignore[return-value]
 
     def average_gradients(self, parameters: Iterable[nn.Parameter], samples: torch.Tensor | None = None) -> None:
-        """Average the gradients over all ranks; one that some ranks lack is 0 there, one that all lack stays None.
+        """Average the gradients over all ranks; a missing one counts as 0, or stays None where all ranks lack it.
 
         Args:
             parameters: the same on all ranks, in the same order.

@@ -277,7 +277,10 @@ def _closeness(distance: Tensor, exponential: bool, sigma: float) -> Tensor:
 
 
 class RewardManager(Manager):
-    """Computes the terms, as ``checks.takes_step`` tells their calls apart, each [N], and their weighted sum."""
+    """Computes the terms, each [N], and their weighted sum.
+
+    A term is ``func(env, **params)`` or ``func(env, obs, action, info, **params)``: see ``checks.takes_step``.
+    """
 
     def __init__(self, cfgs: Mapping[str, RewardCfg], env: TermEnv) -> None:
         self._terms = checks.build_terms(cfgs, env, "env.rewards")

@@ -63,7 +63,7 @@ def randomize_articulation_root_pose(
 ) -> None:
     """Put the base of an articulation at a random pose, with its joints at rest.
 
-    Everything fixed in its file comes along, unless the file has loose bodies: these stay, and what its world holds.
+    The shapes and sites in its file's world move with it. In a file with loose bodies they and these bodies stay.
 
     Args:
         entity_cfg: the articulation; a robot cannot be moved so, since its kinematics hold the configured pose.
