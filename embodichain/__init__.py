@@ -40,3 +40,7 @@ __getattr__ = face(
         "train": "embodichain.agents.rl.train",
     },
 )
+
+
+def __dir__() -> list[str]:  # for completion by tab
+    return __all__

@@ -16,6 +16,7 @@ def test_import_loads_no_torch_and_make_knows_the_shipped_tasks() -> None:
 
 
 def test_names_are_those_that_a_user_types() -> None:
+    assert dir(ec) == ec.__all__
     for name in ec.__all__:
         assert callable(getattr(ec, name))
     with pytest.raises(AttributeError, match="has no attribute 'trian'"):
