@@ -280,6 +280,13 @@ class PolicyCfg:
     of this name, ``<folder>/best`` or a checkpoint's file. Policies without a critic load the actor alone. Resuming
     does not read it again."""
 
+    @field_validator("scale_actions")
+    @classmethod
+    def _is_needed(cls, value: bool | None, info: ValidationInfo) -> bool | None:
+        if value and info.data.get("squash"):
+            raise ValueError("has no effect with squash, which maps actions to the bounds")
+        return value
+
     @field_validator("obs_groups")
     @classmethod
     def _with_both(cls, value: dict[str, list[str]]) -> dict[str, list[str]]:

@@ -71,6 +71,8 @@ def test_passed_networks_replace_the_blocks() -> None:
         ({"name": "actor_critic", "actor": {}}, "the block has no 'critic'$"),
         ({**BLOCK, "action_dim": 7}, "policy.action_dim is 7, the environment's action size is 2"),
         ({**BLOCK, "normalise_obs": True}, "normalise_obs"),
+        ({**BLOCK, "squash": True, "scale_actions": True}, r"^policy\.scale_actions: has no effect with squash, "),
+        ({**BLOCK, "name": "soft_actor_critic", "scale_actions": True}, r"^policy\.scale_actions: has no effect with"),
     ],
 )
 def test_block_that_does_not_fit_is_refused(block: dict[str, Any], message: str) -> None:
