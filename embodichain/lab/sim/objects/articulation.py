@@ -11,6 +11,7 @@ from typing import Literal
 import mujoco
 import numpy as np
 import torch
+from numpy.polynomial.polynomial import polyder
 from torch import Tensor
 
 from embodichain.lab.sim.backend import Backend, Columns, StateCache, cached_per_state
@@ -94,12 +95,13 @@ class Articulation:
         actuators = [mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_ACTUATOR, full) for full in joints.values()]
         self.driven_ids = [j for j, actuator in enumerate(actuators) if actuator >= 0]
         self._ctrl_adr = {j: actuators[j] for j in self.driven_ids}
-        # of follower and leader: addresses in qpos and qvel, and zero positions; then the polynomial's coefficients
-        self._mimics: list[tuple[dict[str, list[int]], list[float], list[float]]] = []
+        # addresses and zero positions of follower and leader; coefficients of the polynomial and of its derivative
+        self._mimics: list[tuple[dict[str, list[int]], list[float], dict[str, list[float]]]] = []
         for *joints_of, coefficients in mimics(model):
             if joints_of[0] in self._joint_ids:
                 places = {"qpos": model.jnt_qposadr[joints_of].tolist(), "qvel": model.jnt_dofadr[joints_of].tolist()}
-                self._mimics.append((places, model.qpos0[places["qpos"]].tolist(), coefficients.tolist()))
+                lines = {"qpos": coefficients.tolist(), "qvel": polyder(coefficients).tolist()}
+                self._mimics.append((places, model.qpos0[places["qpos"]].tolist(), lines))
         self.effort_limits: Tensor = self._read_effort_limits(model)
         """Lowest and highest effort of the drives, [2, J], Nm or N; infinite without a limit, 0 without a drive."""
         self.body_data = self._read_body_data(model)
@@ -206,14 +208,13 @@ class Articulation:
 
     def _follow(self, field: Literal["qpos", "qvel"], env_ids: Tensor | None) -> None:
         """Set positions or velocities of the joints that mimic others to the polynomial of these, or its derivative."""
-        for places, (zero, leader_zero), coefficients in self._mimics:
+        for places, (zero, leader_zero), lines in self._mimics:
             moved = self._backend.qpos[:, places["qpos"][1]] - leader_zero
             value = torch.full_like(moved, zero if field == "qpos" else 0.0)
-            for power, coefficient in enumerate(coefficients):
-                if field == "qpos":
-                    value += coefficient * moved**power
-                elif power:
-                    value += power * coefficient * moved ** (power - 1) * self._backend.qvel[:, places["qvel"][1]]
+            for power, coefficient in enumerate(lines[field]):
+                value += coefficient * moved**power
+            if field == "qvel":
+                value *= self._backend.qvel[:, places["qvel"][1]]
             rows, follower = value[:, None] if env_ids is None else value[env_ids, None], places[field][0]
             self._backend.write(field, slice(follower, follower + 1), rows, env_ids)
 
