@@ -41,8 +41,8 @@ def images_of(greys: list[int]) -> np.ndarray:
 
 def write_video(path: Path, greys: list[int]) -> None:
     writer = VideoWriter(path, 32, 16, fps=10)
-    for picture in images_of(greys):
-        writer.write(picture)
+    for image in images_of(greys):
+        writer.write(image)
     writer.close()
 
 
