@@ -171,9 +171,12 @@ class ReplayBuffer:
         self._head, self._num_dropped = state["head"].to(self.device), state["num_dropped"].to(self.device)
         first, head = self.span(state)
         self._clear(self._rows_of(head.unsqueeze(1)).flatten())
-        # The window's steps by their numbers.
+        # The saved window's steps by their numbers: in a larger buffer a segment may also have steps before it.
         positions = first.unsqueeze(1) + torch.arange(self._window, device=self.device)
-        are_steps = self._is_step[self._rows_of(positions)] & (positions < head.unsqueeze(1))
+        start = (head - state["window"]).unsqueeze(1)
+        rows = self._rows_of(positions)
+        are_steps = self._is_step[rows] & (positions >= start) & (positions < head.unsqueeze(1))
+        self._is_step[rows] = are_steps
         numbers = self._num_dropped.unsqueeze(1) + are_steps.cumsum(dim=1) - 1
         envs, columns = are_steps.nonzero(as_tuple=True)
         slots = (positions % self._num_slots).int()

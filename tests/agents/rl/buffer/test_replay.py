@@ -322,6 +322,20 @@ def test_state_of_more_steps_than_a_buffer_holds_is_refused() -> None:
         ReplayBuffer(2, rollout).load_state_dict(filled(rollout, capacity=20).state_dict())
 
 
+def test_larger_buffer_samples_the_saved_steps_and_the_next_ones() -> None:
+    rollouts = [make_rollout([range(start, start + 6)]) for start in (0, 5, 10)]
+    first = filled(*rollouts, capacity=8)
+    second = ReplayBuffer(20, rollouts[0])
+    # A segment begins before the window of 8.
+    span = torch.tensor([5]), first.span(first.state_dict())[1]
+    second.write(*span, first.read(*span))
+    second.load_state_dict(first.state_dict())
+    assert transitions(second) == transitions(first)
+    for start in (15, 20, 25):
+        second.add(make_rollout([range(start, start + 6)]))
+    assert second.num_steps == 20
+
+
 def test_share_is_rounded_to_transitions_of_both_kinds() -> None:
     assert (check_share(0.5, 256), check_share(0.25, 10)) == (128, 2)
     with pytest.raises(ConfigError, match=r"demonstration_share: 0\.5 of 1 are 0 transitions"):
