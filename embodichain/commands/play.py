@@ -246,6 +246,7 @@ def format_episodes(columns: Mapping[str, np.ndarray]) -> str:
     if "success" in columns:
         said = ("success" if success else "no success" for success in columns["success"])
         lines = [f"{line}  {text}" for line, text in zip(lines, said, strict=True)]
-    whys = (", ".join(name for name, values in ends.items() if values[i]) for i in range(len(lines)))
+    # NaN: the environment's steps did not have it yet.
+    whys = (", ".join(name for name, values in ends.items() if values[i] == 1) for i in range(len(lines)))
     lines = [f"{line}: {why}" if why else line for line, why in zip(lines, whys, strict=True)]
     return "\n".join(lines)

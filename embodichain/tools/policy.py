@@ -110,8 +110,7 @@ class TrainedPolicy:
                     f"obs: an array does not say which entry is where: pass a dictionary of {', '.join(self._shapes)}"
                 )
             obs = {tuple(name.split("/")): obs}
-        if not isinstance(obs, TensorDict):
-            obs = TensorDict(obs, batch_size=[])
+        obs = obs.copy() if isinstance(obs, TensorDict) else TensorDict(obs, batch_size=[])
         first = obs.get(tuple(name.split("/")), None)
         if first is None or first.dim() == len(shape):
             return obs.unsqueeze(0), True

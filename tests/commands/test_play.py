@@ -187,6 +187,7 @@ def test_motion_of_a_fixed_robot_is_refused(capsys: pytest.CaptureFixture[str], 
 def test_line_of_an_episode_says_which_termination_ended_it() -> None:
     columns = {"return": [1.0, 2.0], "length": [3.0, 4.0], "success": [0.0, 1.0]}
     columns |= {"metrics/termination/fell": [0.3, 0.0], "metrics/termination/fell at the end": [1.0, 0.0]}
+    columns["metrics/termination/left at the end"] = [np.nan, 0.0]  # not known in the first one
     first, second = format_episodes({name: np.array(values) for name, values in columns.items()}).splitlines()
     assert first.endswith("length    3  no success: fell")
     assert second.endswith("length    4  success")

@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from tensordict import TensorDict
 
 from embodichain.agents.rl.build import open_run
 from embodichain.agents.rl.checkpoint.saved_run import find_run
@@ -45,7 +46,9 @@ def test_it_acts_as_the_policy_of_the_run(run: str) -> None:
         obs, _ = opened.env.reset(seed=5)
         expected = opened.policy.get_action(policy_input(opened.policy, obs, None, opened.device), deterministic=True)
 
-        assert torch.equal(policy.act(obs), expected["action"])
+        given = TensorDict(obs.to_dict(), batch_size=[])
+        assert torch.equal(policy.act(given), expected["action"])
+        assert not given.batch_size  # it is the caller's
         assert not torch.equal(policy.act(obs, deterministic=False), expected["action"])
         torch.testing.assert_close(policy.act(obs[1]), policy.act(obs[1:2])[0])  # one environment: [A]
     cfg = config_to_cfg(load_json(CART_POLE_ENV))

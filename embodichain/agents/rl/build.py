@@ -138,7 +138,7 @@ def open_run(
 
     Args:
         allowed_imports: prefixes of modules that the run's config may name.
-        overrides: overrides of the run's config: ``trainer.seed=3`` and the like.
+        overrides: overrides of the run's config: ``env.rewards.reach.weight=2`` and the like.
         change: function from the run's config to the environment's.
     """
     settings = evaluated(overrides, num_envs, device)
