@@ -6,8 +6,7 @@ log-probability each: its dimensions, or its tokens.
 
 import copy
 import importlib.util
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, cast
 
@@ -83,10 +82,6 @@ class VLAPolicy(Policy):
 
     Log-probabilities are not reduced; the algorithm's ``logprob_level`` sums them. With H = 1 the action and its
     log-probability have the shapes of other policies.
-
-    Args:
-        model: result of ``load_vla_model``.
-        config: the keyword arguments of the model's class, for saving it.
     """
 
     reads_flat_obs = False
@@ -151,53 +146,11 @@ class VLAPolicy(Policy):
         loss: torch.Tensor = -self.model.evaluate_actions(obs, action)[0] if own_loss is None else own_loss(obs, action)
         return loss
 
-    def reference(self) -> Policy:
-        """Return a frozen copy; with adapters, of the trained parameters alone."""
-        return _AsAtStart(self) if hasattr(self.model, "merge_and_unload") else super().reference()
-
     @torch.no_grad()
     def diagnostics(self) -> dict[str, torch.Tensor]:
         """Return ``std``, the mean std of the action's components, if the model has one."""
         std = getattr(self.model, "std", None)
         return {} if std is None else {"std": std().mean()}
-
-
-class _AsAtStart(Policy):
-    """A policy with the adapters, and other trained parameters, that it had when this was made."""
-
-    def __init__(self, policy: VLAPolicy) -> None:
-        super().__init__()
-        self._policy = (policy,)  # not a submodule: the frozen parameters are the policy's
-        self._trained = [parameter for parameter in policy.parameters() if parameter.requires_grad]
-        for i, parameter in enumerate(self._trained):
-            self.register_buffer(f"start_{i}", parameter.detach().clone())
-        self.chunk_length, self.obs_keys, self.extra_fields = policy.chunk_length, policy.obs_keys, policy.extra_fields
-
-    def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
-        """Choose actions; see ``Policy.forward``."""
-        with self._at_start():
-            return self._policy[0].forward(td, deterministic)
-
-    def get_value(self, td: TensorDict) -> TensorDict:
-        """Write ``value``; see ``Policy.get_value``."""
-        with self._at_start():
-            return self._policy[0].get_value(td)
-
-    def evaluate_actions(self, td: TensorDict) -> TensorDict:
-        """Return log-probabilities; see ``Policy.evaluate_actions``."""
-        with self._at_start():
-            return self._policy[0].evaluate_actions(td)
-
-    @contextmanager
-    def _at_start(self) -> Iterator[None]:
-        present = [parameter.data for parameter in self._trained]
-        try:
-            for parameter, start in zip(self._trained, self.buffers(), strict=True):
-                parameter.data = start
-            yield
-        finally:
-            for parameter, data in zip(self._trained, present, strict=True):
-                parameter.data = data
 
 
 def stored_chunk_length(vla: VLAConfig) -> int:
@@ -220,20 +173,10 @@ def build_vla_policy(
     cfg: VLAPolicyCfg, given: PolicySpaces, device: torch.device | str, networks: Mapping[str, nn.Module]
 ) -> VLAPolicy:
     """Build a ``vla`` policy; see ``build_policy``."""
-    path = cfg.vla_config.model_path
-    return build_stored_policy(cfg, None if path is None else loading.read_model_path(path), given, device)
-
-
-def build_stored_policy(
-    cfg: VLAPolicyCfg,
-    stored: loading.StoredModel | LeRobotFolder | None,
-    given: PolicySpaces,
-    device: torch.device | str,
-) -> VLAPolicy:
-    """Build a ``vla`` policy with a saved model, whatever ``model_path`` says; None: with random weights."""
     vla = cfg.vla_config
     space = given.structured("policy.vla_config")
     cls = loading.find_vla_class(vla.model_class)
+    stored = None if vla.model_path is None else loading.read_model_path(vla.model_path)
     if isinstance(stored, LeRobotFolder):
         loading.check_lerobot_class(cls, stored)
         observed = observations.entry_spaces(space)

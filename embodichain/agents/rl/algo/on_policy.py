@@ -174,7 +174,7 @@ class OnPolicyAlgorithm(BaseAlgorithm):
         super().load_state_dict(state)
 
     def _own_state(self, reference: Policy) -> dict[str, torch.Tensor]:
-        """Return the state of a reference without the buffers that it shares with the policy."""
-        of_policy = {id(x) for x in self.policy.buffers()}
-        shared = {name for name, x in reference.named_buffers() if id(x) in of_policy}
+        """Return the state of a reference without what it shares with the policy."""
+        of_policy = {id(x) for x in (*self.policy.parameters(), *self.policy.buffers())}
+        shared = {name for name, x in (*reference.named_parameters(), *reference.named_buffers()) if id(x) in of_policy}
         return {name: value for name, value in reference.state_dict().items() if name not in shared}
