@@ -221,7 +221,11 @@ def _make(cfg: GymnasiumEnvCfg) -> VectorEnv:
         settings["context"] = system.worker_start_method([__name__])
     if cfg.max_episode_steps is not None:
         kwargs["max_episode_steps"] = cfg.max_episode_steps
-    with placed(f"{cfg.id}: "), folders_on_path(entry_folders(cfg.id, spec)), system.starting_workers():
+    entry = spec.entry_point
+    module = entry.partition(":")[0] if isinstance(entry, str) else str(getattr(entry, "__module__", ""))
+    # The user allowed them. Not the working directory for others, whose missing packages a file there would replace.
+    folders = import_folders([_parts(cfg.id)[0], module])
+    with placed(f"{cfg.id}: "), folders_on_path(folders), system.starting_workers():
         try:
             return gym.make_vec(
                 spec, cfg.num_envs, cfg.vectorization, settings, [partial(_Member, owner=os.getpid())], **kwargs
@@ -264,17 +268,6 @@ def find_spec(env_id: str) -> EnvSpec:
     return spec
 
 
-def entry_folders(env_id: str, spec: EnvSpec) -> list[str]:
-    """Return the folders of the imported modules that an id names and that have its class.
-
-    The user allowed them. The working directory is not among them for others, whose missing packages a file there would
-    replace.
-    """
-    entry = spec.entry_point
-    module = entry.partition(":")[0] if isinstance(entry, str) else str(getattr(entry, "__module__", ""))
-    return import_folders([_parts(env_id)[0], module])
-
-
 def _parts(env_id: str) -> tuple[str, str]:
     """Return the package that an id names, or "", and the name of the environment."""
     module, _, name = env_id.removeprefix(PREFIX).rpartition(":")
@@ -289,18 +282,13 @@ class ForeignGenerators:
     """
 
     def __init__(self) -> None:
-        self._python, self._learners_python = _PythonUser(), _PythonUser()
-        self._numpy: np.random.BitGenerator = np.random.MT19937(0)
-        self._learners_numpy: np.random.BitGenerator = self._numpy
-        self._torch: list[torch.Tensor] = []
-        self._learners_torch: list[torch.Tensor] = []
         self.seed(0)
 
     def seed(self, seed: int) -> None:
         """Seed the foreign code's generators."""
         self._torch = [torch.Generator(g.device).manual_seed(seed).get_state() for g in _torch_generators()]
         self._numpy = np.random.MT19937(seed)
-        self._python.take(random.Random(seed).getstate())
+        self._python = random.Random(seed).getstate()
 
     def __enter__(self) -> None:
         generators = _torch_generators()
@@ -309,8 +297,8 @@ class ForeignGenerators:
             generator.set_state(state)
         self._learners_numpy = np.random.get_bit_generator()  # type: ignore[attr-defined]
         np.random.set_bit_generator(self._numpy)  # type: ignore[attr-defined]
-        self._learners_python.leave()
-        self._python.enter()
+        self._learners_python = random.getstate()
+        random.setstate(self._python)
 
     def __exit__(self, *error: object) -> None:
         generators = _torch_generators()
@@ -318,44 +306,8 @@ class ForeignGenerators:
         for generator, state in zip(generators, self._learners_torch, strict=False):
             generator.set_state(state)
         np.random.set_bit_generator(self._learners_numpy)  # type: ignore[attr-defined]
-        self._python.leave()
-        self._learners_python.enter()
-
-
-class _PythonUser:
-    """One of two users of Python's global generator, whose state takes long to read.
-
-    A draw after the user's turn tells whether the state is still the known one; only if it is not, it is read again.
-    """
-
-    def __init__(self) -> None:
-        self._state: Any = None
-        self._next: object = None
-
-    def take(self, state: Any) -> None:
-        """Make a state of the generator the user's."""
-        self._state = state
-        self._next = _peek(state)
-
-    def enter(self) -> None:
-        """Put the user's state in place."""
-        random.setstate(self._state)
-
-    def leave(self) -> None:
-        """Keep what the generator has become; its state is then another."""
-        if self._state is None or (random.getrandbits(64), _gauss_next()) != self._next:
-            self.take(random.getstate())
-
-
-def _peek(state: Any) -> tuple[int, object]:
-    generator = random.Random()
-    generator.setstate(state)
-    return generator.getrandbits(64), generator.gauss_next  # type: ignore[attr-defined]
-
-
-def _gauss_next() -> object:
-    """Return the second number of a pair that ``random.gauss`` has drawn."""
-    return random.gauss.__self__.gauss_next  # type: ignore[attr-defined]
+        self._python = random.getstate()
+        random.setstate(self._learners_python)
 
 
 def _torch_generators() -> tuple[torch.Generator, ...]:
