@@ -44,9 +44,6 @@ class PolicyPublisher:
     """The learner's side: takes snapshots of the policy, the first one (version 0) when it is constructed.
 
     Frozen parameters (such as a backbone) are not copied again: the collector has them from the start.
-
-    Attributes:
-        latest: the last snapshot.
     """
 
     latest: PolicySnapshot
@@ -79,9 +76,6 @@ class InferencePolicy:
     Args:
         policy: the learner's policy; a deep copy is made, so that no storage is shared.
         gate: function called before each choice of actions, outside the lock: it may wait, and may raise.
-
-    Attributes:
-        module: the copy.
     """
 
     def __init__(self, policy: Policy, publisher: PolicyPublisher, gate: Callable[[], None] = lambda: None) -> None:
@@ -354,10 +348,7 @@ class AsyncCollector(BaseCollector):
         The environments are not reset, and ``start`` continues with them.
 
         Args:
-            timeout: seconds until the threads must have ended. They end before the next forward pass.
-
-        Raises:
-            TimeoutError: a forward pass or a step takes longer. Call again.
+            timeout: seconds until the threads must have ended, each before its next forward pass; then a TimeoutError.
         """
         if not self._threads:
             return
@@ -376,15 +367,11 @@ class AsyncCollector(BaseCollector):
         self._error = None
 
     def collect(self, num_steps: int, rollout: TensorDict | None = None) -> TensorDict:
-        """Publish the current policy, and return the next rollout; see ``BaseCollector.collect``.
+        """Publish the current policy, and return the next rollout, or raise what ended a thread.
 
         Args:
             num_steps: T; the same for all calls between ``start`` and ``stop``.
             rollout: the fields are copied into it; None: return the storage of the collection, now the caller's.
-
-        Raises:
-            BaseException: exception that ended a thread, with its traceback.
-            BufferClosedError: ``stop`` was called meanwhile.
         """
         if not self.is_running:
             self.publisher.publish()
@@ -413,11 +400,7 @@ class AsyncCollector(BaseCollector):
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Inside this context no environment steps: threads end their current step, and continue afterwards.
-
-        Raises:
-            BaseException: exception that ended a thread meanwhile.
-        """
+        """Inside this context no environment steps: threads end their current step, and continue afterwards."""
         with self._changed:
             self._paused = True
             self._changed.wait_for(lambda: self._active == 0)

@@ -33,11 +33,7 @@ class VLABuffer:
         self._produced = self._consumed = self._dropped = 0
 
     def add_rollout(self, rollout: TensorDict) -> None:
-        """Append a rollout [N, T+1], the buffer's from now on; wait for room if the buffer is full.
-
-        Raises:
-            BufferClosedError: the buffer is closed; the rollout was not added.
-        """
+        """Append a rollout [N, T+1], the buffer's from now on; wait for room if the buffer is full."""
         check_rollout(rollout)
         with self._changed:
             self._changed.wait_for(lambda: self._is_closed or len(self._rollouts) < self.buffer_size)
@@ -48,11 +44,7 @@ class VLABuffer:
             self._changed.notify_all()
 
     def get(self) -> TensorDict:
-        """Remove and return the oldest rollout; wait for one if the buffer is empty.
-
-        Raises:
-            BufferClosedError: the buffer is closed; instead, the exception that it was closed with.
-        """
+        """Remove and return the oldest rollout; wait for one. A closed buffer raises the error it was closed with."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_closed or len(self._rollouts) > 0)
             if self._is_closed:

@@ -164,13 +164,7 @@ def play(
         td["action"][:, :-1] = action
         td["sample_log_prob"] = policy.evaluate_actions(td)["sample_log_prob"]
     rollout = allocate_rollout(
-        num_envs,
-        slots - 1,
-        obs_dim,
-        td["action"].shape[-1],
-        "cpu",
-        extra_fields=policy.extra_fields,
-        has_final=True,
+        num_envs, slots - 1, obs_dim, td["action"].shape[-1], "cpu", extra_fields=policy.extra_fields, has_final=True
     )
     for name in ("obs", *written):
         rollout[name].copy_(td[name])

@@ -71,7 +71,7 @@ class CheckResult:
 def check_algorithm(
     name_or_class: str | type[BaseAlgorithm], cfg_kwargs: Mapping[str, Any] | None = None
 ) -> list[CheckResult]:
-    """Check an algorithm's ``update`` by closed-form probes.
+    """Check an algorithm's ``update`` by closed-form probes; return a result for each, in the order of ``CHECKS``.
 
     Each check builds the algorithm with a small policy and a rollout with an outcome computed by hand. A check is
     skipped if a failed check explains it, so the first failure is the one to fix.
@@ -79,9 +79,6 @@ def check_algorithm(
     Args:
         name_or_class: a registered name, or the class.
         cfg_kwargs: settings, as in ``algorithm.cfg``; probes override some.
-
-    Returns:
-        A result for each check, in the order of ``CHECKS``.
     """
     return list(run_checks(name_or_class, cfg_kwargs))
 

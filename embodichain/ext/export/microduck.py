@@ -97,11 +97,7 @@ def export(target: str, out: str | None, observations: int, envs: int, allowed_i
 
 
 def check_contract(spec: Mapping[str, Any], commands: Sequence[str]) -> None:
-    """Raise a ConfigError that names the first point in which a policy's specification is not MicroDuck's.
-
-    Args:
-        commands: names of the task's commands.
-    """
+    """Raise a ConfigError that names the first point in which a policy's specification is not MicroDuck's."""
     rounded = json.loads(json.dumps(spec), parse_float=lambda text: round(float(text), 3))
     inputs, drives, targets = list(rounded["inputs"].values()), rounded["drives"], rounded["command"]
     recipes, home = [each.get("from") for each in inputs], [round(angle, 3) for angle in HOME]

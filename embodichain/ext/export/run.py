@@ -54,9 +54,6 @@ def export_run(
     Returns:
         ``observations`` that it was compared on, the largest ``difference`` of actions, names of ``inputs``,
         ``measurements`` and ``outputs``, and the ``files`` written.
-
-    Raises:
-        ParityError: the file's actions differ on ``observations`` of ``envs`` environments; it is deleted.
     """
     saved = find_run(target)
     path = out or saved.folder / "export" / "policy.onnx"
@@ -287,11 +284,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="number to compare file and policy on (default: %(default)s)",
     )
     parser.add_argument(
-        "--envs",
-        type=whole_number(),
-        default=8,
-        metavar="N",
-        help="environments (default: %(default)s)",
+        "--envs", type=whole_number(), default=8, metavar="N", help="environments (default: %(default)s)"
     )
     add_allow_import(parser)
 

@@ -19,9 +19,6 @@ class SB3VecEnv(VecEnv):
     Environments that are done reset themselves in the same step. Their infos have ``terminal_observation`` and
     ``TimeLimit.truncated``, from which its algorithms bootstrap; ``is_success``, which its evaluation counts; and
     ``episode``, the return ``r`` and length ``l``, which its logger averages.
-
-    Attributes:
-        env: the environment itself.
     """
 
     def __init__(self, env: BaseEnv) -> None:

@@ -31,9 +31,6 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
 
     Environments that are done reset themselves in the same step (``AutoresetMode.SAME_STEP``): ``infos["final_obs"]``
     has their last observations, ``infos["final_info"]`` the other infos of the ended episodes.
-
-    Attributes:
-        env: the environment itself.
     """
 
     metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.SAME_STEP}

@@ -82,12 +82,7 @@ def push(target: str, repo: str, is_private: bool) -> str:
 
 @contextmanager
 def _opened_hub(name: str) -> Iterator[Any]:
-    """Yield the package huggingface_hub.
-
-    Raises:
-        ConfigError: it is not installed.
-        CommandFailedError: the Hub refuses or cannot be reached in the block; the message begins with ``name``.
-    """
+    """Yield the package huggingface_hub; its errors in the block become one line that begins with ``name``."""
     if importlib.util.find_spec("huggingface_hub") is None:
         raise ConfigError(f"the Hugging Face Hub needs huggingface_hub: {install_extra('hub')}")
     import huggingface_hub.constants  # noqa: PLC0415 (optional extra)

@@ -46,9 +46,6 @@ class LeRobotVectorEnv(gym.vector.VectorEnv[dict[str, Any], np.ndarray, np.ndarr
     ``LeRobotRecorder`` writes: ``pixels``, the cameras' colours by name, uint8 [N, H, W, 3]; ``agent_pos``, the entry
     ``state`` or else the joint positions, [N, S]; and ``environment_state``, all numbers of the observation, [N, O].
     Environments that are done reset themselves in the same step.
-
-    Attributes:
-        env: the environment itself.
     """
 
     def __init__(self, env: EmbodiedEnv) -> None:

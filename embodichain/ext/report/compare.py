@@ -319,9 +319,6 @@ def compare_groups(first: str, second: str, groups: Mapping[str, Scores]) -> dic
     A winner is named where both have at least ``MIN_RUNS`` runs of each task, and the difference's interval does not
     reach 0; else not.
 
-    Args:
-        groups: scores by group and task.
-
     Returns:
         The names ``first`` and ``second``; the ``difference`` of the interquartile means, first - second, and its
         ``interval_95``, None where a group has a single run of some task; and the ``verdict``, the higher group or the

@@ -28,18 +28,8 @@ REPORT = "report.html"
 _LARGEST_VIDEO = 8_000_000  # bytes that are put into the page; a larger one is linked
 _MOST_VIDEOS = 3
 _LEARNING = (
-    "policy_loss",
-    "value_loss",
-    "entropy",
-    "approx_kl",
-    "clip_fraction",
-    "explained_variance",
-    "critic_loss",
-    "actor_loss",
-    "action_value",
-    "temperature",
-    "std",
-    "learning_rate",
+    *("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "explained_variance"),
+    *("critic_loss", "actor_loss", "action_value", "temperature", "std", "learning_rate"),
 )
 _FEW_LINES = 8  # lines of a chart of reward terms
 

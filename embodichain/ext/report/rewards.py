@@ -31,9 +31,6 @@ def analyse_reward(
         episodes: number to play; episodes recorded by an earlier call are read instead.
         weights: weights by term, in place of the config's: the same episodes are scored with them.
         allowed_imports: prefixes of modules that the run's config may name.
-
-    Raises:
-        BrokenPolicyError: a parameter of the policy is not finite.
     """
     saved = find_run(target)
     columns = _episodes(saved, episodes, envs, device, allowed_imports)
@@ -130,12 +127,7 @@ def correlation(a: np.ndarray, b: np.ndarray) -> float | None:
 
 
 def rescore(columns: Columns, factors: Mapping[str, float]) -> dict[str, np.ndarray]:
-    """Return the columns of recorded episodes [E], scored with other weights.
-
-    Args:
-        columns: columns as for :func:`term_facts`.
-        factors: factor by term: new weight divided by recorded weight.
-    """
+    """Return the columns of recorded episodes [E] with other weights: recorded ones times ``factors``, by term."""
     new = dict(columns)
     for name, factor in factors.items():
         values = columns[_PREFIX + name]

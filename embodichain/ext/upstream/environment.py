@@ -72,10 +72,7 @@ _ACTIONS: dict[str, tuple[str, dict[str, Any]]] = {  # 0.3.1 -> our term, and it
     "JointPositionToLimitsAction": ("QposDenormalizedTerm", {}),
     "JointVelocityAction": ("QvelTerm", {}),
     "ParallelGripperAction": ("GripperTerm", {}),
-    "RelativeEefPoseAction": (
-        "EefPoseTerm",
-        {"relative": True, "pose_dim": 6, "scale": 0.02, "rotation_scale": 0.1},
-    ),
+    "RelativeEefPoseAction": ("EefPoseTerm", {"relative": True, "pose_dim": 6, "scale": 0.02, "rotation_scale": 0.1}),
     "RelativeJointPositionAction": ("DeltaQposTerm", {}),
 }
 _THEIR_ACTIONS = "embodichain.lab.gym.envs.managers.actions."

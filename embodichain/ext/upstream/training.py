@@ -114,10 +114,7 @@ def _read_trainer(translation: Translation) -> None:
         translation.put("trainer.gym_config", ours, "trainer.gym_config", was=path)
     _convert(translation, "trainer.save_frequency_updates", "trainer.save_freq", lambda n: f"{_count(n)} it")
     _convert_by_rollout(
-        translation,
-        "trainer.total_timesteps",
-        "trainer.iterations",
-        lambda steps, rollout: math.ceil(steps / rollout),
+        translation, "trainer.total_timesteps", "trainer.iterations", lambda steps, rollout: math.ceil(steps / rollout)
     )
 
 
@@ -194,12 +191,7 @@ def _read_algorithm(translation: Translation) -> None:
     if translation.get("algorithm.cfg.desired_kl") is None:
         translation.take("algorithm.cfg.desired_kl")
     _read_value_clipping(translation)
-    _convert_by_rollout(
-        translation,
-        "algorithm.cfg.num_mini_batches",
-        "algorithm.cfg.batch_size",
-        _minibatch_size,
-    )
+    _convert_by_rollout(translation, "algorithm.cfg.num_mini_batches", "algorithm.cfg.batch_size", _minibatch_size)
 
 
 def _read_value_clipping(translation: Translation) -> None:

@@ -54,9 +54,6 @@ class BrowserViewer(Viewer):
     Args:
         make_scene: puts the environments into a ``viser.ViserServer``; ``update()`` of its result shows their present
             state.
-
-    Attributes:
-        url: address of the page; it is logged.
     """
 
     def __init__(self, make_scene: Callable[[Any], Any]) -> None:

@@ -116,9 +116,6 @@ class SmolVLA(GaussianVLA):
     alone. ``evaluate_actions`` computes it from the stored noise, with gradients through all K steps. (Compare
     "ReinFlow", Zhang et al., 2025, and "pi_RL", Chen et al., 2025, with other stochastic steps.) Deterministic actions
     start from zero noise.
-
-    Args:
-        **config: see ``SmolVLACfg``.
     """
 
     lora_targets = ("q_proj", "k_proj", "v_proj", "o_proj")

@@ -100,9 +100,6 @@ class TinyVLA(GaussianVLA):
     2016); all keypoints are one token. These tokens, the words, the state and one readout token go through a
     transformer. From the readout token an MLP computes the mean of all H actions at once; the stds are parameters. The
     critic reads the same features without gradients, so that its error does not disturb the actions.
-
-    Args:
-        **config: see ``TinyVLACfg``.
     """
 
     lora_targets = ("qkv", "out", "mlp.0", "mlp.2")

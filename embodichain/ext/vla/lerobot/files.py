@@ -244,13 +244,7 @@ def find_entries(cfg: LeRobotCfg, given: Mapping[str, str | None]) -> dict[str, 
 def check_entries(
     cfg: LeRobotCfg, entries: Mapping[str, str], observed: Mapping[str, spaces.Space[Any]], place: str
 ) -> None:
-    """Check that an environment has a policy's inputs.
-
-    Args:
-        entries: result of ``find_entries``.
-        observed: the environment's observation by entry.
-        place: the config's key and the policy's folder, for the message.
-    """
+    """Check that an environment, which observes ``observed``, has a policy's inputs."""
     shapes = {name: list(space.shape or ()) for name, space in observed.items()}
     problems = [
         f"{name} needs an image '{entry}'" for name, entry in entries.items() if shapes.get(entry, [])[2:] != [3]

@@ -46,11 +46,7 @@ def is_lerobot(config: Mapping[str, Any]) -> bool:
 
 
 def read_lerobot_folder(path: Path, config: Mapping[str, Any]) -> LeRobotFolder:
-    """Read all but the weights of a folder.
-
-    Args:
-        config: its ``config.json``.
-    """
+    """Read all but the weights of a folder, whose ``config.json`` is given."""
     cfg = files.read_config(config, str(path / "config.json"))
     files.find_file(path, WEIGHTS)
     processors = files.read_processors(path, cfg)
