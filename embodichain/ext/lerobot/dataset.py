@@ -286,9 +286,15 @@ def read_info(root: Path) -> dict[str, Any]:
     return info
 
 
+def names_of(feature: Mapping[str, Any]) -> list[str] | None:
+    """Return the names of a feature's numbers, which may stand in ``{"motors": [...]}``; None: it has none."""
+    names = feature.get("names")
+    return next(iter(names.values()), None) if isinstance(names, Mapping) else names
+
+
 def image_size(feature: Mapping[str, Any]) -> tuple[int, int]:
     """Return height and width of an image or video feature; its ``names`` say whether the channels are first."""
-    is_first = str((feature.get("names") or [""])[0]).startswith("channel")
+    is_first = str((names_of(feature) or [""])[0]).startswith("channel")
     height, width = feature["shape"][1:3] if is_first else feature["shape"][:2]
     return height, width
 

@@ -148,7 +148,7 @@ class _Reader:
             size, own = dataset.image_size(features[name]), spaces[key].shape[:2]
             if size != own:
                 raise ConfigError(f"{self._path}: {name} has images of {size}, this environment's are of {own}")
-        joints = features.get(_JOINTS, {}).get("names")
+        joints = dataset.names_of(features.get(_JOINTS, {}))
         if None not in (joints, task.joint_names) and joints != task.joint_names:
             raise ConfigError(
                 f"{self._path}: is of another robot: its joints are {joints}, this one's {task.joint_names}"

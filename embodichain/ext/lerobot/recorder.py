@@ -112,7 +112,10 @@ class LeRobotRecorder(Functor):
     @override
     def close(self) -> None:
         if self._writer is not None and self._is_recording:
-            self._writer.join()
+            try:
+                self._writer.join()
+            except OSError as error:
+                logger.log_warning(f"dataset {self._writer.root}: its files stay many, one for an episode: {error}")
         self._writer = None
 
     def begin(self, obs: TensorDict) -> None:

@@ -91,7 +91,7 @@ class GaussianVLA(nn.Module):
     def fit_inputs(self, state: torch.Tensor) -> None:
         """Normalise states by the mean and std of states [M, J] from now on."""
         self.state_mean.copy_(state.mean(0))
-        self.state_std.copy_(state.std(0).clamp(min=1e-3))
+        self.state_std.copy_(state.std(0, correction=0).clamp(min=1e-3))  # also of a single frame
 
     def std(self) -> torch.Tensor:
         """Return the actions' std, [H, A]."""

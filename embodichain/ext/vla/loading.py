@@ -128,12 +128,14 @@ def read_model_path(model_path: str | Path) -> StoredModel | LeRobotFolder:
         if path.is_dir():
             return _read_folder(path)
         if path.is_file():
-            return StoredModel(f"{MODEL_PATH}: {path}", {}, _read_torch(path))
+            read = state.read_safetensors if path.suffix == ".safetensors" else _read_torch
+            return StoredModel(f"{MODEL_PATH}: {path}", {}, read(path))
         hub = _HUB.match(str(model_path))
         if hub is None or hub["revision"] is None or path.suffix in (".pt", ".safetensors"):
             raise ConfigError(
                 f"no such folder or file: {path.absolute()}. A model is a folder with {_CONFIG} and {_WEIGHTS} (as "
-                "save_vla_model writes), a .pt file, or a hub repository with its revision: owner/name@revision"
+                "save_vla_model writes), a .pt or .safetensors file, or a hub repository with its revision: "
+                "owner/name@revision"
             )
         return _read_folder(files.download(hub["repo"], hub["revision"], _FILES))
 

@@ -80,6 +80,7 @@ def test_sizes_of_images_are_read_by_their_names() -> None:
     assert image_size({"shape": [16, 32, 3], "names": ["height", "width", "channels"]}) == (16, 32)
     assert image_size({"shape": [3, 16, 32], "names": ["channels", "height", "width"]}) == (16, 32)
     assert image_size({"shape": [16, 32, 3], "names": None}) == (16, 32)
+    assert image_size({"shape": [3, 16, 32], "names": {"axes": ["channels", "height", "width"]}}) == (16, 32)
 
 
 def test_images_in_the_table_are_decoded(tmp_path: Path) -> None:

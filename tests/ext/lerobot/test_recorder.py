@@ -8,6 +8,8 @@ import imageio_ffmpeg
 import pytest
 import torch
 
+from embodichain.ext.lerobot import dataset
+from embodichain.ext.lerobot.dataset import read_lerobot
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
 from embodichain.utils import ConfigError
 from tests.lab.scenes import actions_for, cart_cfg, needs_gl
@@ -120,6 +122,20 @@ def test_recording_that_fails_is_a_warning(tmp_path: Path, capsys: pytest.Captur
     env = make(tmp_path)
     play(env, 6)
     assert capsys.readouterr().err.count("could not be written, recording ends") == 1
+
+
+def test_full_disk_at_the_end_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*args: object) -> None:
+        raise OSError("No space left on device")
+
+    env = make(tmp_path)
+    play(env, 6)
+    monkeypatch.setattr(dataset, "_write_table", fail)
+    env.close()
+    assert "its files stay many, one for an episode: No space left" in capsys.readouterr().err
+    assert len(list(read_lerobot(tmp_path))) == 4
 
 
 def test_what_cannot_be_recorded_is_refused(tmp_path: Path) -> None:

@@ -78,9 +78,10 @@ def test_folder_gives_the_model_back_with_its_input_statistics(saved: tuple[Path
     assert same(back, model)
 
 
-def test_pt_file_is_a_state_dict(saved: tuple[Path, TinyVLA], tmp_path: Path) -> None:
+def test_file_is_a_state_dict(saved: tuple[Path, TinyVLA], tmp_path: Path) -> None:
     torch.save(saved[1].state_dict(), tmp_path / "x.pt")
-    assert same(load_vla_model(tmp_path / "x.pt", TINY, CONFIG), saved[1])
+    for path in (tmp_path / "x.pt", saved[0] / "model.safetensors"):
+        assert same(load_vla_model(path, TINY, CONFIG), saved[1])
 
 
 def test_checkpoint_of_a_training_gives_its_policys_model(saved: tuple[Path, TinyVLA], tmp_path: Path) -> None:

@@ -95,8 +95,10 @@ def test_states_are_normalised_by_those_it_was_fitted_to() -> None:
     states = torch.tensor([[1.0, 10.0, 5.0], [3.0, 30.0, 5.0]])
     net.fit_inputs(states)
     assert net.state_mean.tolist() == [2.0, 20.0, 5.0]
-    # the deviation of two numbers d apart is d / sqrt(2); one that never moves counts as 0.001
-    torch.testing.assert_close(net.state_std, torch.tensor([2**0.5, 20 / 2**0.5, 1e-3]))
+    # The std of two numbers d apart is d / 2; of one that never moves 0.001.
+    torch.testing.assert_close(net.state_std, torch.tensor([1.0, 10.0, 1e-3]))
+    net.fit_inputs(states[:1])
+    torch.testing.assert_close(net.state_std, torch.full((3,), 1e-3))
 
 
 def test_gradient_checkpointing_changes_no_gradient() -> None:

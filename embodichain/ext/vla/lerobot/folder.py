@@ -187,7 +187,7 @@ class InstructionTokenizer:
         found = [self._tokens(tuple(tokens)) for tokens in distinct.tolist()]
         longest = max(map(len, found))
         padded = [tokens + [-1] * (longest - len(tokens)) for tokens in found]
-        table = torch.tensor(padded, device=instruction.device)[rows]
+        table = torch.tensor(padded, dtype=torch.int64, device=instruction.device)[rows]
         return table.clamp(min=0), table >= 0
 
     def _tokens(self, instruction: tuple[int, ...]) -> list[int]:

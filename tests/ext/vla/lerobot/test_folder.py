@@ -244,6 +244,8 @@ def test_text_is_cut_off_and_ended_as_the_processor_says(length: int | None, end
     tokens, there = InstructionTokenizer(Letters(), length, end)(encode_instructions(["open"]))
     assert "".join(map(chr, tokens[0])) == expected
     assert there.all()
+    tokens, _ = InstructionTokenizer(Letters(), length, ends_in_new_line=False)(encode_instructions(["", ""]))
+    assert (tokens.dtype, tokens.shape) == (torch.int64, (2, 0))
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.trace:DeprecationWarning")
