@@ -20,6 +20,7 @@ from embodichain.ext.gymnasium.spaces import ActionAdapter, InfoReader, Observat
 from embodichain.lab.gym.envs.managers.record import EpisodeVideo, Recording
 from embodichain.lab.sim.random import CounterRandom
 from embodichain.utils import CommandFailedError, ConfigError, configclass, field, logger, placed, replace, to_dict
+from embodichain.utils.state import declared_state, load_attributes
 from embodichain.utils.video import Footage
 
 StepResult = tuple[TensorDict, Tensor, Tensor, Tensor, dict[str, Any]]
@@ -210,7 +211,7 @@ class ForeignEnv(ABC):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the episodes' seeds as plain data, not copied."""
-        return {"random": self.random.state_dict(), "knows_success": self._infos.knows_success}
+        return {"random": declared_state(self.random), "knows_success": self._infos.knows_success}
 
     def load_state_dict(self, state: dict[str, Any]) -> bool:
         """Load what :meth:`state_dict` returned.
@@ -218,7 +219,7 @@ class ForeignEnv(ABC):
         Returns:
             False: the episodes do not continue, which is logged, and ``reset`` begins the next ones.
         """
-        self.random.load_state_dict(state["random"])
+        load_attributes(self.random, state["random"])
         self._infos.knows_success = state["knows_success"]
         logger.log_info(f"{self.cfg.id}: new episodes begin: the state of other libraries' environments is not saved")
         return False

@@ -26,7 +26,7 @@ from typing_extensions import override
 from embodichain.ext.gymnasium.foreign_env import RENDER_MODE, ForeignEnv, ForeignEnvCfg, RawStep, rendered
 from embodichain.ext.gymnasium.spaces import action_sizes, columns_of, has_images, numbers_of
 from embodichain.lab.gym.registry import find_env_spec
-from embodichain.lab.sim.backend import draw_without_shadows, is_model
+from embodichain.lab.sim.backend import draw_without_shadows
 from embodichain.utils import CommandFailedError, ConfigError, MayChange, configclass, nearest, placed, replace, system
 from embodichain.utils.choices import ACTION_MASK
 from embodichain.utils.doors import install_command
@@ -169,7 +169,7 @@ class _Member(gym.Wrapper[Any, Any, Any, Any]):
                 signal.signal(number, signal.SIG_IGN)  # the training ends the process
         model = getattr(env, "model", None)
         # Images that a policy sees stay as they are.
-        if self.env.render_mode == RENDER_MODE and is_model(model) and not has_images(self.env.observation_space):
+        if self.env.render_mode == RENDER_MODE and not has_images(self.env.observation_space):
             draw_without_shadows(model)
 
     @property

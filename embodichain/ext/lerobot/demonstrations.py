@@ -148,10 +148,10 @@ class _Reader:
             size, own = dataset.image_size(features[name]), spaces[key].shape[:2]
             if size != own:
                 raise ConfigError(f"{self._path}: {name} has images of {size}, this environment's are of {own}")
-        joints = dataset.names_of(features.get(_JOINTS, {}))
-        if None not in (joints, task.joint_names) and joints != task.joint_names:
+        recorded = dataset.names_of(features.get(_JOINTS, {}))
+        if None not in (recorded, task.joint_names) and recorded != task.joint_names:
             raise ConfigError(
-                f"{self._path}: is of another robot: its joints are {joints}, this one's {task.joint_names}"
+                f"{self._path}: is of another robot: its joints are {recorded}, this one's {task.joint_names}"
             )
 
     def _frames(self, episode: dataset.LeRobotEpisode, place: str) -> TensorDict:

@@ -120,12 +120,7 @@ def _joints(columns: np.ndarray, robot: Articulation, names: Sequence[str] | Non
 def clip_from_positions(
     robot: Articulation, model: mujoco.MjModel, fps: float, root: np.ndarray, joints: np.ndarray
 ) -> MotionClip:
-    """Return the clip of a base and joints: velocities by central differences, bodies by forward kinematics.
-
-    Args:
-        root: positions and quaternions, [T, 7].
-        joints: positions, [T, J].
-    """
+    """Return the clip of a base's poses [T, 7] and joints [T, J]; velocities are central differences."""
     rotation = matrix_from_quat(torch.nn.functional.normalize(torch.tensor(root[:, 3:]), dim=1))
     turns = rotation_vector(rotation[2:] @ rotation[:-2].mT) * (fps / 2)
     angular = torch.cat((turns[:1], turns, turns[-1:]))

@@ -15,8 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embodichain.utils.state import declared_state, load_attributes
-
 # splitmix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014): increment and finaliser.
 # As signed 64-bit numbers, since torch has no arithmetic for unsigned ones: 0x9E3779B97F4A7C15 and so on.
 _GOLDEN = -0x61C8864680B583EB
@@ -114,14 +112,6 @@ class CounterRandom:
         """Whether an evaluation numbers the episodes of all environments through: each is a fixed one by its number."""
         return self._enumerate
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the counters."""
-        return declared_state(self)
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the result of :meth:`state_dict`."""
-        load_attributes(self, state)
-
     def align_groups(self) -> None:
         """Set the episode number of all members of a group to the group's largest.
 
@@ -143,12 +133,9 @@ class CounterRandom:
         key[ids] = _mix(stream_ids[ids] * _STREAM + episode[ids] * _EPISODE)
 
     def stream(self, name: str, tick: int | Tensor = 0) -> "_Stream":
-        """Draw from the named stream inside the block; the managers open one for each term.
+        """Draw from the named stream, usually the term's name, inside the block; the managers open one for each term.
 
-        Args:
-            name: name of the stream, usually the term's name.
-            tick: counts repeated uses of the stream inside one episode (interval events), for all environments together
-                or for each [N] int64.
+        The tick counts repeated uses of the stream inside one episode (interval events), for all or for each [N] int64.
         """
         return _Stream(self, name, tick)
 
@@ -157,25 +144,14 @@ class CounterRandom:
         self._stream, self._draw = name, 0
 
     def uniform(self, env_ids: Tensor, low: Tensor | float, high: Tensor | float, size: int) -> Tensor:
-        """Return numbers uniform in [low, high), [n, size] float32.
-
-        Args:
-            env_ids: [n] int64, rows of this object's environments.
-            low: lower bound, a number or [size].
-            high: upper bound, a number or [size].
-            size: count for each environment.
-        """
+        """Return numbers uniform in [low, high), [n, size] float32; bounds are numbers or [size]."""
         # The episode's key is mixed already: the rest is splitmix64's sequence from a start of its own.
-        key = _fast(self._key)
+        key, ids, low, high = map(_fast, (self._key, env_ids, low, high))
         starts = _starts(self.seed, self._stream, self._draw, size, key.device if isinstance(key, Tensor) else None)
         self._draw += 1
-        if isinstance(key, Tensor):
-            keys = key[env_ids, None] + self._ticks(env_ids)
-            return low + _unit_bits(keys + starts) * ((high - low) * _TO_UNIT)
-        low, high = _fast(low), _fast(high)
-        keys = key[_fast(env_ids)][:, None] + _fast(self._ticks(env_ids))
-        bits = _unit_bits(keys + starts)
-        return torch.from_numpy(low + bits * ((high - low) * _TO_UNIT))
+        keys = key[ids][:, None] + _fast(self._ticks(env_ids))
+        values = low + _unit_bits(keys + starts) * ((high - low) * _TO_UNIT)
+        return values if isinstance(values, Tensor) else torch.from_numpy(values)
 
     def normal(self, env_ids: Tensor, size: int) -> Tensor:
         """Return standard normal numbers, [n, size] float32 (Box-Muller)."""

@@ -20,13 +20,10 @@ class ChosenRows(Tensor):
     It indexes tensors, and random numbers are drawn for it, as for any other ``env_ids``: for all N environments.
     :func:`changing_rows` and the physics change only the rows of the mask. Reading the ids raises an error, since they
     belong to all environments: :func:`row_numbers` returns the chosen ones.
-
-    Attributes:
-        mask: [N] bool, the chosen environments.
     """
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # results are plain tensors
-    mask: Tensor
+    mask: Tensor  # [N] bool, the chosen environments
 
     @classmethod
     def of_all(cls, num_envs: int, device: torch.device) -> "ChosenRows":
@@ -49,11 +46,9 @@ class ChosenRows(Tensor):
 
 
 def row_numbers(env_ids: Tensor) -> Tensor:
-    """Return the ids [n] of the chosen environments, for code that reads or counts them.
+    """Return the ids [n] of the chosen environments, for code that reads or counts ``env_ids``.
 
-    Args:
-        env_ids: the argument of a term, a functor's ``reset`` or ``_initialize_episode``. With physics on a GPU this
-            waits for the device; elsewhere it returns ``env_ids``.
+    With physics on a GPU this waits for the device; elsewhere it returns ``env_ids``.
     """
     return env_ids.mask.nonzero().squeeze(1) if isinstance(env_ids, ChosenRows) else env_ids
 
@@ -116,10 +111,7 @@ class Snapshot:
         """Restore the rows outside a mask [N] bool in the present data ``now``, and return it.
 
         Rows belong to tensors and arrays [N, ...] of one shape in the snapshot and now; [1, ...] in the snapshot counts
-        as N equal rows. All else is as it is now.
-
-        Args:
-            done: rows restored so far, shared by several snapshots.
+        as N equal rows. All else is as it is now. Several snapshots may share ``done``, the rows restored so far.
         """
         return self._merged(self._root, now, mask, {} if done is None else done)
 

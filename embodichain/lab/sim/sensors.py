@@ -3,8 +3,7 @@
 Shapes: N environments, n in ``env_ids`` (None: all), H height, W width of an image, F links.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import mujoco
 import numpy as np
@@ -22,7 +21,7 @@ from embodichain.lab.sim.math import (
     pose_from_pos_quat,
     row_from_pose,
 )
-from embodichain.lab.sim.rendering.renderer import Appearance, Drawer, Mount, RenderingUnavailableError, Shot
+from embodichain.lab.sim.rendering.renderer import Appearance, Drawer, RenderingUnavailableError, Shot
 from embodichain.utils import ConfigError, replace, unknown_name
 
 __all__ = ["Camera", "CameraCfg", "ContactSensor", "ContactSensorCfg", "StereoCamera", "StereoCameraCfg"]
@@ -42,12 +41,10 @@ class Camera:
         is_held: return the last images again without rendering.
     """
 
-    def __init__(self, cfg: CameraCfg, backend: Backend, appearance: Appearance, drawing: Callable[[], Drawer]) -> None:
-        """Place the camera by its config.
+    state_names = ("_pose", "_intrinsics")
 
-        Args:
-            drawing: function that returns the renderer, called for the first image.
-        """
+    def __init__(self, cfg: CameraCfg, backend: Backend, appearance: Appearance, drawing: Callable[[], Drawer]) -> None:
+        """Place the camera by its config; ``drawing`` returns the renderer and is called for the first image."""
         self.cfg = cfg
         self.uid = cfg.uid
         self._backend = backend
@@ -86,11 +83,7 @@ class Camera:
         return matrix.to(self._backend.device)
 
     def set_intrinsics(self, intrinsics: Tensor, env_ids: Tensor | None = None) -> None:
-        """Change the lens.
-
-        Args:
-            intrinsics: [n, 4] fx, fy, cx, cy, or [n, 3, 3] camera matrices; pixels.
-        """
+        """Change the lens to [n, 4] fx, fy, cx, cy, or to camera matrices [n, 3, 3]; pixels."""
         if intrinsics.shape[-2:] == (3, 3):
             intrinsics = intrinsics[:, [0, 1, 0, 1], [0, 1, 2, 2]]
         self._change(self._intrinsics, intrinsics, env_ids)
@@ -101,11 +94,7 @@ class Camera:
         return pose if to_matrix else row_from_pose(pose)
 
     def set_local_pose(self, pose: Tensor, env_ids: Tensor | None = None) -> None:
-        """Move the camera in its parent's frame.
-
-        Args:
-            pose: [n, 7] (x, y, z, qw, qx, qy, qz) or [n, 4, 4].
-        """
+        """Move the camera to [n, 7] (x, y, z, qw, qx, qy, qz) or [n, 4, 4] in its parent's frame."""
         matrix = pose if pose.shape[-2:] == (4, 4) else pose_from_pos_quat(pose[:, :3], pose[:, 3:])
         self._change(self._pose, matrix, env_ids)
 
@@ -117,17 +106,10 @@ class Camera:
         """Return the pose in the environment's frame, [N, 7] (x, y, z, qw, qx, qy, qz) or [N, 4, 4]."""
         pose = self._pose.to(self._backend.device)
         if self._mount is not None:
-            pose = self._mount.poses(self._backend) @ pose
+            kind, index = self._mount
+            pos, rotation = (self._backend.read(f"{kind}{part}")[:, index] for part in ("pos", "mat"))
+            pose = pose_from_pos_matrix(pos, rotation.reshape(-1, 3, 3)) @ pose
         return pose if to_matrix else row_from_pose(pose)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the pose and intrinsics of each environment's camera, for a checkpoint."""
-        return {"pose": self._pose, "intrinsics": self._intrinsics}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the result of :meth:`state_dict`."""
-        self._pose, self._intrinsics = state["pose"], state["intrinsics"]
-        self._drawn = None
 
     def _change(self, where: Tensor, values: Tensor, env_ids: Tensor | None) -> None:
         which = torch.arange(len(where)) if env_ids is None else env_ids.cpu()
@@ -162,9 +144,8 @@ class Camera:
             size=(cfg.width, cfg.height),
             near=cfg.near,
             far=cfg.far,
-            poses=self._pose,
+            poses=self.get_arena_pose(to_matrix=True).to(drawer.device),
             intrinsics=self._intrinsics,
-            mount=self._mount,
             object_ids=self._object_numbers,
             images=self._images,
         )
@@ -172,20 +153,12 @@ class Camera:
 
 
 class StereoCamera(Camera):
-    """Two cameras; images of the right one are ``color_right`` and so on.
-
-    Attributes:
-        right: the right one.
-    """
+    """Two cameras; images of ``right``, the right one, are ``color_right`` and so on."""
 
     cfg: StereoCameraCfg
 
     def __init__(
-        self,
-        cfg: StereoCameraCfg,
-        backend: Backend,
-        appearance: Appearance,
-        drawing: Callable[[], Drawer],
+        self, cfg: StereoCameraCfg, backend: Backend, appearance: Appearance, drawing: Callable[[], Drawer]
     ) -> None:
         super().__init__(cfg, backend, appearance, drawing)
         turn = matrix_from_euler(torch.deg2rad(torch.tensor(cfg.left_to_right_rot)))
@@ -213,15 +186,6 @@ class StereoCamera(Camera):
         which = slice(None) if env_ids is None else env_ids.cpu()
         self.right.set_local_pose(self._pose[which] @ self._to_right, env_ids)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the poses and intrinsics of both."""
-        return super().state_dict() | {"right": self.right.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the result of :meth:`state_dict`."""
-        super().load_state_dict(state)
-        self.right.load_state_dict(state["right"])
-
 
 def _object_numbers(model: mujoco.MjModel, numbers: dict[str, int]) -> Tensor:
     """Return the mask's number of each geom, flex, tendon and site, and last of the sky, int32."""
@@ -248,14 +212,14 @@ def _configured_pose(cfg: CameraCfg) -> Tensor:
     return pose_from_pos_matrix(torch.tensor(where.pos), matrix_from_quat(quat))
 
 
-def _find_mount(model: mujoco.MjModel, cfg: CameraCfg) -> Mount | None:
-    """Return the body or site that the config names as the parent; ConfigError where none or several match."""
+def _find_mount(model: mujoco.MjModel, cfg: CameraCfg) -> tuple[str, int] | None:
+    """Return the parent of the config, ``x`` (a body) or ``site_x`` with its id; ConfigError where not one matches."""
     parent = cfg.extrinsics.parent
     if parent is None:
         return None
     place = f"sensor '{cfg.uid}': extrinsics.parent"
-    bodies = {model.body(i).name: Mount("body", i) for i in range(1, model.nbody)}
-    sites = {model.site(i).name: Mount("site", i) for i in range(model.nsite)}
+    bodies = {model.body(i).name: ("x", i) for i in range(1, model.nbody)}
+    sites = {model.site(i).name: ("site_x", i) for i in range(model.nsite)}
     mounts = sites | bodies
     found = _matches(parent, mounts) or _matches(LINK_ALIASES.get(parent, parent), mounts)
     if not found:
@@ -265,7 +229,7 @@ def _find_mount(model: mujoco.MjModel, cfg: CameraCfg) -> Mount | None:
     return mounts[found[0]]
 
 
-def _matches(name: str, mounts: dict[str, Mount]) -> list[str]:
+def _matches(name: str, mounts: Iterable[str]) -> list[str]:
     return [name] if name in mounts else [full for full in mounts if full.rpartition("/")[2] == name]
 
 
@@ -294,12 +258,7 @@ class ContactSensor:
     )
 
     def __init__(self, cfg: ContactSensorCfg, backend: Backend, names: list[str], first_column: int) -> None:
-        """Bind the sensor to the compiled model.
-
-        Args:
-            names: names of the F links.
-            first_column: column of ``sensordata`` from which the F forces, positions and velocities follow.
-        """
+        """Bind the sensor; from ``first_column`` of ``sensordata`` on follow the F forces, positions and velocities."""
         self.cfg = cfg
         self.names = names
         self._backend = backend

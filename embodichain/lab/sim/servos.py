@@ -85,11 +85,7 @@ class Servo:
         return self.torque_constant**2 / self.resistance
 
     def put(self, actuator: Any, joint: Any, gain: float | None) -> None:
-        """Make a position actuator of a spec and its joint this servo.
-
-        Args:
-            gain: position gain in the register's unit; None: the servo's own.
-        """
+        """Make a position actuator and its joint this servo; ``gain`` in the register's unit, None: the servo's own."""
         stall = self.voltage * self.torque_constant / self.resistance
         stiffness = (self.gain if gain is None else gain) * self.duty_gain * stall
         actuator.gainprm[0], actuator.biasprm[:3] = stiffness, [0.0, -stiffness, 0.0]
@@ -137,13 +133,10 @@ SERVOS = {
 
 
 def add_play(spec: Any, name: str, size: float) -> Any:
-    """Give a joint a motor that moves it through play; return the motor's joint.
+    """Give a joint a motor that moves it through play (``size`` to each side, rad or m); return the motor's joint.
 
     The motor is coupled to the joint by the limits of their difference alone, as teeth of gears are. It takes over
     armature, damping, dry friction and the limit of the drive's effort.
-
-    Args:
-        size: play to each side, rad or m.
     """
     joint = spec.joint(name)
     body = joint.parent.add_body(name=f"{name}{_MOTOR}", mass=1e-6, inertia=[1e-9] * 3, explicitinertial=True)
@@ -238,11 +231,7 @@ class Servos:
         self.friction[rows] = factor
 
     def step(self, rows: np.ndarray | slice, substeps: int, advance: Callable[[], None]) -> None:
-        """Let a control step pass in rows [n].
-
-        Args:
-            advance: let a substep of these rows pass.
-        """
+        """Let a control step pass in rows [n]; ``advance`` lets a substep of them pass."""
         numbers = np.arange(len(self._begins))[rows]
         new = numbers[self._begins[rows]]
         qpos, encoders, motors = self._data["qpos"], _at(rows, self._joints), _at(rows, self._motors)

@@ -1,6 +1,7 @@
 """The simulation: the scene, the backend that steps it, and its entities by name."""
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -70,11 +71,9 @@ class SimulationManager:
         self._scene_file: str | None = None
         self._softened: dict[str, str] = {}
         self._backend: Backend | None = None
-        self._state_cache: objects.StateCache | None = None
         self._contact_columns: dict[str, slice] = {}
         self._detached: list[Movable] = []
         self.terrain: objects.Terrain | None = None  # None: level ground
-        self._appearance: Appearance | None = None
         self._drawing: Drawer | None = None
 
     @classmethod
@@ -127,10 +126,9 @@ class SimulationManager:
         self.builder.add_terrain(cfg)
 
     def use_scene_file(self, name: str) -> None:
-        """Simulate the scene of an MJCF file as it is; only cameras can be added (before :meth:`build`).
+        """Simulate the scene of an MJCF file, a path or ``gymnasium/<file>``, as it is (before :meth:`build`).
 
-        Args:
-            name: a path, or ``gymnasium/<file>``. The length of a substep, gravity and solver are the file's, too.
+        Only cameras can be added. The length of a substep, gravity and solver are the file's, too.
         """
         self._check_unbuilt()
         self._scene_file = name
@@ -149,13 +147,11 @@ class SimulationManager:
             scene.model, scene.visual_model, self.num_envs, self.cfg.num_threads, self.cfg.sim_device
         )
         self._backend, self._softened = backend, scene.softened
-        self._state_cache = objects.StateCache(backend)
         for name, sensor in scene.contact_sensors.items():
             first = int(scene.model.sensor(sensor).adr[0])
             self._contact_columns[name] = slice(first, first + 3)
         if scene.terrain is not None:
             self.terrain = objects.Terrain(scene.terrain, self.num_envs, self.device)
-        self._appearance = Appearance(scene.visual_model, self.num_envs)
         if file is not None:
             names = [scene.model.body(body).name for body in range(1, scene.model.nbody)]
             self._bodies = {name: objects.SceneBody(name, backend) for name in names if name}
@@ -171,33 +167,35 @@ class SimulationManager:
                 case MarkerCfg():
                     self._markers[uid] = objects.Marker(cfg, backend)
                 case LightCfg():
-                    self._lights[uid] = objects.Light(cfg, scene.visual_model, self._appearance)
+                    self._lights[uid] = objects.Light(cfg, scene.visual_model, self.appearance)
                 case RigidObjectGroupCfg():
                     members = [self.rigid_objects[member.uid] for member in member_cfgs(cfg).values()]
                     self._groups[uid] = objects.RigidObjectGroup(cfg, members)
                 case sensors.StereoCameraCfg():
-                    self.sensors[uid] = sensors.StereoCamera(cfg, backend, self._appearance, self._drawer)
+                    self.sensors[uid] = sensors.StereoCamera(cfg, backend, self.appearance, self._drawer)
                 case sensors.ContactSensorCfg():
                     links = scene.sensed_links[uid]
                     column = int(scene.model.sensor(f"{uid}/force/{links[0]}").adr[0])
                     self.contact_sensors[uid] = sensors.ContactSensor(cfg, backend, links, column)
                 case sensors.CameraCfg():
-                    self.sensors[uid] = sensors.Camera(cfg, backend, self._appearance, self._drawer)
+                    self.sensors[uid] = sensors.Camera(cfg, backend, self.appearance, self._drawer)
 
     @property
     def backend(self) -> Backend:
         """The physics engine; available after :meth:`build`."""
-        return _built(self._backend)
+        if self._backend is None:
+            raise RuntimeError("the scene is not built yet: call SimulationManager.build()")
+        return self._backend
 
-    @property
+    @cached_property
     def state_cache(self) -> objects.StateCache:
         """Values that terms and tasks computed from the present state; available after :meth:`build`."""
-        return _built(self._state_cache)
+        return objects.StateCache(self.backend)
 
-    @property
+    @cached_property
     def appearance(self) -> Appearance:
         """The appearance of each environment; available after :meth:`build`."""
-        return _built(self._appearance)
+        return Appearance(self.backend.visual_model, self.num_envs)
 
     @property
     def model(self) -> mujoco.MjModel:
@@ -257,7 +255,7 @@ class SimulationManager:
             "backend": self.backend.state_dict(),
             "parts": {name: declared_state(part) for name, part in self.parts().items()},
             "appearance": self.appearance.state_dict(),
-            "sensors": {uid: sensor.state_dict() for uid, sensor in self.sensors.items()},
+            "sensors": {name: declared_state(camera) for name, camera in self._cameras().items()},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -266,8 +264,8 @@ class SimulationManager:
         for name, part in self.parts().items():
             load_attributes(part, state["parts"][name])
         self.appearance.load_state_dict(state["appearance"])
-        for uid, sensor in self.sensors.items():
-            sensor.load_state_dict(state["sensors"][uid])
+        for name, camera in self._cameras().items():
+            load_attributes(camera, state["sensors"][name])
 
     def parts(self) -> dict[str, Any]:
         """Return the objects with a state of their own, outside the physics, by name in a checkpoint."""
@@ -282,11 +280,9 @@ class SimulationManager:
         return found
 
     def get_contact_force(self, uid: str, link: str | None = None) -> torch.Tensor:
-        """Return the sum of the contact forces on a body, [N, 3], N, world frame.
+        """Return the sum of the contact forces, [N, 3] N, world frame, on a rigid object or an articulation's link.
 
-        Args:
-            uid: a rigid object with ``sense_contacts``, or an articulation or robot.
-            link: link among its ``sense_contacts``, for an articulation or robot.
+        It needs ``sense_contacts``, an articulation with this ``link``.
         """
         name = f"{uid}/{link}" if link else uid
         if name not in self._contact_columns:
@@ -341,10 +337,13 @@ class SimulationManager:
 
     def hold_images(self, is_held: bool) -> None:
         """Let cameras return their last images without rendering, or render again when they are read."""
-        for sensor in self.sensors.values():
-            sensor.is_held = is_held
-            if isinstance(sensor, sensors.StereoCamera):
-                sensor.right.is_held = is_held
+        for camera in self._cameras().values():
+            camera.is_held = is_held
+
+    def _cameras(self) -> dict[str, sensors.Camera]:
+        """Return all cameras by name, with the right ones of stereo cameras."""
+        stereo = {uid: sensor for uid, sensor in self.sensors.items() if isinstance(sensor, sensors.StereoCamera)}
+        return self.sensors | {f"{uid}.right": sensor.right for uid, sensor in stereo.items()}
 
     def close(self) -> None:
         """Free the renderer."""
@@ -370,12 +369,6 @@ class SimulationManager:
     def _check_unbuilt(self) -> None:
         if self._backend is not None:
             raise RuntimeError("the scene is built already: entities are added before build(), which is called once")
-
-
-def _built(value: T | None) -> T:
-    if value is None:
-        raise RuntimeError("the scene is not built yet: call SimulationManager.build()")
-    return value
 
 
 def find_entity(entities: Mapping[str, T], kind: str, uid: str) -> T:

@@ -91,7 +91,8 @@ def test_every_step_is_that_of_the_script_and_no_reset_is_a_step() -> None:
 def test_reset_ids_may_be_none_for_all_and_no_rows() -> None:
     with scripted() as env:
         env.reset(seed=1)
-        elapsed = env.step(torch.zeros(NUM_ENVS, 2))[4]["elapsed_steps"]
+        env.step(torch.zeros(NUM_ENVS, 2))
+        elapsed = env.elapsed_steps.clone()
         assert elapsed.any()
         assert torch.equal(env.reset(options={"reset_ids": []})[1]["elapsed_steps"], elapsed)
         assert not env.reset(options={"reset_ids": None})[1]["elapsed_steps"].any()

@@ -417,7 +417,7 @@ class BaseEnv(TaskHooks):
         """
         return {
             "sim": self.sim.state_dict(),
-            "random": self.random.state_dict(),
+            "random": declared_state(self.random),
             "attributes": attributes(self, exclude=("_paused", "stepping_ids")),
             "divergences": declared_state(self.divergences),
         }
@@ -429,7 +429,7 @@ class BaseEnv(TaskHooks):
             Whether the episodes continue. They do not, which is logged, where something of the task is not saved.
         """
         self.sim.load_state_dict(state["sim"])
-        self.random.load_state_dict(state["random"])
+        load_attributes(self.random, state["random"])
         load_attributes(self, state["attributes"])
         load_attributes(self.divergences, state["divergences"])
         return is_all_saved(self)

@@ -52,11 +52,7 @@ def asset_spec(name: str) -> mujoco.MjSpec:
 
 
 def joint_aliases(names: Sequence[str]) -> dict[str, str]:
-    """Return the other names of the joints of UR arms: ``JOINT1`` to ``JOINT6``, from the base outwards.
-
-    Args:
-        names: articulation's joint names; the names of a left or right arm have the side as a prefix.
-    """
+    """Return other names of UR arms' joints: ``JOINT1`` to ``JOINT6`` from the base, after an arm's side as prefix."""
     aliases: dict[str, str] = {}
     for prefix in [name.removesuffix(_UR_JOINTS[0]) for name in names if name.endswith(_UR_JOINTS[0])]:
         arm = [prefix + joint for joint in _UR_JOINTS]

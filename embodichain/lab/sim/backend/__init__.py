@@ -21,7 +21,6 @@ __all__ = [
     "draw_without_shadows",
     "has_warp",
     "import_for_warp",
-    "is_model",
     "make_backend",
     "named_geoms",
     "parse_sim_device",
@@ -56,13 +55,7 @@ def parse_sim_device(sim_device: str | torch.device) -> tuple[bool, torch.device
 def make_backend(
     model: mujoco.MjModel, visual_model: mujoco.MjModel, num_envs: int, num_threads: int, sim_device: str | torch.device
 ) -> Backend:
-    """Return the engine for a scene.
-
-    Args:
-        model: compiled; its keyframe 0 is the initial state.
-        num_threads: CPU threads; 0: one for each CPU that this process may use.
-        sim_device: see ``SimulationManagerCfg.sim_device``.
-    """
+    """Return the engine of ``SimulationManagerCfg.sim_device`` for a scene; 0 threads: one for each usable CPU."""
     is_warp, device = parse_sim_device(sim_device)
     if not is_warp:
         return MujocoBatchBackend(model, visual_model, num_envs, num_threads)
@@ -82,10 +75,6 @@ def import_for_warp(name: str) -> Any:
 
 
 def draw_without_shadows(model: Any) -> None:
-    """Make images that are not yet begun ten times as fast: on a processor, shadows and smoothing take the most."""
-    model.vis.quality.shadowsize = model.vis.quality.offsamples = 0
-
-
-def is_model(value: object) -> bool:
-    """Return whether an object is an ``MjModel``."""
-    return isinstance(value, mujoco.MjModel)
+    """Make an ``MjModel``'s images ten times as fast, before the first: shadows and smoothing take the most on CPUs."""
+    if isinstance(model, mujoco.MjModel):
+        model.vis.quality.shadowsize = model.vis.quality.offsamples = 0

@@ -129,12 +129,7 @@ class Backend(ABC):
 
     @abstractmethod
     def write_initial(self, name: str, columns: Columns, values: Tensor) -> None:
-        """Set the reset values of columns of a state field, in every environment.
-
-        Args:
-            name: a state field of two dimensions.
-            values: [columns].
-        """
+        """Set the reset values [columns] of columns of a state field of two dimensions, in every environment."""
 
     @abstractmethod
     def read_model(self, name: str) -> Tensor:
@@ -211,13 +206,9 @@ class Backend(ABC):
         """Restore the result of :meth:`state_dict` for the same model."""
 
     def load_render_data(self, env_id: int, data: mujoco.MjData) -> None:
-        """Write one environment's state into ``data`` and compute the poses for rendering.
-
-        Args:
-            data: data of ``visual_model`` or of a copy; its sizes, meshes and base poses become this environment's.
-        """
+        """Write one environment's state, sizes, meshes and base poses into data of ``visual_model``, with all poses."""
         for name in ("qpos", "mocap_pos", "mocap_quat"):
-            getattr(data, name)[:] = self._state_of(env_id, name)
+            getattr(data, name)[:] = self.read(name)[env_id].cpu()
         for name in ("body_pos", "body_quat"):
             if (own := self._own_field(env_id, name)) is not None:
                 getattr(data.model, name)[:] = own
@@ -231,10 +222,6 @@ class Backend(ABC):
             mujoco.mj_flex(data.model, data)
         if data.model.ntendon:
             mujoco.mj_tendon(data.model, data)
-
-    @abstractmethod
-    def _state_of(self, env_id: int, name: str) -> np.ndarray:
-        """Return a field of the state in one environment."""
 
     @abstractmethod
     def _own_field(self, env_id: int, name: str) -> np.ndarray | None:

@@ -48,20 +48,14 @@ class MujocoBatchBackend(Backend):
     def __init__(
         self, model: mujoco.MjModel, visual_model: mujoco.MjModel, num_envs: int, num_threads: int = 0
     ) -> None:
-        """Start with every environment in the model's initial state.
-
-        Args:
-            model: compiled; its keyframe 0 is the initial state.
-            num_threads: 0: one for each CPU that this process may use.
-        """
+        """Start with every environment in the model's keyframe 0; 0 threads: one for each CPU of the process."""
         super().__init__(model, visual_model, num_envs, torch.device("cpu"))
         threads = num_threads or count_processors()
         # An environment takes, as measured, twice its state and 1 kB: CartPole 1.9 kB, PushCube 3.4 kB.
         size = 1000 + 2 * 8 * mujoco.mj_stateSize(model, mujoco.mjtState.mjSTATE_INTEGRATION.value)
         check_memory("num_envs", f"{num_envs:,} environments", num_envs * size)
         self._batch = Batch(model, num_envs, nthread=min(threads, num_envs))
-        self._states: dict[str, np.ndarray] = {}
-        self._derived: dict[str, np.ndarray] = {}
+        self._fields: dict[str, np.ndarray] = {}  # the engine's; fields derived from the state are read-only
         self._is_stale = np.ones(num_envs, dtype=bool)  # derived fields older than the state
         self._stage = mujoco.mjtStage.mjSTAGE_VEL  # of the forward pass that derived fields in use need
         self._has_stale_constants = np.zeros(num_envs, dtype=bool)
@@ -177,10 +171,6 @@ class MujocoBatchBackend(Backend):
         self._changed(slice(None))
 
     @override
-    def _state_of(self, env_id: int, name: str) -> np.ndarray:
-        return self._batch.bind(name)[env_id]
-
-    @override
     def _own_field(self, env_id: int, name: str) -> np.ndarray | None:
         values = self._batch.expanded(name)
         return None if values is None else values[env_id]
@@ -221,10 +211,11 @@ class MujocoBatchBackend(Backend):
     @override
     def _cast(self, name: str) -> Tensor:
         field = self._field(name)
-        if name in self._derived and name not in _KINEMATIC and self._stage != mujoco.mjtStage.mjSTAGE_ACC:
+        is_derived = not field.flags.writeable
+        if is_derived and name not in _KINEMATIC and self._stage != mujoco.mjtStage.mjSTAGE_ACC:
             self._stage = mujoco.mjtStage.mjSTAGE_ACC
             self._is_stale[:] = True
-        if name in self._derived and self._is_stale.any():
+        if is_derived and self._is_stale.any():
             self._update_constants()
             # The forward pass of an unchanged state gives the same values: after a partial reset only its rows need it.
             rows = None if self._is_stale.all() else np.flatnonzero(self._is_stale)
@@ -234,14 +225,8 @@ class MujocoBatchBackend(Backend):
 
     def _field(self, name: str) -> np.ndarray:
         """Return the engine's view of a field."""
-        field = self._states.get(name)
-        if field is None:
-            field = self._derived.get(name)
-        if field is None:
-            field = self._batch.bind(name)
-            if field.flags.writeable:
-                self._states[name] = field
-            else:
-                self._derived[name] = field
+        if name not in self._fields:
+            self._fields[name] = self._batch.bind(name)
+            if not self._fields[name].flags.writeable:
                 self._is_stale[:] = True  # it is zero until the next call
-        return field
+        return self._fields[name]

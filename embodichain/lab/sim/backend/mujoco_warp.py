@@ -18,6 +18,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.sim.backend.base import SEEN_FIELDS, Backend, Columns, Index
+from embodichain.lab.sim.math import matrix_from_quat
 from embodichain.lab.sim.rows import ChosenRows
 from embodichain.utils import ConfigError
 from embodichain.utils.device import constant
@@ -60,13 +61,7 @@ class MujocoWarpBackend(Backend):
         device: torch.device,
         capacity: "Capacity | None" = None,
     ) -> None:
-        """Start with every environment in the model's initial state.
-
-        Args:
-            model: compiled; its keyframe 0 is the initial state.
-            device: ``cpu`` or ``cuda:<number>``.
-            capacity: room for contacts and constraints; None: measured.
-        """
+        """Start with every environment in the model's keyframe 0; a ``capacity`` of None is measured."""
         super().__init__(model, visual_model, num_envs, device)
         self.capacity = probe(model) if capacity is None else capacity
         self._computed = {"places": -1, "all": -1}  # the version they were computed for
@@ -249,10 +244,6 @@ class MujocoWarpBackend(Backend):
         self.version += 1
 
     @override
-    def _state_of(self, env_id: int, name: str) -> np.ndarray:
-        return self._views[name][env_id].cpu().numpy()
-
-    @override
     def _own_field(self, env_id: int, name: str) -> np.ndarray | None:
         own = self._fields.own.get(name)
         return None if own is None else own[env_id].cpu().numpy()
@@ -409,7 +400,7 @@ class WarpModel:
     def open(self, name: str) -> Tensor:
         """Return a field to write into, [N, ...], before :meth:`close`; ValueError where all environments share it."""
         if name not in self.own:
-            self.own[name] = self._kept(name) if name in _KEPT else self._expand(name)
+            self.own[name] = self.read(name).clone() if name in _KEPT else self._expand(name)
         return self.own[name]
 
     def close(self, name: str, index: Any) -> None:
@@ -424,12 +415,6 @@ class WarpModel:
         is_mesh = torch.from_numpy(self._model.geom_type == _MESH).to(self._device)
         # A mesh without data is not there.
         self.open("geom_dataid").copy_(torch.where(touches | ~is_mesh, data, -1))
-
-    def _kept(self, name: str) -> Tensor:
-        array = torch.from_numpy(np.array(getattr(self._model, name)))
-        if array.dtype == torch.float64:
-            array = array.float()
-        return array.to(self._device).repeat(self._num_envs, *[1] * array.dim())
 
     def _expand(self, name: str) -> Tensor:
         array = getattr(self.device_model, name, None)
@@ -453,13 +438,10 @@ class FixedGeoms:
         body = model.geom_bodyid
         fixed = (body > 0) & (model.body_weldid[body] == 0) & (model.body_mocapid[model.body_rootid[body]] < 0)
         geoms = np.flatnonzero(fixed)
-        matrix = np.zeros((len(geoms), 9))
-        for row, geom in zip(matrix, geoms, strict=True):
-            mujoco.mju_quat2Mat(row, model.geom_quat[geom])
         self._geoms, self._bodies = (torch.from_numpy(ids).long().to(device) for ids in (geoms, body[geoms]))
         # [F, 3] and [F, 3, 3] in the bodies' frames
-        self._pos, mat = (torch.from_numpy(part).float().to(device) for part in (model.geom_pos[geoms], matrix))
-        self._mat = mat.view(-1, 3, 3)
+        self._pos = torch.from_numpy(model.geom_pos[geoms]).float().to(device)
+        self._mat = matrix_from_quat(torch.from_numpy(model.geom_quat[geoms])).float().to(device)
 
     def place(self, data: mujoco_warp.Data) -> None:
         """Write the geoms' world poses, which follow from the bodies'."""
@@ -497,11 +479,7 @@ class Graphs:
         self._graphs.clear()
 
     def run(self, name: str, work: Callable[[], None], state: Iterable[Tensor]) -> None:
-        """Run work that calls the engine; the first call of a name captures it.
-
-        Args:
-            state: tensors that the work reads and changes.
-        """
+        """Run work that calls the engine and changes ``state``; the first call of a name captures it."""
         graph = self._graphs.get(name)
         if graph is None:
             graph = self._graphs[name] = self._capture(work, list(state))

@@ -63,11 +63,7 @@ def match_driven(patterns: Iterable[str], names: Sequence[str], undriven: Contai
 
 
 def set_drives(
-    spec: mujoco.MjSpec,
-    joints: Mapping[str, str],
-    undriven: Container[str],
-    drive: JointDrivePropertiesCfg,
-    place: str,
+    spec: mujoco.MjSpec, joints: Mapping[str, str], undriven: Container[str], drive: JointDrivePropertiesCfg, place: str
 ) -> list[str]:
     """Add a position actuator, named like the joint, to every driven joint.
 
@@ -140,10 +136,7 @@ def soften_stiff_drives(model: mujoco.MjModel) -> dict[str, str]:
 
     MuJoCo treats a drive's damping implicitly only while its force is below the limit. At the limit, a damping d on
     a joint of effective inertia m is stable for d < 2 m / dt; twice that margin is kept. m is the smallest of
-    1 / (M^-1)_jj over sampled poses.
-
-    Returns:
-        A text for each drive that was changed, by its name.
+    1 / (M^-1)_jj over sampled poses. Return a text for each changed drive, by its name.
     """
     inertia = _smallest_inertia(model)
     softened = {}

@@ -94,11 +94,9 @@ class ModelFile(ModelContents):
 
 
 def load_model(name: str, place: str) -> ModelFile:
-    """Read a model and check that it compiles.
+    """Read a file (URDF or MJCF), a bundled asset, or ``menagerie/<model>[/<file>]``, and check that it compiles.
 
-    Args:
-        name: a file (URDF or MJCF), the name of a bundled asset, or ``menagerie/<model>[/<file>]`` with the extra
-            ``menagerie``, which downloads it at its first use.
+    The last needs the extra ``menagerie``, which downloads it at its first use.
     """
     model = ModelFile(mujoco.MjSpec())
     with placed(f"{place}: "), collecting_warnings(model.warnings):
@@ -553,10 +551,7 @@ def place_base(scene: mujoco.MjSpec, built: Assembly, cfg: ArticulationCfg, plac
 
     A fixed base takes the whole file along. A free base starts at ``init_pos``; where that is the origin, at its
     position in the file. ``init_rot`` turns it from its orientation in the file; other things stay at their places.
-    With ``init_pos`` at the origin, the file's own ground lies in the scene's.
-
-    Returns:
-        The config, with the place that a fixed base has.
+    With ``init_pos`` at the origin, the file's own ground lies in the scene's. Return the config with the base's place.
     """
     pos, turn = np.array(cfg.init_pos), quat_of_degrees(cfg.init_rot)
     lift = np.array([0.0, 0.0, 0.0 if pos.any() else -(built.floor or 0.0)])

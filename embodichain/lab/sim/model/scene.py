@@ -30,7 +30,8 @@ from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg
 from embodichain.utils import ConfigError, logger, nearest, replace, unknown_name
 
 RENDER_CAMERA = "render"
-"""The camera that the ray tracer moves."""
+"""The camera that the renderers move."""
+_RENDER_CAMERA = {"name": RENDER_CAMERA, "proj": mujoco.mjtProjection.mjPROJ_PERSPECTIVE}
 GYMNASIUM = "gymnasium/"
 """Prefix of the names of the scenes in the package gymnasium, for its MuJoCo tasks."""
 _LARGEST_IMAGE = (1920, 1080)
@@ -302,8 +303,8 @@ class SceneBuilder:
     def compile(self) -> CompiledScene:
         """Compile the model; keys without a counterpart in MuJoCo are listed in one warning."""
         self._spec.add_key(name="init")
-        # The ray tracer needs a camera in its model; its pose and lens are set for every image.
-        camera = self._spec.worldbody.add_camera(name=RENDER_CAMERA)
+        # Its pose and lens are set for every image.
+        camera = self._spec.worldbody.add_camera(**_RENDER_CAMERA)
         try:
             with model_files.collecting_warnings(self._warnings):
                 visual_model = self._spec.compile()
@@ -381,10 +382,7 @@ def _finish_geom(geom: mujoco.MjsGeom, cfg: RigidObjectCfg) -> None:
 
 
 def write_keyframe(
-    model: mujoco.MjModel,
-    init_qpos: Mapping[str, float],
-    home: Mapping[str, float],
-    controls: Mapping[str, np.ndarray],
+    model: mujoco.MjModel, init_qpos: Mapping[str, float], home: Mapping[str, float], controls: Mapping[str, np.ndarray]
 ) -> None:
     """Make keyframe 0 the initial state, with every drive's target at its joint's position.
 
@@ -464,7 +462,7 @@ def compile_scene_file(name: str) -> CompiledScene:
                 spec.add_key(name="init")
             model = spec.compile()
             spec.visual.global_.offwidth, spec.visual.global_.offheight = _LARGEST_IMAGE
-            spec.worldbody.add_camera(name=RENDER_CAMERA)
+            spec.worldbody.add_camera(**_RENDER_CAMERA)
             visual_model = spec.compile()
     except (LookupError, ValueError) as error:  # a LookupError for an encoding that is none
         raise ConfigError(f"scene '{name}': {' '.join(str(error).split())}") from error

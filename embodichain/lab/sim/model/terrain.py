@@ -89,8 +89,7 @@ class StairsTerrainCfg(_KindCfg):
 
 
 SubTerrainCfg = Annotated[
-    FlatTerrainCfg | RoughTerrainCfg | SlopeTerrainCfg | StepsTerrainCfg | StairsTerrainCfg,
-    Field(discriminator="kind"),
+    FlatTerrainCfg | RoughTerrainCfg | SlopeTerrainCfg | StepsTerrainCfg | StairsTerrainCfg, Field(discriminator="kind")
 ]
 
 

@@ -75,17 +75,13 @@ class Articulation:
     def __init__(
         self, cfg: ArticulationCfg, backend: Backend, joints: Mapping[str, str], links: Mapping[str, str]
     ) -> None:
-        """Read the articulation from the compiled model.
-
-        Args:
-            joints: name -> name in the model, in joint order.
-            links: name -> name in the model.
-        """
+        """Read the articulation from the compiled model; joints, in order, and links: name -> name in the model."""
         self.cfg = cfg
         self.uid = cfg.uid
         self.joint_names = list(joints)
         self.link_names = list(links)
         self.dof = len(joints)
+        self._part_ids: dict[str, list[int]] = {}
         self._backend = backend
         model = backend.model
         self._links = {name: int(model.body(full).id) for name, full in links.items()}
@@ -116,10 +112,12 @@ class Articulation:
         self._link_chains: dict[str, SerialChain] = {}
 
     def get_joint_ids(self, name: str | None = None) -> list[int]:
-        """Return the indices of all joints; a robot also knows its control parts by name."""
-        if name is not None:
-            raise KeyError(f"articulation '{self.uid}' has no control parts, got '{name}'")
-        return list(range(self.dof))
+        """Return the indices of all joints, or of a robot's control part."""
+        if name is None:
+            return list(range(self.dof))
+        if name not in self._part_ids:
+            raise KeyError(f"'{self.uid}': {unknown_name('control part', name, self._part_ids)}")
+        return self._part_ids[name]
 
     @cached_per_state
     def get_qpos(self, name: str | None = None) -> Tensor:
@@ -196,11 +194,7 @@ class Articulation:
         self._follow("qvel", env_ids)
 
     def set_qf(
-        self,
-        qf: Tensor,
-        joint_ids: Sequence[int] | None = None,
-        env_ids: Tensor | None = None,
-        name: str | None = None,
+        self, qf: Tensor, joint_ids: Sequence[int] | None = None, env_ids: Tensor | None = None, name: str | None = None
     ) -> None:
         """Apply efforts [n, J] (Nm or N) on top of joint drives, until others are set or the episode ends."""
         ids = self.get_joint_ids(name) if joint_ids is None else joint_ids
@@ -439,8 +433,9 @@ class JointDrives:
         self._default_qpos = default_qpos
         self._modes: list[DriveMode] = ["position"] * len(self._dofs)
         stiffness, damping = self._of_joints("actuator_gainprm", 0), -self._of_joints("actuator_biasprm", 2)
-        self._default_gains = torch.stack((stiffness, damping), dim=1)
-        self._gains = self._default_gains  # [1 or N, 2, J]
+        self._gains = self._default_gains = torch.stack((stiffness, damping), dim=1)  # [1 or N, 2, J]
+        self.configured_gains: Tensor = self._default_gains[0]
+        """Stiffness (N/m or Nm/rad) and damping (N s/m or Nm s/rad) before any :meth:`scale`, [2, J]."""
         self._strength = torch.ones_like(stiffness)  # [1 or N, J] factor of the gains and the highest effort
         # force = gain * target - pull * q - drag * qd; [1 or N, J]
         self._gain, self._pull, self._drag = self._coefficients(self._gains)
@@ -449,9 +444,6 @@ class JointDrives:
         """Set the mode of some joints' drives, in all environments.
 
         Velocity and effort targets are 0 now and after each reset; position targets are the initial positions.
-
-        Raises:
-            ConfigError: another mode than ``position`` where the scene has servos or joints with play.
         """
         if mode != "position" and self._backend.servos is not None:
             raise ConfigError(f"{mode} targets: servos and drives with play (robot.drive_pros) take positions alone")
@@ -497,29 +489,14 @@ class JointDrives:
             "armature": self._backend.read_model("dof_armature")[:, dofs].float(),
         }
 
-    @property
-    def configured_gains(self) -> tuple[Tensor, Tensor]:
-        """Stiffness (N/m or Nm/rad) and damping (N s/m or Nm s/rad) before any :meth:`scale`, [J] each."""
-        stiffness, damping = self._default_gains[0]
-        return stiffness, damping
-
     def scale(self, stiffness: Tensor, damping: Tensor, joint_ids: Sequence[int], env_ids: Tensor) -> None:
-        """Set the gains to factors of the configured ones.
-
-        Args:
-            stiffness: [n, J] factors.
-            damping: [n, J] factors.
-        """
+        """Set the gains to factors, [n, J] each, of the configured ones."""
         factors = torch.stack((stiffness, damping), dim=1)
         self._gains = self._changed(self._gains, self._default_gains, factors, joint_ids, env_ids)
         self._write(env_ids)
 
     def set_strength(self, strength: Tensor, joint_ids: Sequence[int], env_ids: Tensor) -> None:
-        """Set factors of the gains and of the effort limits: :meth:`scale` sets others, of the gains alone.
-
-        Args:
-            strength: [n, J] factors, above 0.
-        """
+        """Set factors [n, J], above 0, of gains and effort limits: :meth:`scale` sets others, of the gains alone."""
         ones = torch.ones_like(self._default_gains[:, 0])
         self._strength = self._changed(self._strength, ones, strength, joint_ids, env_ids)
         self._write(env_ids)

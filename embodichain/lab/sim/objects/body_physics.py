@@ -53,7 +53,8 @@ class BodyPhysics:
         self._mass = self.initial_mass.repeat(n)
         self._center = tensor(model.body_ipos[self._body]).repeat(n, 1)
         self._squares = _squares(tensor(model.body_inertia[self._body]), self.initial_mass).repeat(n, 1)
-        self._axes = _squared_axes(tensor(model.body_iquat[self._body])).repeat(n, 1, 1)
+        # Turns principal moments of inertia into those about the body's axes.
+        self._axes = matrix_from_quat(tensor(model.body_iquat[self._body])).square().repeat(n, 1, 1)
         self._is_centred = not variants and bool(model.body_simple[self._body])
         body, dofs = self._body, slice(self._dof, self._dof + 6)
         self._weights = [
@@ -170,7 +171,7 @@ class BodyPhysics:
         self._backend.write_model("geom_group", self._geoms, torch.where(is_chosen, 0, _HIDDEN), env_ids)
         self._backend.write_model("body_sameframe", self._body, self._no_frame)
         self._backend.write_model("body_iquat", self._body, self._variant_quats[choice], env_ids)
-        self._axes = self._axes.index_copy(0, env_ids, _squared_axes(self._variant_quats[choice]))
+        self._axes = self._axes.index_copy(0, env_ids, matrix_from_quat(self._variant_quats[choice]).square())
         self._center = self._center.index_copy(0, env_ids, self._variant_centers[choice])
         self._squares = self._squares.index_copy(0, env_ids, self._variant_squares[choice])
         self._update_shape(env_ids)
@@ -208,11 +209,6 @@ class BodyPhysics:
             raise ValueError(f"rigid object '{self._cfg.uid}' is {self._cfg.body_type}: its {what} means nothing")
 
 
-def _squared_axes(quat: Tensor) -> Tensor:
-    """Return the matrices [..., 3, 3] that turn principal moments of inertia into those about the body's axes."""
-    return matrix_from_quat(quat).square()
-
-
 def _squares(inertia: Tensor, mass: Tensor) -> Tensor:
     """Return the integrals of x^2, y^2, z^2 over 1 kg, [..., 3]; the last two add up to the moment about x."""
     return (inertia.sum(dim=-1, keepdim=True) / 2 - inertia) / mass.clamp(min=1e-12)
@@ -222,11 +218,7 @@ class LinkPhysics:
     """Masses, centres of mass and friction of links, as they are by the model and as they are set."""
 
     def __init__(self, backend: Backend, links: Mapping[str, int]) -> None:
-        """Read the links from the compiled model.
-
-        Args:
-            links: their bodies by name.
-        """
+        """Read the links, bodies by name, from the compiled model."""
         self._backend = backend
         self._links = dict(links)
 
@@ -270,8 +262,7 @@ class LinkPhysics:
     def set_friction(self, friction: Tensor, shapes: Sequence[int], env_ids: Tensor, relative: bool = False) -> None:
         """Set the sliding friction coefficient of shapes, and of the file's pairs with them, to [n], at least 0.
 
-        Args:
-            relative: add it to each one's coefficient by the model.
+        With ``relative`` it is added to each one's coefficient by the model.
         """
         model = self._backend.model
         pairs = np.flatnonzero(np.isin(model.pair_geom1, shapes) | np.isin(model.pair_geom2, shapes)).tolist()

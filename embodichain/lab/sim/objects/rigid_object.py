@@ -48,11 +48,7 @@ class RigidObject:
         return self._pose_row()[:, 3:]
 
     def get_local_pose(self, to_matrix: bool = False) -> Tensor:
-        """Return the pose in the environment's frame.
-
-        Returns:
-            [N, 7] (x, y, z, qw, qx, qy, qz), or [N, 4, 4]; do not write into it.
-        """
+        """Return the pose in the environment, [N, 7] (x, y, z, qw, qx, qy, qz) or [N, 4, 4]; do not write into it."""
         return self._pose_matrix() if to_matrix else self._pose_row()
 
     def get_velocity(self) -> Tensor:
@@ -70,11 +66,7 @@ class RigidObject:
         return torch.full((self._backend.num_envs,), number, dtype=torch.int32, device=self._backend.device)
 
     def set_local_pose(self, pose: Tensor, env_ids: Tensor | None = None) -> None:
-        """Move the body; its velocity stays.
-
-        Args:
-            pose: [n, 7] (position, quaternion wxyz) or [n, 4, 4].
-        """
+        """Move the body to [n, 7] (position, quaternion wxyz) or [n, 4, 4]; its velocity stays."""
         if pose.shape[-2:] == (4, 4):
             pose = row_from_pose(pose)
         if self.cfg.body_type == "dynamic":
@@ -92,11 +84,7 @@ class RigidObject:
             self._backend.write("qvel", slice(self._qvel, self._qvel + 6), self._at_rest, env_ids)
 
     def set_velocity(self, velocity: Tensor, env_ids: Tensor | None = None) -> None:
-        """Set the linear (m/s) and angular (rad/s) velocity in the world frame.
-
-        Args:
-            velocity: [n, 6].
-        """
+        """Set the velocity, [n, 6]: linear (m/s) and angular (rad/s), world frame."""
         if self.cfg.body_type != "dynamic":
             raise ValueError(f"rigid object '{self.uid}' is {self.cfg.body_type} and has no velocity")
         quat = self.quat if env_ids is None else self.quat[env_ids]
@@ -130,11 +118,7 @@ class RigidObject:
 
 
 class RigidObjectGroup:
-    """The members of a group, of every environment.
-
-    Attributes:
-        members: objects in the order of the config.
-    """
+    """The ``members`` of a group, in the order of the config, of every environment."""
 
     def __init__(self, cfg: RigidObjectGroupCfg, members: Sequence[RigidObject]) -> None:
         self.cfg = cfg
@@ -147,11 +131,7 @@ class RigidObjectGroup:
         return len(self.members)
 
     def get_local_pose(self, to_matrix: bool = False) -> Tensor:
-        """Return the members' poses in the environment's frame.
-
-        Returns:
-            [N, M, 7] (x, y, z, qw, qx, qy, qz), or [N, M, 4, 4].
-        """
+        """Return the members' poses in the environment, [N, M, 7] (x, y, z, qw, qx, qy, qz) or [N, M, 4, 4]."""
         return torch.stack([member.get_local_pose(to_matrix) for member in self.members], dim=1)
 
     def get_velocity(self) -> Tensor:
@@ -159,12 +139,7 @@ class RigidObjectGroup:
         return torch.stack([member.get_velocity() for member in self.members], dim=1)
 
     def set_local_pose(self, pose: Tensor, env_ids: Tensor | None = None, obj_ids: Sequence[int] | None = None) -> None:
-        """Move members; their velocities stay.
-
-        Args:
-            pose: [n, m, 7] or [n, m, 4, 4], as in :meth:`get_local_pose`.
-            obj_ids: indices of m members, or None for all.
-        """
+        """Move m members, of these indices or all, to [n, m, 7] or [n, m, 4, 4]; their velocities stay."""
         chosen = range(len(self.members)) if obj_ids is None else obj_ids
         for i, member in enumerate(chosen):
             self.members[member].set_local_pose(pose[:, i], env_ids)

@@ -41,14 +41,6 @@ class Robot(Articulation):
         for part in cfg.solver_cfg:  # configured chains are checked now, the others at their first use
             self._chain(part)
 
-    def get_joint_ids(self, name: str | None = None) -> list[int]:
-        """Return the indices of a control part's joints, or of all."""
-        if name is None:
-            return list(range(self.dof))
-        if name not in self._part_ids:
-            raise KeyError(f"robot '{self.uid}': {unknown_name('control part', name, self._part_ids)}")
-        return self._part_ids[name]
-
     def compute_fk(
         self, qpos: Tensor, name: str = "arm", to_matrix: bool = True, env_ids: Tensor | None = None
     ) -> Tensor:

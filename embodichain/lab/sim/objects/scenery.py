@@ -21,11 +21,7 @@ _TRAVELLING = (int(mujoco.mjtJoint.mjJNT_FREE), int(mujoco.mjtJoint.mjJNT_SLIDE)
 
 
 class SceneBody:
-    """The pose of a body by its name in the file; a camera can follow it.
-
-    Attributes:
-        travels: whether a joint of its own moves it, and does not only turn it.
-    """
+    """The pose of a body by its name in the file; ``travels``: a joint of its own moves it, not only turns it."""
 
     def __init__(self, name: str, backend: Backend) -> None:
         self.uid = name
@@ -173,14 +169,10 @@ class Terrain:
         self.columns = self.columns.index_copy(0, env_ids, columns)
 
     def move(self, env_ids: Tensor, up: Tensor, down: Tensor, draw: Tensor) -> None:
-        """Move environments [n] one level up or down; the lowest level has none below.
+        """Move environments [n] one level ``up`` or ``down``, [n] bool; the lowest level has none below.
 
-        Beyond the last level they move to a random one, so that none is forgotten (Rudin et al., "Learning
-        to walk in minutes using massively parallel deep reinforcement learning", 2022).
-
-        Args:
-            up, down: [n] bool.
-            draw: [n] uniform in [0, 1), for the random level.
+        Beyond the last level they move to a random one (``draw`` [n] in [0, 1)), so that none is forgotten (Rudin et
+        al., "Learning to walk in minutes using massively parallel deep reinforcement learning", 2022).
         """
         level = self.levels[env_ids] + up.long() - down.long()
         is_beyond = level >= self.cfg.num_levels

@@ -14,7 +14,7 @@ import numpy as np
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.model.model_files import SEEN_GROUPS
 from embodichain.lab.sim.model.terrain import GROUND
-from embodichain.lab.sim.rendering.renderer import UNSET, Appearance, own_colors
+from embodichain.lab.sim.rendering.renderer import Appearance, own_colors
 
 MAX_SHOWN = 4
 _GAP, _ROOM = 0.6, 2.5  # m between neighbours, where arms may reach, and around a robot that moves
@@ -30,11 +30,7 @@ _PULLEY = -2  # among the objects of a tendon's path
 
 
 def places_in_grid(count: int, pitch: tuple[float, float]) -> np.ndarray:
-    """Return the places of ``count`` environments, [count, 3] m, in rows around the origin; x grows first.
-
-    Args:
-        pitch: distance from one to the next, in x and in y, m.
-    """
+    """Return the places of environments, [count, 3] m, ``pitch`` apart in x and y around the origin; x grows first."""
     columns = math.ceil(math.sqrt(count))
     rows = math.ceil(count / columns)
     places = np.zeros((count, 3))
@@ -212,12 +208,9 @@ def texture_colours(model: mujoco.MjModel) -> np.ndarray:
 def geom_looks(model: mujoco.MjModel, textures: np.ndarray) -> np.ndarray:
     """Return the appearance of geoms that may change: colour, size and group, [G, 8].
 
-    The colour is the geom's own or else its material's, times the mean of its texture.
-
-    Args:
-        textures: result of :func:`texture_colours`.
+    The colour is the geom's own or else its material's, times its texture's mean, see :func:`texture_colours`.
     """
-    colours = own_colors(model)
+    colours = own_colors(model, model.geom_rgba, model.geom_matid)
     with_material = np.flatnonzero(model.geom_matid >= 0)
     texture_of = model.mat_texid[model.geom_matid[with_material], mujoco.mjtTextureRole.mjTEXROLE_RGB]
     textured = with_material[texture_of >= 0]
@@ -230,9 +223,10 @@ def soft_shapes(model: mujoco.MjModel, data: mujoco.MjData) -> Iterator[tuple[st
 
     Triangles are without their thickness. A shape has the same number of points at all times.
     """
+    colours = own_colors(model, model.flex_rgba, model.flex_matid[: model.nflex])  # the array is longer
     for flex in np.flatnonzero((model.flex_group < SEEN_GROUPS) & (model.flex_rgba[:, 3] > 0)).tolist():
         vertices = data.flexvert_xpos[_part(model.flex_vertadr, model.flex_vertnum, flex)].astype(np.float32)
-        paint = _paint(_colour(model, model.flex_rgba[flex], model.flex_matid[flex]))
+        paint = _paint(colours[flex])
         if model.flex_dim[flex] == 1:
             lines = vertices[model.flex_edge[_part(model.flex_edgeadr, model.flex_edgenum, flex)]]
             yield f"flex_{flex}", "add_line_segments", _lines(lines, paint, 2 * model.flex_radius[flex])
@@ -241,6 +235,7 @@ def soft_shapes(model: mujoco.MjModel, data: mujoco.MjData) -> Iterator[tuple[st
         faces = getattr(model, f"flex_{kind}")[_part(getattr(model, f"flex_{kind}dataadr"), 3 * count, flex)]
         props = {"vertices": vertices, "faces": faces.reshape(-1, 3), "side": "double", **paint}
         yield f"flex_{flex}", "add_mesh_simple", props
+    colours = own_colors(model, model.tendon_rgba, model.tendon_matid)
     for tendon in np.flatnonzero((model.tendon_group < SEEN_GROUPS) & (model.tendon_rgba[:, 3] > 0)).tolist():
         own = _part(data.ten_wrapadr, data.ten_wrapnum, tendon)
         points, is_pulley = data.wrap_xpos.reshape(-1, 3)[own], data.wrap_obj.reshape(-1)[own] == _PULLEY
@@ -248,7 +243,7 @@ def soft_shapes(model: mujoco.MjModel, data: mujoco.MjData) -> Iterator[tuple[st
         if len(lines):  # it has at most two points for each site, geom and pulley
             missing = 2 * int(model.tendon_num[tendon]) - len(lines)
             lines = np.concatenate([lines, lines[-1:].repeat(missing, axis=0)]).astype(np.float32)
-            paint = _paint(_colour(model, model.tendon_rgba[tendon], model.tendon_matid[tendon]))
+            paint = _paint(colours[tendon])
             yield f"tendon_{tendon}", "add_line_segments", _lines(lines, paint, 2 * model.tendon_width[tendon])
 
 
@@ -260,12 +255,6 @@ def soft_points(model: mujoco.MjModel, data: mujoco.MjData) -> list[np.ndarray]:
 
 def _part(first: np.ndarray, count: np.ndarray, index: int) -> slice:
     return slice(int(first[index]), int(first[index] + count[index]))
-
-
-def _colour(model: mujoco.MjModel, rgba: np.ndarray, material: int) -> np.ndarray:
-    is_unset = material >= 0 and rgba.tolist() == list(UNSET)
-    colour: np.ndarray = model.mat_rgba[material] if is_unset else rgba
-    return colour
 
 
 def _paint(colour: np.ndarray) -> dict[str, Any]:

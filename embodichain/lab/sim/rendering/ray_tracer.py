@@ -23,26 +23,9 @@ from embodichain.lab.sim.backend import Backend, named_geoms
 from embodichain.lab.sim.math import matrix_from_quat
 from embodichain.lab.sim.model.model_files import SEEN_GROUPS
 from embodichain.lab.sim.model.scene import RENDER_CAMERA
-from embodichain.lab.sim.rendering.renderer import UNSET, Appearance, RenderingUnavailableError, Shot
+from embodichain.lab.sim.rendering.renderer import Appearance, RenderingUnavailableError, Shot, own_colors
 
 _PIXELS_AT_ONCE = 2**24  # of all environments: 256 MiB of buffers
-_DTYPES = {
-    "geom_xpos": warp.vec3,
-    "geom_xmat": warp.mat33,
-    "cam_xpos": warp.vec3,
-    "cam_xmat": warp.mat33,
-    "light_xpos": warp.vec3,
-    "light_xdir": warp.vec3,
-    "geom_rgba": warp.vec4,
-    "geom_size": warp.vec3,
-    "cam_intrinsic": warp.vec4,
-    "light_ambient": warp.vec3,
-    "light_diffuse": warp.vec3,
-    "light_specular": warp.vec3,
-    "flexvert_xpos": warp.vec3,
-}
-_OF_DATA = ("geom_xpos", "geom_xmat", "cam_xpos", "cam_xmat", "light_xpos", "light_xdir", "flexvert_xpos")
-
 # Warp's compiler and its cache are for one thread at a time.
 _COMPILING = threading.Lock()
 
@@ -58,13 +41,7 @@ class RayTracer:
     """
 
     def __init__(self, backend: Backend, appearance: Appearance, device: str, num_threads: int, shadows: bool) -> None:
-        """Load the scene.
-
-        Args:
-            device: ``cpu``, or ``cuda:0`` and so on.
-            num_threads: CPU threads; a GPU needs one.
-            shadows: render shadows.
-        """
+        """Load the scene to ``cpu``, ``cuda:0``, ...; a GPU needs one thread."""
         self.device = torch.device(device)
         self._scene = RayScene(backend, appearance, self.device)
         # With CUDA there, which device Warp uses by itself is the process's affair, so one thread must do.
@@ -173,14 +150,15 @@ class _Table:
         """Return colours [n, H, W, 3] uint8, depths [n, H, W] m, and rows of ``object_ids`` [n, H, W], -1: sky."""
         context = self._contexts[shot.size]
         num_worlds, (width, height) = len(scene["geom_xpos"]), shot.size
-        values = {name: scene[name].contiguous() for name in _DTYPES}
+        values = {name: value.contiguous() for name, value in scene.items() if name != "geom_alpha"}
         refitted = num_worlds
         if self._host_model.nflex:  # the engine refits flexes in all of the context's worlds: the last one fills up
             refitted = self.num_worlds(shot.size)
             rows = torch.arange(refitted, device=self._device).clamp(max=num_worlds - 1)
             values = {name: value[rows] for name, value in values.items()}
-        for name, dtype in _DTYPES.items():
-            setattr(self._data if name in _OF_DATA else self._model, name, warp.from_torch(values[name], dtype=dtype))
+        for name, value in values.items():
+            owner = self._data if hasattr(self._data, name) else self._model
+            setattr(owner, name, warp.from_torch(value, dtype=getattr(owner, name).dtype))
         self._model.cam_sensorsize = warp.array([[width, height]], dtype=warp.vec2, device=str(self._device))
         self._data.nworld = refitted
         with contextlib.ExitStack() as stack:
@@ -264,27 +242,22 @@ class RayScene:
         self._body_of_geom = torch.from_numpy(model.geom_bodyid).long().to(device)
         self._geom_pos = self._static("geom_pos")
         self._geom_mat = matrix_from_quat(self._static("geom_quat"))
-        self._mat_rgba = self._static("mat_rgba")
-        self._geom_matid = torch.from_numpy(model.geom_matid).long().to(device)
         self._named, self._seen = named_geoms(backend.model, model)
         self._has_flexes = model.nflex > 0
         self._body_of_light = torch.from_numpy(model.light_bodyid).long().to(device)
 
     def rows(self, env_ids: Tensor, shot: Shot) -> dict[str, Tensor]:
-        """Return the scene of some environments.
+        """Return the scene of some environments: float32, n before the shapes of MuJoCo's fields of these names.
 
-        Returns:
-            float32, named as the fields of MuJoCo's model and data, each with n before its shape there: ``geom_xpos``,
-            ``geom_xmat``, ``geom_size``, ``geom_rgba`` (with the materials' colours; alpha 0 for hidden geoms);
-            ``cam_xpos``, ``cam_xmat``, ``cam_intrinsic`` of one camera, in pixels; ``light_xpos``, ``light_xdir``,
-            ``light_ambient``, ``light_diffuse``, ``light_specular`` of L lights and, last, the one at the camera;
-            ``flexvert_xpos``; and ``geom_alpha`` [n, G].
+        Colours are the materials' where a geom has none. There is one camera, with intrinsics in pixels; the light at
+        the camera is the last; ``geom_alpha`` [n, G] is 0 for hidden geoms.
         """
         xpos, xmat = (self._read(name, env_ids) for name in ("xpos", "xmat"))
         xmat = xmat.view(*xpos.shape[:2], 3, 3)
         body_mat = xmat[:, self._body_of_geom]
         geom_pos = (body_mat @ self._geom_pos[:, :, None]).squeeze(-1) + xpos[:, self._body_of_geom]
-        eye, view = self._camera(env_ids, shot)
+        poses = shot.poses[env_ids.to(shot.poses.device)].to(self._device, torch.float32)
+        eye, view = poses[:, :3, 3], poses[:, :3, :3]
         rgba = self._colors(env_ids)
         return {
             "geom_xpos": geom_pos,
@@ -294,7 +267,7 @@ class RayScene:
             "geom_alpha": rgba[..., 3],
             "cam_xpos": eye[:, None],
             "cam_xmat": view[:, None],
-            "cam_intrinsic": _lens(shot, env_ids).to(self._device)[:, None],
+            "cam_intrinsic": shot.lens(env_ids.to(shot.intrinsics.device)).to(self._device)[:, None],
             "flexvert_xpos": self._read("flexvert_xpos", env_ids) if self._has_flexes else xpos[:, :0],
         } | self._light(env_ids, xpos, xmat, eye, -view[:, :, 2])
 
@@ -320,21 +293,10 @@ class RayScene:
 
     def _colors(self, env_ids: Tensor) -> Tensor:
         """Return colours [n, G, 4]: a geom's own, or else its material's; geoms in a hidden group have alpha 0."""
-        rgba = self._look("geom_rgba", env_ids)
-        if len(self._mat_rgba):
-            is_bare = (rgba == torch.tensor(UNSET, device=self._device)).all(dim=-1) & (self._geom_matid >= 0)
-            rgba = torch.where(is_bare[..., None], self._mat_rgba[self._geom_matid.clamp(min=0)], rgba)
-        is_seen = self._own("geom_group", env_ids) < SEEN_GROUPS
-        rgba[..., 3] *= is_seen
-        return rgba
-
-    def _camera(self, env_ids: Tensor, shot: Shot) -> tuple[Tensor, Tensor]:
-        """Return the camera's positions [n, 3] and rotations [n, 3, 3]."""
-        poses = shot.poses[env_ids.to(shot.poses.device)].to(self._device, torch.float32)
-        if shot.mount is not None:
-            mounts = shot.mount.poses(self._backend)
-            poses = mounts[env_ids.to(mounts.device)].to(self._device) @ poses
-        return poses[:, :3, 3], poses[:, :3, :3]
+        model, rgba = self._backend.visual_model, self._appearance.read("geom_rgba")[env_ids.cpu().numpy()]
+        colors = torch.from_numpy(own_colors(model, rgba, model.geom_matid)).float().to(self._device)
+        colors[..., 3] *= self._own("geom_group", env_ids) < SEEN_GROUPS
+        return colors
 
     def _light(self, env_ids: Tensor, xpos: Tensor, xmat: Tensor, eye: Tensor, forward: Tensor) -> dict[str, Tensor]:
         """Return the lights, which are fixed to their bodies, and the one at the camera."""
@@ -351,13 +313,3 @@ class RayScene:
             "light_xpos": torch.cat((pos, eye[:, None]), dim=1),
             "light_xdir": torch.cat((torch.nn.functional.normalize(direction, dim=-1), forward[:, None]), dim=1),
         }
-
-
-def _lens(shot: Shot, env_ids: Tensor) -> Tensor:
-    """Return MuJoCo's intrinsics [n, 4] for a sensor as large as the image: focal lengths, and where the axis is.
-
-    MuJoCo measures the principal point from the image's middle, to the left and upwards.
-    """
-    width, height = shot.size
-    fx, fy, cx, cy = shot.intrinsics[env_ids.to(shot.intrinsics.device)].float().unbind(1)
-    return torch.stack((fx, fy, width / 2 - cx, height / 2 - cy), dim=1)

@@ -18,9 +18,10 @@ import torch
 from torch import Tensor
 
 from embodichain.lab.sim.backend import Backend, has_warp, import_for_warp
-from embodichain.lab.sim.math import look_at, pose_from_pos_matrix
+from embodichain.lab.sim.math import look_at
 from embodichain.lab.sim.model.drives import match_names
 from embodichain.lab.sim.model.model_files import SEEN_GROUPS
+from embodichain.lab.sim.model.scene import RENDER_CAMERA
 from embodichain.lab.sim.rendering.gl import gl_help
 from embodichain.utils import UnavailableError, install_extra, logger
 
@@ -40,41 +41,16 @@ UNSET = (0.5, 0.5, 0.5, 1.0)
 """Colour of a geom that leaves it to its material, if it has one."""
 
 
-def own_colors(model: mujoco.MjModel) -> np.ndarray:
-    """Return the colours of a model's geoms, [G, 4]: the geom's own, or its material's if that is unset."""
-    colors = model.geom_rgba.astype(float)
-    bare = (model.geom_matid >= 0) & (colors == UNSET).all(axis=1)
-    colors[bare] = model.mat_rgba[model.geom_matid[bare]]
+def own_colors(model: mujoco.MjModel, rgba: np.ndarray, materials: np.ndarray) -> np.ndarray:
+    """Return the colours [..., G, 4] of geoms, flexes or tendons: its own, or its material's [G] if that is unset."""
+    is_bare = (materials >= 0) & (rgba == UNSET).all(axis=-1)
+    colors = rgba.astype(float)
+    colors[is_bare] = model.mat_rgba[np.broadcast_to(materials, is_bare.shape)[is_bare]]
     return colors
 
 
 class RenderingUnavailableError(UnavailableError):
     """Nothing can be rendered here; the message names the package."""
-
-
-@dataclass(frozen=True)
-class Mount:
-    """The body or site that carries a camera.
-
-    Attributes:
-        kind: ``site`` or ``body``.
-        index: mount's id in the model, the same in the model for physics and in that for rendering.
-    """
-
-    kind: str
-    index: int
-
-    def pose(self, data: mujoco.MjData) -> tuple[np.ndarray, np.ndarray]:
-        """Return its world position [3] and rotation [3, 3]."""
-        if self.kind == "site":
-            return data.site_xpos[self.index], data.site_xmat[self.index].reshape(3, 3)
-        return data.xpos[self.index], data.xmat[self.index].reshape(3, 3)
-
-    def poses(self, backend: Backend) -> Tensor:
-        """Return its world pose in every environment, [N, 4, 4]."""
-        fields = ("site_xpos", "site_xmat") if self.kind == "site" else ("xpos", "xmat")
-        pos, rotation = (backend.read(name)[:, self.index] for name in fields)
-        return pose_from_pos_matrix(pos, rotation.reshape(-1, 3, 3))
 
 
 @dataclass
@@ -84,9 +60,8 @@ class Shot:
     Attributes:
         size: width and height.
         near, far: the range that is seen, m.
-        poses: [N, 4, 4] of the camera in its mount's frame; it looks along -z, +y is up.
+        poses: [N, 4, 4] of the camera in the world; it looks along -z, +y is up.
         intrinsics: [N, 4] fx, fy, cx, cy, pixels.
-        mount: camera's mount; None: the world.
         object_ids: int32, the mask's number of each geom, flex, tendon and site of the model, and last of the sky.
         images: tensors on the drawer's device: ``color`` [N, H, W, 3] uint8, ``depth`` [N, H, W] float32 m,
             ``mask`` [N, H, W] int32.
@@ -97,9 +72,16 @@ class Shot:
     far: float
     poses: Tensor
     intrinsics: Tensor
-    mount: Mount | None
     object_ids: Tensor
     images: dict[str, Tensor] = field(default_factory=dict)
+
+    def lens(self, env_ids: int | Tensor) -> Tensor:
+        """Return MuJoCo's intrinsics [..., 4] for a sensor as large as the image: focal lengths, and where the axis is.
+
+        MuJoCo measures the principal point from the image's middle, to the left and upwards.
+        """
+        fx, fy, cx, cy = self.intrinsics[env_ids].float().unbind(-1)
+        return torch.stack((fx, fy, self.size[0] / 2 - cx, self.size[1] / 2 - cy), dim=-1)
 
 
 class Drawer(Protocol):
@@ -109,16 +91,10 @@ class Drawer(Protocol):
     """Device of the images."""
 
     def draw(self, shot: Shot, env_ids: Sequence[int]) -> None:
-        """Render a shot of some environments into its images.
-
-        Raises:
-            RenderingUnavailableError: no renderer is installed; the message names the package.
-        """
-        ...
+        """Render a shot of some environments into its images; RenderingUnavailableError: no renderer is installed."""
 
     def close(self) -> None:
         """Free contexts and threads."""
-        ...
 
 
 class Appearance:
@@ -133,51 +109,34 @@ class Appearance:
     def __init__(self, model: mujoco.MjModel, num_envs: int) -> None:
         """Start with the appearance of ``model``, the one for rendering, in every environment."""
         self._model = model
-        self._colors = own_colors(model)
+        self._colors = own_colors(model, model.geom_rgba, model.geom_matid)
         self._fields: dict[str, np.ndarray] = {}
         self._geoms_of: dict[tuple[str, tuple[str, ...] | None], list[int]] = {}
         self.version = np.zeros(num_envs, dtype=np.int64)
 
     def read(self, name: str) -> np.ndarray:
-        """Return a field in every environment, [N, ...]; not to be written into.
-
-        Args:
-            name: name of the model's array (``geom_rgba``, ``light_pos``, ...), or ``headlight_ambient`` and the like.
-        """
+        """Return a field (``geom_rgba``, ``headlight_ambient``) of all environments, [N, ...]; never write into it."""
         if name in self._fields:
             return self._fields[name]
         shared = _array(self._model, name)
         return np.broadcast_to(shared, (len(self.version), *shared.shape))
 
     def write(self, name: str, rows: int | list[int] | None, values: Tensor, env_ids: Tensor | None = None) -> None:
-        """Write entries of a field.
-
-        Args:
-            name: name as in :meth:`read`.
-            rows: entries, or None for the whole field.
-            values: values broadcastable to [n, ...] for one entry, and to [n, rows, ...] for several.
-        """
+        """Write entries (None: all) of a field; values broadcast to [n, ...] of one, to [n, rows, ...] of several."""
         if name not in self._fields:
             self._fields[name] = np.array(self.read(name))
         which = np.arange(len(self.version)) if env_ids is None else env_ids.cpu().numpy()
-        array = values.cpu().numpy()
-        if rows is None:
-            self._fields[name][which] = array
-        elif isinstance(rows, int):
-            self._fields[name][which, rows] = array
-        else:
-            self._fields[name][which[:, None], rows] = array
+        if isinstance(rows, list):
+            which = which[:, None]
+        self._fields[name][which if rows is None else (which, rows)] = values.cpu().numpy()
         self.version[which] += 1
 
     def set_color(
         self, uid: str, rgba: Tensor, env_ids: Tensor | None = None, links: Sequence[str] | None = None
     ) -> None:
-        """Set the colour of an entity.
+        """Set the colour of an entity or the ground to [n, 4] or [1, 4], 0 to 1; three keep the opacity.
 
-        Args:
-            uid: entity's uid, or ``ground``.
-            rgba: colours [n, 4] or [1, 4], 0 to 1; three components keep the configured opacity.
-            links: names or regular expressions of its links; None: all.
+        Links are names or regular expressions; None: all.
         """
         geoms, rgba = self._geoms(uid, links), rgba.float()
         colors = torch.tensor(self._colors[geoms], dtype=rgba.dtype, device=rgba.device)
@@ -253,12 +212,7 @@ class Renderer:
         enable_rt: bool = False,
         device: str = "cpu",
     ) -> None:
-        """Choose OpenGL or ray tracing.
-
-        Args:
-            enable_rt: trace rays, also where OpenGL is available.
-            device: ray tracer's device.
-        """
+        """Choose OpenGL, or where it is missing or ``enable_rt`` is set ray tracing on ``device``."""
         self._drawer: Drawer
         if choose_ray_tracing(enable_rt):
             self._drawer = ray_tracer(backend, appearance, device, 1, shadows=True)
@@ -279,7 +233,6 @@ class Renderer:
             far=max(_FAR, 4 * reach),
             poses=look_at(eye, target, up).expand(self._num_envs, 4, 4),
             intrinsics=torch.tensor(pose.intrinsics, dtype=torch.float64).expand(self._num_envs, 4),
-            mount=None,
             object_ids=torch.zeros(0, dtype=torch.int32),
             images={"color": self._image.expand(self._num_envs, -1, -1, -1)},
         )
@@ -292,12 +245,7 @@ class Renderer:
 
 
 def make_drawer(backend: Backend, appearance: Appearance, num_threads: int, enable_rt: bool, device: str) -> Drawer:
-    """Return the renderer of the cameras that are sensors.
-
-    Args:
-        enable_rt: trace rays, with shadows; else rays are traced only without OpenGL, and without shadows.
-        device: ray tracer's device.
-    """
+    """Return the renderer of cameras that are sensors: rays with shadows, or OpenGL, or without it rays alone."""
     if choose_ray_tracing(enable_rt):
         return ray_tracer(backend, appearance, device, num_threads, shadows=enable_rt)
     return RenderThreads(backend, appearance, num_threads)
@@ -372,14 +320,13 @@ class OpenGLDrawer:
         # The renderer reads these when it turns its buffer into metres.
         extent = self._model.stat.extent
         self._model.vis.map.znear, self._model.vis.map.zfar = shot.near / extent, shot.far / extent
-        renderer.update_scene(self._data)
+        pos, rotation = shot.poses[env_id, :3, 3].double().numpy(), shot.poses[env_id, :3, :3].double().numpy()
+        camera = self._model.camera(RENDER_CAMERA).id
+        self._model.cam_sensorsize[camera], self._model.cam_intrinsic[camera] = shot.size, shot.lens(env_id).numpy()
+        self._data.cam_xpos[camera], self._data.cam_xmat[camera] = pos, rotation.ravel()
+        renderer.update_scene(self._data, camera)
         if len(self._planes):
             _lay_texture(renderer.scene, self._model, self._planes)
-        pos, rotation = shot.poses[env_id, :3, 3].double().numpy(), shot.poses[env_id, :3, :3].double().numpy()
-        if shot.mount is not None:
-            base, turn = shot.mount.pose(self._data)
-            pos, rotation = base + turn @ pos, turn @ rotation
-        _place_camera(renderer, pos, rotation, shot, shot.intrinsics[env_id].double().numpy())
         if self._shadows:
             _move_shadow_map(renderer.scene, pos, -rotation[:, 2])
         images = {kind: image[env_id].numpy() for kind, image in shot.images.items()}
@@ -399,7 +346,7 @@ class OpenGLDrawer:
         if size not in self._renderers:
             width, height = size
             visual = self._model.vis
-            visual.global_.offwidth, visual.global_.offheight = width, height
+            visual.global_.offwidth, visual.global_.offheight, visual.global_.ipd = width, height, 0.0  # one eye
             quality = visual.quality
             # Facets of round shapes; on a processor, corners cost more than pixels.
             if self._shadows:
@@ -454,26 +401,6 @@ def _make_renderer(model: mujoco.MjModel, width: int, height: int) -> mujoco.Ren
     # The engine's OpenGL backends raise whatever their loaders raise.
     except Exception as error:
         raise RenderingUnavailableError(f"{gl_help()} ({error})") from error
-
-
-def _place_camera(
-    renderer: mujoco.Renderer, eye: np.ndarray, rotation: np.ndarray, shot: Shot, intrinsics: np.ndarray
-) -> None:
-    """Place the camera of an updated scene: world position [3] and rotation [3, 3]; it looks along -z, +y is up."""
-    width, height = shot.size
-    fx, fy, cx, cy = intrinsics
-    for camera in renderer.scene.camera:
-        camera.pos, camera.forward, camera.up = eye, -rotation[:, 2], rotation[:, 1]
-        camera.orthographic = 0
-        camera.frustum_near, camera.frustum_far = shot.near, shot.far
-        # The frustum at the near plane: rows grow downwards, the frustum's axis upwards.
-        camera.frustum_top = shot.near * cy / fy
-        camera.frustum_bottom = -shot.near * (height - cy) / fy
-        camera.frustum_center = shot.near * (width / 2 - cx) / fx
-        camera.frustum_width = shot.near * width / fx / 2
-    for light in renderer.scene.lights[: renderer.scene.nlight]:
-        if light.headlight:
-            light.pos, light.dir = eye, -rotation[:, 2]
 
 
 def _object_rows(model: mujoco.MjModel, objects: np.ndarray) -> np.ndarray:

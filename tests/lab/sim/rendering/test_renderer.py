@@ -103,6 +103,7 @@ def test_drawing_changes_nothing_in_the_physics(sim: SimulationManager, renderer
 # A blue cloth of 0.2 m that hangs at y = 0.3, and a green tendon from the world to a slider at y = -0.3.
 SOFT = """
 <mujoco>
+  <default><camera projection="orthographic"/></default>
   <asset>
     <texture name="t" type="2d" builtin="checker" width="64" height="64" rgb1=".2 .2 .2" rgb2=".8 .8 .8"/>
     <material name="t" texture="t" texrepeat="4 4" texuniform="true"/>
