@@ -93,17 +93,7 @@ class ChoiceTerm(DeltaQposTerm):
                 raise ConfigError(f"params.choices: {len(change)} numbers for {len(self.joint_ids)} joints: {change}")
         self._changes = torch.tensor(choices, device=self.device)
         self.choices = (len(choices),)
-
-    @property
-    @override
-    def action_dim(self) -> int:
-        return 1
-
-    @property
-    @override
-    def action_limits(self) -> tuple[Tensor, Tensor]:
-        zero = torch.zeros(1, device=self.device)
-        return zero, zero + len(self._changes) - 1
+        self._limits = torch.zeros(1, device=self.device), torch.full((1,), len(choices) - 1.0, device=self.device)
 
     @override
     def command_map(self) -> CommandMap | None:  # type: ignore[override]
@@ -115,27 +105,17 @@ class ChoiceTerm(DeltaQposTerm):
 
 
 class _AffineTerm(ActionTerm):
-    """Targets are clip(offset + factor * action, low, high), [J] each."""
+    """Targets are clip(offset + factor * action, low, high), [J] each: the term's command map."""
 
     meaning: ClassVar[str] = POSITION
+    _map: CommandMap
 
-    def _set_map(
-        self,
-        factor: Tensor | float,
-        offset: Tensor | float = 0.0,
-        low: Tensor | float = -math.inf,
-        high: Tensor | float = math.inf,
-    ) -> None:
-        ones = torch.ones(len(self.joint_ids), device=self.device)
-        self._factor, self._offset, self._low, self._high = (ones * value for value in (factor, offset, low, high))
-
-    @override
     def command_map(self) -> CommandMap:
-        return self.joint_command(self.meaning, self._factor, self._offset, self._low, self._high)
+        return self._map
 
-    @override
     def process_action(self, action: Tensor) -> dict[str, Tensor]:
-        return {self.kind: torch.clamp(torch.addcmul(self._offset, action, self._factor), self._low, self._high)}
+        own = self._map
+        return {self.kind: torch.clamp(torch.addcmul(own.offset, action, own.factor), own.low, own.high)}
 
 
 class QposTerm(_AffineTerm):
@@ -154,12 +134,8 @@ class QposTerm(_AffineTerm):
     def configure(self, scale: PositiveFloat = 1.0, part_name: str | None = None) -> None:
         self.choose_joints(part_name)
         low, high = _position_limits(self)
-        self._set_map(scale, 0.0, low, high)
-
-    @property
-    @override
-    def action_limits(self) -> tuple[Tensor, Tensor]:
-        return self._low / self._factor, self._high / self._factor
+        self._map = own = self.joint_command(self.meaning, scale, 0.0, low, high)
+        self._limits = own.low / own.factor, own.high / own.factor
 
 
 class QposDenormalizedTerm(_AffineTerm):
@@ -189,16 +165,10 @@ class QposDenormalizedTerm(_AffineTerm):
         low, high = _position_limits(self)
         start, slope = _unit_map(self, joint_ids, range)
         # target = low + (scale a - first) / (last - first) (high - low), as one product and one sum
-        self._set_map(scale / slope, -start / slope, low, high)
+        self._map = self.joint_command(self.meaning, scale / slope, -start / slope, low, high)
         mapped = slope.ne(1.0) | start.ne(0.0)
         ends = torch.tensor(range, device=start.device) / scale
-        self._lowest = torch.where(mapped, ends[0], low / scale)
-        self._highest = torch.where(mapped, ends[1], high / scale)
-
-    @property
-    @override
-    def action_limits(self) -> tuple[Tensor, Tensor]:
-        return self._lowest, self._highest
+        self._limits = torch.where(mapped, ends[0], low / scale), torch.where(mapped, ends[1], high / scale)
 
 
 class QposNormalizedTerm(ActionTerm):
@@ -263,19 +233,10 @@ class EefPoseTerm(ActionTerm):
             raise ConfigError(f"params.{given}: needs pose_dim 6, since a quaternion of any length is a whole turn")
         self._relative = relative
         self._pose_dim = pose_dim
+        ends = torch.full((pose_dim,), 1.0 if relative else math.inf, device=self.env.device)
+        self._limits = -ends, ends
         turn = scale if rotation_scale is None else rotation_scale
         self._scale = torch.tensor([scale] * 3 + [turn] * 4, device=self.env.device)
-
-    @property
-    @override
-    def action_dim(self) -> int:
-        return self._pose_dim
-
-    @property
-    @override
-    def action_limits(self) -> tuple[Tensor, Tensor]:
-        ends = torch.full((self._pose_dim,), 1.0 if self._relative else float("inf"), device=self.env.device)
-        return -ends, ends
 
     @override
     def command_map(self) -> CommandMap:
@@ -319,12 +280,8 @@ class GripperTerm(_AffineTerm):
         low, high = _position_limits(self)
         if not torch.isfinite(high - low).all():
             raise ConfigError(f"params.part_name: '{part_name}' has joints without limits to open and close between")
-        self._set_map((high - low) / 2, (low + high) / 2)
-
-    @property
-    @override
-    def action_dim(self) -> int:
-        return 1
+        self._map = self.joint_command(self.meaning, (high - low) / 2, (low + high) / 2)
+        self._limits = torch.full((1,), -1.0, device=self.device), torch.ones(1, device=self.device)
 
 
 class _RateTerm(_AffineTerm):
@@ -337,15 +294,10 @@ class _RateTerm(_AffineTerm):
         self.choose_joints(part_name)
         data = self.env.robot.body_data
         limit = (data.qvel_limits if self.mode == "velocity" else data.qf_limits)[0, self.joint_ids]
-        self._set_map(scale, 0.0, -limit, limit)
+        self._map = self.joint_command(self.meaning, scale, 0.0, -limit, limit)
+        ends = torch.where(torch.isfinite(limit), limit / self._map.factor, 1.0)
+        self._limits = -ends, ends
         self.env.robot.drives.set_mode(self.mode, self.joint_ids)
-
-    @property
-    @override
-    def action_limits(self) -> tuple[Tensor, Tensor]:
-        limit = self._high / self._factor
-        ends = torch.where(torch.isfinite(limit), limit, torch.ones_like(limit))
-        return -ends, ends
 
 
 class QvelTerm(_RateTerm):
@@ -434,11 +386,8 @@ class _EefShiftTerm(ActionTerm):
             raise ConfigError(f"params.low: must be below 'high' in each of {self.axes}, got {low} and {high}")
         self.scale = scale
         self._low, self._high = (torch.tensor(ends, device=self.env.device) for ends in (low, high))
-
-    @property
-    @override
-    def action_dim(self) -> int:
-        return len(self.axes)
+        ones = torch.ones(size, device=self.env.device)
+        self._limits = -ones, ones
 
     @override
     def command_map(self) -> CommandMap:
@@ -520,30 +469,19 @@ class ActuatorTerm(ActionTerm):
             raise ConfigError(f"func: {place} has no actuator, so that there is nothing to act with")
         chosen = match_names(actuators or [".*"], list(known), "params.actuators", "actuator")
         self._chosen = {name: known[name] for name in chosen}
+        model, ids = self.env.sim.model, list(self._chosen.values())
+        low, high = torch.tensor(model.actuator_ctrlrange[ids], dtype=torch.float32, device=self.device).unbind(1)
+        limited = torch.tensor(model.actuator_ctrllimited[ids], dtype=torch.bool, device=self.device)
+        self._limits = torch.where(limited, low, -torch.inf), torch.where(limited, high, torch.inf)
 
     @property
     @override
     def actuators(self) -> dict[str, int]:
         return self._chosen
 
-    @property
-    @override
-    def action_dim(self) -> int:
-        return len(self.actuators)
-
-    @property
-    @override
-    def action_limits(self) -> tuple[Tensor, Tensor]:
-        model, ids = self.env.sim.model, list(self.actuators.values())
-        ranges = torch.tensor(model.actuator_ctrlrange[ids], dtype=torch.float32, device=self.device)
-        limited = torch.tensor(model.actuator_ctrllimited[ids], dtype=torch.bool, device=self.device)
-        low, high = ranges.unbind(1)
-        return torch.where(limited, low, -torch.inf), torch.where(limited, high, torch.inf)
-
     @override
     def command_map(self) -> CommandMap:
-        low, high = self.action_limits
-        return self.joint_command(CONTROL, 1.0, 0.0, low, high, list(self.actuators))
+        return self.joint_command(CONTROL, 1.0, 0.0, *self.action_limits, list(self.actuators))
 
     @override
     def process_action(self, action: Tensor) -> dict[str, Tensor]:
@@ -574,16 +512,12 @@ class JointPositionTerm(ActionTerm):
         delay: types.Delay = (0, 0),
     ) -> None:
         self.choose_joints(part_name)
-        self._scale, self._limit, self._delay = scale, limit, delay
+        self._scale, self._delay = scale, delay
+        ends = torch.full((len(self.joint_ids),), limit, device=self.device)
+        self._limits = -ends, ends
         self._default = self.env.robot.body_data.default_qpos[0, self.joint_ids]
         self._sent = torch.zeros(self.num_envs, 1 + delay[1], len(self.joint_ids), device=self.device)  # [N, K, J]
         self._lag = torch.zeros(self.num_envs, dtype=torch.int64, device=self.device)
-
-    @property
-    @override
-    def action_limits(self) -> tuple[Tensor, Tensor]:
-        limit = torch.full((len(self.joint_ids),), self._limit, device=self.device)
-        return -limit, limit
 
     @override
     def command_map(self) -> CommandMap:

@@ -212,6 +212,7 @@ class ActionTerm(Functor):
     cfg: ActionTermCfg
     kind: ClassVar[str] = ""
     choices: tuple[int, ...] = ()
+    _limits: tuple[Tensor, Tensor] | None = None  # what configure sets :attr:`action_limits` to
 
     def __init__(self, cfg: ActionTermCfg, env: TermEnv) -> None:
         super().__init__(cfg, env)
@@ -248,14 +249,14 @@ class ActionTerm(Functor):
 
     @property
     def action_dim(self) -> int:
-        """Size of the term's part of the action; by default the number of its joints."""
-        return len(self.joint_ids)
+        """Size of the term's part of the action; by default that of its limits, or the number of its joints."""
+        return len(self.joint_ids if self._limits is None else self._limits[0])
 
     @property
     def action_limits(self) -> tuple[Tensor, Tensor]:
-        """Lowest and highest action, [A] each; the environment clips to them."""
+        """Lowest and highest action, [A] each; the environment clips to them. By default -1 and 1."""
         ones = torch.ones(self.action_dim, device=self.env.device)
-        return -ones, ones
+        return self._limits or (-ones, ones)
 
     def process_action(self, action: Tensor) -> dict[str, Tensor]:
         """Return targets of the term's joints under the term's ``kind``, [N, J], for actions [N, A].
