@@ -50,7 +50,7 @@ def film(target: str, seconds: float, size: tuple[int, int], seed: int) -> np.nd
         policy = TrainedPolicy(opened.policy, opened.device, space, env.single_action_space)
         if not isinstance(env, EmbodiedEnv):
             raise SystemExit(f"{target}: a Gymnasium environment: only tasks on this library's physics have panels")
-        with closing(View.of(env, config_camera([opened.config.eval_env, opened.config.env]), size)) as camera:
+        with closing(View(env, size, config_camera([opened.config.eval_env, opened.config.env]))) as camera:
             obs, _ = env.reset(seed=seed)
             while len(frames) < seconds / _FRAME:
                 frames.append(draw_caption(camera.render(), caption))

@@ -53,7 +53,11 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
         ["root", "lab", "utils", "registry", "sim*", "managers", "envs", "gym config", "gym utils"],
     ),
     ("envs", ["lab.gym.envs"], ["root", "lab", "utils", "registry", "sim*", "managers"]),
-    ("gym config", ["lab.gym.config"], ["root", "lab", "utils", "registry", "sim*", "managers", "envs", "gym utils"]),
+    (
+        "gym config",
+        ["lab.gym.config"],
+        ["root", "lab", "utils", "registry", "sim*", "managers", "envs", "gym sources", "gym utils"],
+    ),
     ("gym utils", ["lab.gym.utils"], ["root", "lab", "utils", "registry", "sim*", "managers", "envs", "gym config"]),
     # The learner, which knows the environments by the VecEnv protocol alone.
     ("rl", ["=agents", "=agents.rl", "agents.rl.vec_env"], ["root", "utils"]),

@@ -182,7 +182,7 @@ def _filmed(
         return
     width, height = args.size or ((640, 480) if args.grid == (1, 1) else (320, 240))
     follows = isinstance(scene.command_manager.terms.get("motion"), MotionCommand)
-    with closing((ReferenceView if follows else View).of(scene, view, (width, height))) as camera:
+    with closing((ReferenceView if follows else View)(scene, (width, height), view)) as camera:
         recording.start(episodes)
 
         class Film(VideoEvent):

@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
             viewer.play_live(env, HandAgent(env), torch.device("cpu"), args.seed)
             return 0
         env.reset(seed=args.seed)
-        with closing(View.of(env, view, tuple(args.size or (960, 720)))) as camera:
+        with closing(View(env, tuple(args.size or (960, 720)), view)) as camera:
             image = camera.render()
     try:
         imsave(path, image)

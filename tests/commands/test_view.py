@@ -43,7 +43,7 @@ def test_a_config_can_name_the_body_to_follow(tmp_path: Path) -> None:
     env.reset()
     view: dict[str, object] = {"eye": (0, -1, 1), "target": (0, 0, 1), "follow_uid": "cart"}
 
-    with closing(View.of(env, view, (16, 12))) as camera:
+    with closing(View(env, (16, 12), view)) as camera:
         here = camera.render()
         env.sim.backend.write("qpos", slice(0, 1), env.qpos[:, :1] + 100.0)
         assert np.ptp(here) > 0  # the cart is in the image
@@ -54,7 +54,7 @@ def test_a_config_can_name_the_body_to_follow(tmp_path: Path) -> None:
 def test_the_middle_of_a_lens_stays_where_it_is_in_other_sizes(tmp_path: Path) -> None:
     view: dict[str, object] = {"eye": (0, -1, 1), "target": (0, 0, 1), "intrinsics": (600, 500, 200, 300)}
     env: Any = rail_env(tmp_path, 1)
-    with closing(View.of(env, view, (400, 240))) as camera:  # of 640 x 480
+    with closing(View(env, (400, 240), view)) as camera:  # of 640 x 480
         assert camera.fixed.intrinsics == (300, 250, 200 - 60, 120 + 30)
 
 

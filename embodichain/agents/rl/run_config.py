@@ -26,7 +26,7 @@ from embodichain.agents.rl.config.trainer_cfg import EventsCfg, TrainCfg, Traine
 from embodichain.agents.rl.metrics.sinks import FoundLogger, find_loggers
 from embodichain.agents.rl.models.policy import PolicyBlock, PolicyCfg
 from embodichain.agents.rl.models.registry import chunk_length_of, get_policy_class, parse_policy_block, policy_data
-from embodichain.lab.gym.config.env_config import ENV_KEYS, TOP_KEYS, ParsedEnv, converted, parse_env, terms_to_cfg
+from embodichain.lab.gym.config.env_config import ENV_KEYS, TOP_KEYS, converted, parse_env, terms_to_cfg
 from embodichain.lab.gym.env_sources import ParsedTask, TaskCfg, env_sources, find_source
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.env_cfg import TOP_FIELDS
@@ -180,7 +180,7 @@ def _load(data: dict[str, Any], folder: Path, overrides: Sequence[str], allowed_
             algo_class = get_algo_class(train.algorithm.name)
             algorithm, more = parse(algo_class.cfg_class, train.algorithm.cfg, "algorithm.cfg")
             wrong |= more
-    env: ParsedEnv | ParsedTask | None = None
+    env: ParsedTask[Any] | None = None
     if record is not None or (_is_there(trainer.gym_config) and not {"trainer", "trainer.gym_config"} & wrong.keys()):
         with collected(problems):
             env = _parse_env(record, trainer, folder, of_env, allowed_imports, problems)
@@ -240,7 +240,7 @@ def _assemble(
     train: TrainCfg,
     policy: PolicyBlock,
     algorithm: Any,
-    env: ParsedEnv | ParsedTask,
+    env: ParsedTask[Any],
     events: Mapping[str, dict[str, EventCfg]],
     loggers: list[FoundLogger],
 ) -> RunConfig:
@@ -300,7 +300,7 @@ def _parse_env(
     overrides: Sequence[str],
     allowed_imports: Sequence[str],
     problems: list[str],
-) -> ParsedEnv | ParsedTask:
+) -> ParsedTask[Any]:
     """Return the environment's typed config without its wrong values; their errors are added to ``problems``.
 
     Args:
@@ -315,7 +315,7 @@ def _parse_env(
         if find_source(data.get("id")) is None:
             data = converted(data, "environment")  # before the overrides, which have our paths
     apply_overrides(data, overrides, problems)
-    env: ParsedEnv | ParsedTask
+    env: ParsedTask[Any]
     if (source := find_source(data.get("id"))) is not None:  # an override may have changed it
         env = source.parse(data, allowed_imports)
     else:
@@ -327,7 +327,7 @@ def _parse_env(
     if trainer.enable_eval and env.time_limit is None and not wrong:
         wrong.append("max_episode_steps: evaluation needs a time limit, and neither config nor task gives one")
     problems += [place + line for line in wrong]
-    if isinstance(env, ParsedEnv):
+    if isinstance(env.cfg, EmbodiedEnvCfg):
         sim_cfg = replace(env.cfg.sim_cfg, sim_device=choose_sim_device(trainer, env.cfg, problems))
         env = dataclasses.replace(env, cfg=replace(env.cfg, sim_cfg=sim_cfg))
     return env
@@ -362,7 +362,7 @@ def _pair_problems(
     algorithm: Any,
     trainer: TrainerCfg,
     policy: PolicyBlock,
-    env: ParsedEnv | ParsedTask,
+    env: ParsedTask[Any],
     wrong: Collection[str],
 ) -> list[str]:
     """Return the errors of parts that do not fit each other, one per line; those about ``wrong`` keys are left out."""

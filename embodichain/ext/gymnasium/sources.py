@@ -1,6 +1,7 @@
 """The doors of these environments: the ids ``gymnasium:...`` and ``envpool:...``."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -19,7 +20,7 @@ class _ForeignSource(EnvSource):
 
     env_class: ClassVar[type[Any]]
 
-    def parse(self, data: Mapping[str, Any], allowed_imports: Sequence[str]) -> ParsedTask:
+    def parse(self, data: Mapping[str, Any], allowed_imports: Sequence[str]) -> ParsedTask[Any]:
         """Turn a parsed config into a typed one and check it; see ``EnvSource.parse``."""
         known = (*self.keys, "$schema")
         problems = [f"{key}: {unknown_key(key, self.keys)}" for key in data if key not in known]
@@ -31,7 +32,7 @@ class _ForeignSource(EnvSource):
         mode = cfg.kwargs.get("render_mode", RENDER_MODE)
         if mode != RENDER_MODE:
             problems.append(f"kwargs.render_mode: must be '{RENDER_MODE}', for videos of evaluations, got {mode!r}")
-        return ParsedTask(cfg, cfg.max_episode_steps or limit, problems, file_data(cfg))
+        return ParsedTask(cfg, cfg.id, cfg.max_episode_steps or limit, problems, partial(file_data, cfg))
 
     def registered_limit(self, env_id: str, allowed_imports: Sequence[str]) -> int | None:
         """Return the registered time limit of an id's environment, steps; None if there is none."""

@@ -1,10 +1,10 @@
 """Environments of other libraries, by their ids: the door ``env_sources``."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import torch
 
@@ -45,32 +45,28 @@ class TaskCfg(Protocol):
         """Return the config of environments of which images can be made."""
 
 
+Cfg = TypeVar("Cfg", bound=TaskCfg)
+
+
 @dataclass(frozen=True)
-class ParsedTask:
-    """The config of another library's environments, typed and checked.
+class ParsedTask(Generic[Cfg]):
+    """The config of environments, typed and checked.
 
     Attributes:
         cfg: the typed config, without wrong values.
+        env_id: registered name of the task, or id of another library's; None: it is unknown.
         time_limit: limit of episodes, steps; None if there is none.
         problems: mistakes, one per line.
-        file_data: content of a file that is parsed to the same config.
-        names: names that terms may have in its scene, which is unknown.
+        data: getter of the content of a file that is parsed to the same config; the task is known.
+        names: names that terms may have in its scene.
     """
 
-    cfg: TaskCfg
+    cfg: Cfg
+    env_id: str | None
     time_limit: int | None
     problems: list[str]
-    file_data: dict[str, Any]
+    data: Callable[[], dict[str, Any]]
     names: SceneNames = field(default_factory=SceneNames)
-
-    @property
-    def env_id(self) -> str:
-        """Id of the environment."""
-        return str(self.file_data["id"])
-
-    def data(self) -> dict[str, Any]:
-        """Return the content of a file that is parsed to the same config."""
-        return self.file_data
 
 
 class EnvSource(ABC):
@@ -88,7 +84,7 @@ class EnvSource(ABC):
         return isinstance(env_id, str) and env_id.startswith(self.prefix)
 
     @abstractmethod
-    def parse(self, data: Mapping[str, Any], allowed_imports: Sequence[str]) -> ParsedTask:
+    def parse(self, data: Mapping[str, Any], allowed_imports: Sequence[str]) -> ParsedTask[Any]:
         """Turn the data of a config with such an id into a typed one and check it; nothing is built.
 
         Args:
@@ -97,11 +93,7 @@ class EnvSource(ABC):
 
     @abstractmethod
     def build(self, cfg: Any) -> Any:
-        """Build the environments of a config: a ``VecEnv`` that a training can write into and close.
-
-        Raises:
-            ConfigError: the environments cannot be built.
-        """
+        """Build the environments of a config: a ``VecEnv`` that a training can write into and close."""
 
     def suggested_id(self, env_id: str) -> str | None:
         """Return the whole id of one of these environments that was named without the prefix, or None."""

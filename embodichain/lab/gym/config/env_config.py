@@ -15,11 +15,12 @@ from pydantic import PositiveInt
 from pydantic.errors import PydanticUserError
 
 from embodichain.lab.gym.config.scene import read_scene
+from embodichain.lab.gym.env_sources import ParsedTask
 from embodichain.lab.gym.envs import BaseEnv, EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.env_cfg import SCENE_KEYS, TOP_FIELDS, check_parts, config_data
 from embodichain.lab.gym.envs.managers.cfg import DEFAULT_MANAGER_MODULES, TERM_BLOCKS, FunctorCfg, ObservationCfg
 from embodichain.lab.gym.envs.managers.checks import SceneNames, parse_term
-from embodichain.lab.gym.registry import EnvSpec, find_env_spec
+from embodichain.lab.gym.registry import find_env_spec
 from embodichain.utils import collected, configclass, doors, logger, raise_problems, replace, unknown_key, unknown_name
 from embodichain.utils.configclass import parse
 from embodichain.utils.errors import MISSPELT, closest, nearest
@@ -68,47 +69,8 @@ class ConfigFile:
         return {key: value for key, value in load_config_file(self.path).items() if key != "$schema"}
 
 
-@dataclasses.dataclass(frozen=True)
-class ParsedEnv:
-    """An environment's config, typed and checked.
-
-    Attributes:
-        cfg: the typed config, without wrong values.
-        as_written: the same, with functions by the names that the file has for them.
-        names: names of its scene that terms may use.
-        problems: mistakes, one per line.
-        spec: the registered task; None: it is unknown.
-    """
-
-    cfg: EmbodiedEnvCfg
-    as_written: EmbodiedEnvCfg
-    names: SceneNames
-    problems: list[str]
-    spec: EnvSpec | None
-
-    @property
-    def env_id(self) -> str | None:
-        """Registered name of the task, if it is known."""
-        return None if self.spec is None else self.spec.env_id
-
-    @property
-    def time_limit(self) -> int | None:
-        """Time limit of episodes, steps; None if there is none."""
-        registered = None if self.spec is None else self.spec.max_episode_steps
-        return self.cfg.max_episode_steps or registered
-
-    def data(self) -> dict[str, Any]:
-        """Return the content of a file that is parsed to the same config; the task is known."""
-        assert self.spec is not None
-        return config_data(self.as_written, self.spec.cls) | {"id": self.spec.env_id}
-
-
 def converted(data: Mapping[str, Any], kind: Literal["training", "environment"]) -> dict[str, Any]:
-    """Return a config in our layout, by the converters behind the door ``embodichain.config_converters``.
-
-    Raises:
-        ConfigError: a line for each value in another layout that cannot be read.
-    """
+    """Return a config in our layout, by the converters behind the door ``embodichain.config_converters``."""
     ours = copy.deepcopy(dict(data))
     for convert in doors.load_all(doors.CONFIG_CONVERTERS).values():
         ours = convert(ours, kind)
@@ -122,7 +84,7 @@ def config_to_cfg(
     allowed_imports: Sequence[str] = (),
     folder: Path = Path(),
 ) -> EmbodiedEnvCfg:
-    """Turn a parsed environment config into a typed one.
+    """Turn a parsed environment config into a typed one; a ConfigError has every error, one per line.
 
     Args:
         manager_modules: where functors are looked up, by plain names and by dotted paths.
@@ -131,9 +93,6 @@ def config_to_cfg(
         allowed_imports: prefixes of further modules, imported already, whose functors the config may name by dotted
             paths.
         folder: where model files are looked for that are not in the working directory.
-
-    Raises:
-        ConfigError: with every error found, one per line.
     """
     parsed = parse_env(converted(data, "environment"), manager_modules, env_class, allowed_imports, folder)
     raise_problems(parsed.problems)
@@ -146,7 +105,7 @@ def parse_env(
     env_class: type | None = None,
     allowed_imports: Sequence[str] = (),
     folder: Path = Path(),
-) -> ParsedEnv:
+) -> ParsedTask[EmbodiedEnvCfg]:
     """Turn an environment config in our layout into a typed one and check it; arguments as :func:`config_to_cfg`."""
     problems = [f"{key}: {unknown_key(key, TOP_KEYS)}" for key in data if key not in (*TOP_KEYS, "$schema")]
     spec = find_env_spec(data.get("id"))
@@ -172,7 +131,13 @@ def parse_env(
     problems += _entry_problems(cfg.observations, names, problems)
     if env_class is not None and issubclass(env_class, EmbodiedEnv) and not problems:
         problems += env_class.config_problems(cfg)
-    return ParsedEnv(replace(cfg, **terms), cfg, names, problems, spec)
+    env_id, limit = (None, None) if spec is None else (spec.env_id, spec.max_episode_steps)
+
+    def as_written() -> dict[str, Any]:
+        assert spec is not None
+        return config_data(cfg, spec.cls) | {"id": spec.env_id}
+
+    return ParsedTask(replace(cfg, **terms), env_id, cfg.max_episode_steps or limit, problems, as_written, names)
 
 
 def defaults_of(env_class: type | None) -> Mapping[str, Any]:

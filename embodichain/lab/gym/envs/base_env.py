@@ -176,12 +176,7 @@ class TaskHooks(gym.Env[Any, Any]):
 class BaseEnv(TaskHooks):
     """N environments that step together and reset themselves; a task adds :class:`TaskHooks`.
 
-    Attributes:
-        sim: the simulation.
-        device: device of all tensors.
-        random: the environments' random streams.
-        last_action: [N, A], of the present step, within the limits.
-        stepping_ids: [n], environments that make the present control step; all, except within a chunk of actions.
+    The attributes are described in :class:`~embodichain.lab.gym.envs.managers.base.TermEnv`.
     """
 
     robot: Robot

@@ -46,11 +46,7 @@ def step_chunk(
         for h, own in enumerate(action.unbind(1)):
             is_last = h == length - 1
             env.sim.hold_images(not (is_last or draws_each_step))
-            now = (
-                own
-                if len(env.stepping_ids) == env.num_envs
-                else torch.where(chunk.alive[:, None], own, env.last_action)
-            )
+            now = torch.where(chunk.alive[:, None], own, env.last_action)
             obs, reward, terminated, truncated, info = env.advance(now)
             reward, done = chunk.add(h, reward, terminated, truncated, info)
             env._record(now, reward, done, info | {"final_obs": obs})

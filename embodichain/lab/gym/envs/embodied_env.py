@@ -32,8 +32,7 @@ class EmbodiedEnv(BaseEnv):
     """The environment of a task; a task subclasses it and writes ``compute_task_state``.
 
     Attributes:
-        action_manager, command_manager, observation_manager, reward_manager: the managers of these terms.
-        termination_manager, event_manager, curriculum_manager, dataset_manager: the same.
+        action_manager and so on: the managers of the kinds of terms.
         active_joint_ids: the robot's joints that the actions move.
         active_part: their control part, or None for all joints.
         output: the folder of the terms' files; ``outputs`` unless :meth:`write_into` changes it.

@@ -177,14 +177,7 @@ _SHIPPED = ("embodichain.lab.gym.envs.managers.", "embodichain.ext.")
 
 
 def config_data(cfg: EmbodiedEnvCfg, env_class: type) -> dict[str, Any]:
-    """Return the content of a file that ``config_to_cfg`` reads back to a config.
-
-    Args:
-        env_class: registered environment's class.
-
-    Raises:
-        ConfigError: the class is not registered, or the config has values that no file can hold.
-    """
+    """Return the content of a file that ``config_to_cfg`` reads back to a config of a registered class."""
     env_id = find_env_id(env_class)
     if env_id is None:
         raise ConfigError(f"the environment's class {env_class.__name__} is not registered (@register_env)")
@@ -201,11 +194,7 @@ def config_data(cfg: EmbodiedEnvCfg, env_class: type) -> dict[str, Any]:
 
 
 def terms_data(terms: Mapping[str, managers.FunctorCfg]) -> dict[str, Any]:
-    """Return the content of a block of terms.
-
-    Raises:
-        ConfigError: a term's function has no importable name, or its parameters are no plain data.
-    """
+    """Return the content of a block of terms."""
     block = {name: to_dict(term) | {"func": _name_of(term.func, name)} for name, term in terms.items()}
     return as_json(block, _PLACE)
 
@@ -225,10 +214,6 @@ def build_mirror_map(cfg: EnvSymmetryCfg, observation: spaces.Dict, action_dims:
     Args:
         observation: one environment's observation space.
         action_dims: size of each action term, in their order.
-
-    Raises:
-        ConfigError: a line for each entry or action term that is missing, unknown or of another size, or a mirror
-            image of a mirror image that is not the vector itself.
     """
     problems: list[str] = []
     entry_dims = {name: columns.stop - columns.start for name, columns in entry_columns(observation).items()}

@@ -46,12 +46,8 @@ _CONFIGURED: dict[type[FunctorCfg], type[ActionTerm | CommandTerm]] = {
     ActionTermCfg: ActionTerm,
     CommandCfg: CommandTerm,
 }
-_WRITTEN: dict[type[Functor], tuple[str, ...]] = {
-    ActionTerm: ("process_action",),
-    CommandTerm: ("draw",),
-    Functor: ("__call__",),
-}
-"""Methods that a user's class needs, by its base."""
+_WRITTEN: dict[type[Functor], str] = {ActionTerm: "process_action", CommandTerm: "draw", Functor: "__call__"}
+"""Method that a user's class needs, by its base."""
 _GIVEN_BY_MANAGERS = ("obs", "action", "info", "env_ids", "data")
 _OBSERVATION_NAMES = ("obs", "_obs", "observation", "observations")
 _OBSERVATION_TYPES = ("EnvObs", "TensorDict")
@@ -137,12 +133,7 @@ def build_terms(cfgs: Mapping[str, Cfg], env: TermEnv, place: str) -> list[Term[
 
 
 def parse_term(cfg: FunctorCfg, place: str, names: SceneNames) -> dict[str, Any]:
-    """Check a term with a resolved function, and return its ``params`` converted to their types.
-
-    Raises:
-        ConfigError: all errors, one per line: the function is of the wrong kind, parameters are unknown, missing,
-            of a wrong type or impossible, or name things that the scene does not have.
-    """
+    """Check a term with a resolved function, and return its ``params`` converted; a ConfigError has all errors."""
     func: Any = cfg.func
     skip = len(leading_arguments(cfg))
     if (base := _CONFIGURED.get(type(cfg))) is not None:
@@ -215,11 +206,11 @@ def _check_written(functor_class: type[Functor], base: type[Functor], place: str
     """Raise a ConfigError if a class lacks a method that its base requires."""
     if base is CommandTerm and functor_class.reset is not base.reset:
         return  # which alone calls it
-    for name in _WRITTEN[base]:
-        if getattr(functor_class, name) is getattr(base, name):
-            raise ConfigError(
-                f"{place}.func: {_name_of(functor_class)} has no '{name}', which {base.__name__} classes need"
-            )
+    name = _WRITTEN[base]
+    if getattr(functor_class, name) is getattr(base, name):
+        raise ConfigError(
+            f"{place}.func: {_name_of(functor_class)} has no '{name}', which {base.__name__} classes need"
+        )
 
 
 def _check_kind(cfg: FunctorCfg, func: Any, skip: int, place: str) -> None:
@@ -317,9 +308,6 @@ def parse_params(func: Callable[..., Any], skip: int, params: Mapping[str, Any],
 
     Returns:
         All arguments, defaults included, converted to their types; ``{"uid": ...}`` is a :class:`SceneEntityCfg`.
-
-    Raises:
-        ConfigError: all errors, one per line: names that are unknown or missing, and wrong types.
     """
     signature = read_signature(func, skip)
     own = inspect.get_annotations(signature.cls)

@@ -5,7 +5,7 @@ Shapes: N environments, J joints, P points.
 
 import builtins
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Literal
 
 import torch
@@ -401,7 +401,8 @@ class ObservationManager(Manager):
         with random.stream("observations", tick=self._env.elapsed_steps):
             for name, term in self._terms:
                 random.turn_to(term.stream)
-                value = self._call_first(name, term, obs, shared) if shared else self._call(name, term, obs)
+                with checks.leaving_unchanged(term.place, term.func, shared) if shared else nullcontext():
+                    value = self._call(name, term, obs)
                 if term.name in self._stateful:
                     value = self._with_other_rows(term, value)
                 if isinstance(value, Mapping) and term.cfg.mode == "add":
@@ -470,12 +471,6 @@ class ObservationManager(Manager):
         if term.name in self._takes_obs:
             return term(self._env, nested_observation(obs, self._env.device))
         return term(self._env)
-
-    def _call_first(
-        self, name: str, term: Term[ObservationCfg], obs: dict[str, Tensor], shared: Mapping[str, Tensor]
-    ) -> Any:
-        with checks.leaving_unchanged(term.place, term.func, shared):
-            return self._call(name, term, obs)
 
     def _with_other_rows(self, term: Term[ObservationCfg], value: Any) -> Any:
         """Return a term's value with the previous rows of the other environments, and store it."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt
@@ -136,7 +136,7 @@ class record_camera_data(VideoEvent):  # noqa: N801 (named like a function, as c
         """Record one image, if a recording is active."""
 
         def render(env_id: int) -> np.ndarray:
-            self._view = self._view or View(env, resolution, eye, target, up, intrinsics, follow_uid)
+            self._view = self._view or View(env, resolution, self.cfg.params)
             return self._view.render(env_id)
 
         self.recording.add(render)
@@ -207,39 +207,26 @@ class View:
         fixed: the camera's pose; relative to the position of the entity that the camera moves with, if there is one.
     """
 
-    def __init__(
-        self,
-        env: TermEnv,
-        size: tuple[int, int],
-        eye: types.Vec3 | None = None,
-        target: types.Vec3 = _TARGET,
-        up: types.Vec3 = _UP,
-        intrinsics: Intrinsics | None = None,
-        follow_uid: str | None = None,
-    ) -> None:
-        (width, height), cfg = size, env.sim.cfg
+    def __init__(self, env: TermEnv, size: tuple[int, int], params: Mapping[str, Any] | None = None) -> None:
+        """Place the camera; its intrinsics are for the ``resolution``, and keep their angle of view in ``size``."""
+        (width, height), cfg, params = size, env.sim.cfg, params or {}
         self._renderer = Renderer(env.sim.backend, env.sim.appearance, width, height, cfg.enable_rt, cfg.render_device)
-        lens = intrinsics or (_FIELD * height, _FIELD * height, width / 2, height / 2)
+        eye, up = params.get("eye"), params.get("up", _UP)
+        lens = (_FIELD * height, _FIELD * height, width / 2, height / 2)
+        if (own := params.get("intrinsics")) is not None:
+            own_size = params.get("resolution", _RESOLUTION)
+            scale = height / own_size[1]
+            cx, cy = (size[i] / 2 + scale * (own[2 + i] - own_size[i] / 2) for i in range(2))
+            lens = (scale * own[0], scale * own[1], cx, cy)
         self.env = env
-        self._uid = follow_uid or (env.followed_uid if eye is None else None)
+        self._uid = params.get("follow_uid") or (env.followed_uid if eye is None else None)
         if eye is not None:
-            self.fixed = CameraPose(eye, target, up, lens)
+            self.fixed = CameraPose(eye, params.get("target", _TARGET), up, lens)
             return
         followed = None if self._uid is None else self._asset()
         bodies = followed.base.bodies if isinstance(followed, Articulation) else []
         x, y = self._place(0)
         self.fixed = frame(env.sim.backend, env.sim.appearance, bodies, up, lens).shifted(-x, -y)
-
-    @classmethod
-    def of(cls, env: TermEnv, params: Mapping[str, Any], size: tuple[int, int]) -> Self:
-        """Return the view of a recording event's ``params``, in images of another size with the same angle of view."""
-        given = {name: params[name] for name in ("eye", "target", "up", "follow_uid") if name in params}
-        if (lens := params.get("intrinsics")) is not None:
-            own = params.get("resolution", _RESOLUTION)
-            scale = size[1] / own[1]
-            cx, cy = (size[i] / 2 + scale * (lens[2 + i] - own[i] / 2) for i in range(2))
-            given["intrinsics"] = (scale * lens[0], scale * lens[1], cx, cy)
-        return cls(env, size, **given)
 
     def render(self, env_id: int = 0) -> np.ndarray:
         """Return an image [H, W, 3] uint8 of an environment's present state."""
@@ -334,11 +321,7 @@ class EpisodeVideo:
                 cell.is_ending, cell.outcome = True, outcome if self._env.knows_success() else "ended"
 
     def add(self, render: Callable[[int], np.ndarray]) -> None:
-        """Add the images [H, W, 3] uint8, of even sizes, that ``render`` returns of environments by their numbers.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
+        """Add the images [H, W, 3] uint8, of even sizes, that ``render`` returns of environments by their numbers."""
         self._find_new_episodes()
         for i, cell in enumerate(self._cells):
             if cell.left:

@@ -111,21 +111,15 @@ def _of_kind(kind: str) -> AfterValidator:
 
 
 RigidEntity = Annotated[SceneEntityCfg, _of_kind("rigid object")]
-"""A parameter that must name a rigid object, which :mod:`~embodichain.lab.gym.envs.managers.checks` checks."""
+"""A parameter that must name an entity of a kind, which :mod:`~embodichain.lab.gym.envs.managers.checks` checks."""
 GroupEntity = Annotated[SceneEntityCfg, _of_kind("rigid object group")]
-"""The same for a group of rigid objects."""
 RobotEntity = Annotated[SceneEntityCfg, _of_kind("robot")]
-"""The same for a robot."""
 ArticulationEntity = Annotated[SceneEntityCfg, _of_kind("articulation")]
-"""The same for an articulation that is no robot."""
 JointedEntity = Annotated[SceneEntityCfg, _of_kind("articulation or robot")]
-"""The same for an articulation or a robot."""
 LightEntity = Annotated[SceneEntityCfg, _of_kind("light")]
-"""The same for a light."""
 CameraEntity = Annotated[SceneEntityCfg, _of_kind("camera")]
-"""The same for a camera."""
 CameraName = Annotated[str, SceneName.of("camera")]
-"""The same for a parameter that is a name."""
+"""A parameter that must name a camera."""
 
 
 SensorName = Annotated[str, SceneName.of("contact sensor")]
