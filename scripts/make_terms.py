@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from embodichain.utils.module_utils import public_names
+
 PAGE = Path(__file__).parents[1] / "docs" / "terms.md"
 MANAGERS = "embodichain.lab.gym.envs.managers"
 # Heading of the section, modules, and what a term of it is in a config.
@@ -116,8 +118,9 @@ def page() -> str:
     for heading, modules, about in SECTIONS:
         parts.append(f"## {heading}\n\n{about}\n")
         for module in modules.split():
-            found = importlib.import_module(f"{MANAGERS}.{module}")
-            parts += [term_text(name, getattr(found, name)) for name in sorted(found.__all__) if is_term(found, name)]
+            found = importlib.import_module(path := f"{MANAGERS}.{module}")
+            names = sorted(public_names([path]))
+            parts += [term_text(name, getattr(found, name)) for name in names if is_term(found, name)]
     return "\n".join(parts)
 
 

@@ -17,7 +17,7 @@ from embodichain.commands.arguments import add_json, print_result
 from embodichain.lab.gym.envs.managers.cfg import BLOCK_MODULES
 from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids
 from embodichain.schema import first_line
-from embodichain.utils.module_utils import find_function_from_modules, public_names
+from embodichain.utils.module_utils import find_function_from_modules, own_terms, public_names
 
 EXAMPLES = (
     "envs",
@@ -86,10 +86,7 @@ def _policies(modules: Sequence[str]) -> list[Row]:
 
 
 def _terms(modules: Sequence[str]) -> list[Row]:
-    """Return the shipped terms by block, and likely ones in users' modules, which configs name by their path.
-
-    Those are ``func(env, ...)``, or a class made by ``(cfg, env)``; which block they are for cannot be seen.
-    """
+    """Return the shipped terms by block, and likely ones in users' modules, whose block cannot be seen, by path."""
     rows: list[Row] = []
     for block, block_modules in BLOCK_MODULES.items():
         for name in sorted(public_names(block_modules)):
@@ -97,13 +94,8 @@ def _terms(modules: Sequence[str]) -> list[Row]:
             if inspect.isclass(term) or inspect.isfunction(term):
                 rows.append({"name": name, "about": first_line(term), "block": block})
     for module in modules:
-        for name, term in vars(sys.modules[module]).items():
-            is_class = inspect.isclass(term)
-            if name.startswith("_") or not (is_class or inspect.isfunction(term)) or term.__module__ != module:
-                continue
-            parameters = list(inspect.signature(term.__init__ if is_class else term).parameters)
-            if parameters[:3] == ["self", "cfg", "env"] if is_class else parameters[:1] == ["env"]:
-                rows.append({"name": f"{module}.{name}", "about": first_line(term), "block": None})
+        for name in own_terms(found := sys.modules[module]):
+            rows.append({"name": f"{module}.{name}", "about": first_line(getattr(found, name)), "block": None})
     return rows
 
 

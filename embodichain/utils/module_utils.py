@@ -279,8 +279,21 @@ def _is_offered(found: Any, attribute: str, module: ModuleType, admitted: Sequen
 
 
 def public_names(modules: Sequence[str]) -> list[str]:
-    """Return the public names (``__all__``) of modules, in their order."""
-    return [name for module in modules for name in getattr(importlib.import_module(module), "__all__", [])]
+    """Return the public names of modules, in their order: of ``__all__``, or the terms that they define."""
+    found = [importlib.import_module(module) for module in modules]
+    return [name for module in found for name in getattr(module, "__all__", None) or own_terms(module)]
+
+
+def own_terms(module: ModuleType) -> list[str]:
+    """Return the names of a module's likely terms: its functions of ``env``, and its classes made by ``(cfg, env)``."""
+
+    def is_term(value: Any) -> bool:
+        if inspect.isclass(value):
+            return list(inspect.signature(value.__init__).parameters)[:3] == ["self", "cfg", "env"]
+        return inspect.isfunction(value) and next(iter(inspect.signature(value).parameters), "") == "env"
+
+    own = {name: value for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__}
+    return [name for name, value in own.items() if not name.startswith("_") and is_term(value)]
 
 
 def find_function_from_modules(name: str, modules: Sequence[str], raise_if_not_found: bool = True) -> Any:

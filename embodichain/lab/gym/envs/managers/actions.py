@@ -21,22 +21,6 @@ from embodichain.lab.sim.model.drives import match_names
 from embodichain.lab.sim.objects import DriveMode
 from embodichain.utils import ConfigError
 
-__all__ = [
-    "ActuatorTerm",
-    "ChoiceTerm",
-    "DeltaQposTerm",
-    "EefPlaneTerm",
-    "EefPoseTerm",
-    "EefPositionTerm",
-    "GripperTerm",
-    "JointPositionTerm",
-    "QfTerm",
-    "QposDenormalizedTerm",
-    "QposNormalizedTerm",
-    "QposTerm",
-    "QvelTerm",
-]
-
 # Of inverse kinematics in one step: the next steps continue from the result. 64 environments take 1.4 ms.
 _IK_ITERATIONS = 5
 # The same where the target moves by centimetres, and each search starts from the last one's end.

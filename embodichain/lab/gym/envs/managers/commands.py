@@ -16,8 +16,6 @@ from embodichain.lab.gym.envs.managers.cfg import CommandCfg
 from embodichain.lab.sim.rows import changing_rows
 from embodichain.utils import ConfigError, unknown_name
 
-__all__ = ["UniformCommand", "UniformVelocityCommand"]
-
 
 class UniformCommand(CommandTerm):
     """Numbers with names of their own, such as angles of joints; uniform draws.

@@ -16,8 +16,6 @@ from embodichain.lab.gym.envs.managers.cfg import CurriculumCfg, FunctorCfg
 from embodichain.lab.sim.rows import chosen_rows
 from embodichain.utils import ConfigError
 
-__all__ = ["command_range", "terrain_levels"]
-
 
 class command_range(Functor):  # noqa: N801 (named like a function, as configs name it)
     """Widen a velocity command's ranges as episodes get long enough, and return their present share of the whole, [].

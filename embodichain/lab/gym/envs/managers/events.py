@@ -23,16 +23,6 @@ from embodichain.utils import ConfigError, collected, from_dict, raise_problems,
 from embodichain.utils.device import constant
 from embodichain.utils.module_utils import find_admitted
 
-__all__ = [
-    "drop_rigid_object_group_sequentially",
-    "prepare_extra_attr",
-    "register_entity_attrs",
-    "register_entity_pose",
-    "register_info_to_env",
-    "replace_assets_from_group",
-    "set_detached_uids_for_env_reset",
-]
-
 _MESHES = (".obj", ".stl")
 
 

@@ -14,20 +14,6 @@ from embodichain.lab.gym.envs.managers.base import TermEnv
 from embodichain.lab.gym.envs.managers.measurements import Measurement, Recipe, deployed_as, measured, raw
 from embodichain.utils.device import constant
 
-__all__ = [
-    "base_ang_vel",
-    "base_height",
-    "base_lin_vel",
-    "feet_contact",
-    "gait_phase",
-    "generated_command",
-    "height_scan",
-    "joint_pos_rel",
-    "joint_vel",
-    "last_action",
-    "projected_gravity",
-]
-
 
 def _joint_names(env: TermEnv) -> list[str]:
     return [env.robot.joint_names[joint] for joint in env.robot.get_joint_ids(env.active_part)]

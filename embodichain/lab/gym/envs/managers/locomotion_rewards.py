@@ -19,35 +19,6 @@ from embodichain.lab.sim.model.drives import match_names
 from embodichain.utils import ConfigError
 from embodichain.utils.device import constant
 
-__all__ = [
-    "action_rate_l2",
-    "ang_vel_xy_l2",
-    "base_height_l2",
-    "feet_air_time",
-    "feet_clearance",
-    "feet_gait",
-    "feet_impact",
-    "feet_slide",
-    "feet_step",
-    "flat_orientation_l2",
-    "is_alive",
-    "is_terminated",
-    "joint_acc_l2",
-    "joint_pos_limits",
-    "joint_torque_limits",
-    "joint_torques_l2",
-    "joint_vel_l2",
-    "lin_vel_z_l2",
-    "posture",
-    "track_ang_vel_z_exp",
-    "track_ang_vel_z_linear",
-    "track_joints_linear",
-    "track_lin_vel_xy_exp",
-    "track_lin_vel_xy_linear",
-    "undesired_contacts",
-    "upright",
-]
-
 
 def _velocity(env: TermEnv, command: str) -> Tensor:
     """Return the commanded velocity, [N, 3 or more]; ConfigError if the command is none."""

@@ -21,25 +21,6 @@ from embodichain.lab.sim.sensors import Camera, StereoCamera
 from embodichain.utils import ConfigError, configclass, unknown_name
 from embodichain.utils.observations import nested_observation
 
-__all__ = [
-    "compute_exteroception",
-    "compute_semantic_mask",
-    "get_articulation_joint_drive",
-    "get_object_body_scale",
-    "get_object_pose",
-    "get_object_uid",
-    "get_rigid_object_physics_attributes",
-    "get_rigid_object_pose",
-    "get_rigid_object_velocity",
-    "get_robot_eef_pose",
-    "get_sensor_intrinsics",
-    "get_sensor_pose_in_robot_frame",
-    "normalize_robot_joint_data",
-    "offset_from_eef",
-    "offset_from_target",
-    "target_position",
-]
-
 
 def get_rigid_object_pose(env: TermEnv, entity_cfg: types.RigidEntity, to_matrix: bool = True) -> Tensor:
     """Return a rigid body's pose in the environment's frame.

@@ -19,18 +19,6 @@ from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, RewardCfg
 from embodichain.utils import ConfigError
 from embodichain.utils.device import constant
 
-__all__ = [
-    "action_smoothness_penalty",
-    "distance_between_objects",
-    "distance_to_target",
-    "incremental_distance_to_target",
-    "joint_limit_penalty",
-    "joint_velocity_penalty",
-    "orientation_alignment",
-    "reaching_behind_object",
-    "success_reward",
-]
-
 
 def distance_between_objects(
     env: TermEnv,

@@ -20,8 +20,6 @@ from embodichain.lab.sim.random import CounterRandom
 from embodichain.utils import ConfigError
 from embodichain.utils.device import constant
 
-__all__ = ["observation_delay", "observation_history", "observation_noise"]
-
 
 @measurements.deployed_as(lambda env, **params: measurements.Recipe([]))
 class observation_noise(Functor):  # noqa: N801 (named like a function, as configs name it)

@@ -12,8 +12,6 @@ from embodichain.lab.gym.envs.managers import checks, state_values, types
 from embodichain.lab.gym.envs.managers.base import Manager, Term, TermEnv
 from embodichain.lab.gym.envs.managers.cfg import TerminationCfg
 
-__all__ = ["bad_orientation", "base_height_below", "illegal_contact"]
-
 Lean = Annotated[float, Field(gt=0.0, lt=math.pi)]
 
 

@@ -8,8 +8,6 @@ from embodichain.lab.gym.envs.managers.base import CommandMap
 from embodichain.lab.gym.envs.managers.motion.commands import motion_of
 from embodichain.utils.device import constant
 
-__all__ = ["MotionPositionTerm"]
-
 
 class MotionPositionTerm(JointPositionTerm):
     """Targets are the reference's joints at the next frame plus ``scale`` times the action.

@@ -11,8 +11,6 @@ from embodichain.lab.gym.envs.managers.cfg import FunctorCfg
 from embodichain.lab.gym.envs.managers.motion.commands import motion_of
 from embodichain.lab.sim.rows import chosen_rows
 
-__all__ = ["motion_failures"]
-
 
 class motion_failures(Functor):  # noqa: N801 (named like a function, as configs name it)
     """Start more episodes where they fail, and return the smoothed share of failures, [].

@@ -9,8 +9,6 @@ from embodichain.lab.gym.envs.managers.measurements import measured
 from embodichain.lab.gym.envs.managers.motion.commands import motion_of
 from embodichain.lab.sim.math import matrix_from_quat, quat_apply, quat_inverse, quat_mul
 
-__all__ = ["motion_anchor_pose", "motion_bodies", "motion_joints_ahead", "motion_phase"]
-
 
 @measured("reference's joint positions, rad, and velocities, rad/s, of some frames")
 def motion_joints_ahead(env: TermEnv, frames: list[NonNegativeInt]) -> Tensor:

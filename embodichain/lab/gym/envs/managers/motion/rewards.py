@@ -7,8 +7,6 @@ from torch import Tensor
 from embodichain.lab.gym.envs.managers.base import TermEnv
 from embodichain.lab.gym.envs.managers.motion.commands import TrackingError, motion_of
 
-__all__ = ["motion_tracking_exp"]
-
 
 def motion_tracking_exp(env: TermEnv, of: TrackingError, std: PositiveFloat) -> Tensor:
     """Return exp(-mean |e|^2 / std^2) of one kind of error e, the mean over bodies or joints (BeyondMimic).

@@ -11,8 +11,6 @@ from embodichain.lab.gym.envs.managers.motion.commands import motion_of
 from embodichain.lab.sim.model.drives import match_names
 from embodichain.utils.device import constant
 
-__all__ = ["motion_anchor_tilt", "motion_body_heights"]
-
 
 def motion_anchor_tilt(env: TermEnv, limit: PositiveFloat = 0.8) -> Tensor:
     """Return where the anchor leans otherwise than the reference's, [N] bool (BeyondMimic).
