@@ -56,10 +56,9 @@ def print_result(args: argparse.Namespace, result: Any, text: Callable[[Any], st
     print(json_text(result, indent=2) if args.json else text(result))
 
 
-def format_columns(rows: Iterable[Sequence[str]], longest: int = 48) -> str:
-    """Return rows of texts in columns; of a text after the first column ``longest`` characters at both ends stay."""
-    half = (longest - 5) // 2
-    cut = [[row[0], *(t if len(t) <= longest else f"{t[:half]} ... {t[-half:]}" for t in row[1:])] for row in rows]
+def format_columns(rows: Iterable[Sequence[str]]) -> str:
+    """Return rows of texts in columns; of a text of over 48 letters after the first column both ends stay."""
+    cut = [[row[0], *(t if len(t) <= 48 else f"{t[:21]} ... {t[-21:]}" for t in row[1:])] for row in rows]
     widths = [max(map(len, column)) + 2 for column in zip(*cut, strict=True)]
     return "\n".join("".join(f"{t:{width}}" for t, width in zip(row, widths, strict=True)).rstrip() for row in cut)
 

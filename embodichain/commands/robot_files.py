@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from embodichain.agents.rl.config.named import names_config
+from embodichain.commands.arguments import format_columns
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.base import own_actuators
 from embodichain.lab.sim.assets import bundled_assets
@@ -153,8 +154,4 @@ def _range(is_limited: bool, ends: Sequence[float], unit: str = "") -> str:
 
 
 def _table(head: list[str], rows: list[list[str]]) -> list[str]:
-    if not rows:
-        return []
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    lines = ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)) for row in [head, *rows]]
-    return ["", *(line.rstrip() for line in lines)]
+    return ["", *format_columns([head, *rows]).splitlines()] if rows else []

@@ -54,9 +54,6 @@ def evaluate_run(
         overrides: overrides of the run's config: ``env.rewards.reach.weight=2`` and the like.
         deterministic: take the most likely actions; else explore, as in training.
         record: folder for a LeRobot dataset of the episodes, with ``observation.environment_state``.
-
-    Raises:
-        BrokenPolicyError: a parameter is not finite.
     """
     if record is not None:
         check_is_free(record)

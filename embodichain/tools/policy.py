@@ -87,9 +87,6 @@ class TrainedPolicy:
 
         Returns:
             [N, A] float32; [N, H, A] of a policy that chooses several actions at once. Without N for one environment.
-
-        Raises:
-            ConfigError: the entries of ``obs`` are not the policy's, of other shapes, or images not of uint8.
         """
         observation, is_single = self._as_tensordict(obs)
         self._check_entries(observation)

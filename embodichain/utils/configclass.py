@@ -165,7 +165,7 @@ RayTracing = Annotated[bool, AfterValidator(_has_ray_tracer)]
 
 
 def from_dict(cls: type[T], data: Any, place: str, noun: str = "key") -> T:
-    """Build a config class from plain data.
+    """Build a config class from plain data; a ConfigError has all of its errors, one per line.
 
     Types are strict where JSON has the type: ``"4"`` is no number and ``1`` is no bool, but integers stand for floats
     and lists for tuples. Data with Python objects among them cannot come from a file; they are converted as far as
@@ -175,9 +175,6 @@ def from_dict(cls: type[T], data: Any, place: str, noun: str = "key") -> T:
         data: data as the user wrote it.
         place: place of the data, put before each path in the messages.
         noun: noun for a key in the messages.
-
-    Raises:
-        ConfigError: all errors of the data, one per line: path, problem, the value and the allowed values.
     """
     value, problems = parse(cls, data, place, noun)
     raise_problems(f"{path}: {problem}" for path, problem in problems.items())

@@ -63,12 +63,7 @@ def limit_openmp_spinning(environment: MutableMapping[str, str] = os.environ) ->
 
 
 def lock_file(descriptor: int) -> None:
-    """Lock an open file for this process, until it is closed.
-
-    Raises:
-        BlockingIOError: another process has locked it, or another descriptor of this one.
-        OSError: the file system, or the operating system, has no such locks.
-    """
+    """Lock an open file until it is closed; a BlockingIOError if it is locked, an OSError without such locks."""
     if fcntl is None:
         raise OSError(errno.ENOSYS, "no locks")
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

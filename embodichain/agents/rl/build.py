@@ -25,7 +25,7 @@ from embodichain.agents.rl.models.policy import PolicyBlock, allocate_for, check
 from embodichain.agents.rl.models.registry import typed_policy
 from embodichain.agents.rl.models.soft_actor_critic import SoftActorCriticCfg
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, scene_cfg, scene_env, with_scene
-from embodichain.agents.rl.run_folder import RunFolder, begin_writing
+from embodichain.agents.rl.run_folder import begin_writing, remove_folder
 from embodichain.agents.rl.trainer import viewer as viewers
 from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.agents.rl.vec_env import TaskEnv, mirror_map_of
@@ -188,7 +188,7 @@ def provide(algorithm: BaseAlgorithm, run: RunConfig, env: TaskEnv, folder: Path
 
 def build_trainer(
     run: RunConfig,
-    folder: RunFolder,
+    folder: Path,
     env: TaskEnv,
     eval_env: TaskEnv | None,
     policy: Policy,
@@ -208,12 +208,12 @@ def build_trainer(
         more_sets: result of ``build_env_sets``.
     """
     cfg, process_group = run.trainer, get_process_group()
-    env.write_into(folder.path, allowed_writes)
+    env.write_into(folder, allowed_writes)
     if eval_env is not None:
-        eval_env.write_into(folder.path / "eval", allowed_writes)
+        eval_env.write_into(folder / "eval", allowed_writes)
     with ExitStack() as undo:
         if resume is None and process_group.is_main:
-            undo.callback(folder.remove)
+            undo.callback(remove_folder, folder)
         log = RunLog()
         undo.callback(log.close)
         background = None
@@ -240,7 +240,7 @@ def build_trainer(
             buffer_size=cfg.buffer_size,
             eval_freq=cfg.eval_freq,
             save_freq=cfg.save_freq,
-            checkpoint_dir=folder.path / "checkpoints",
+            checkpoint_dir=folder / "checkpoints",
             exp_name=cfg.exp_name,
             eval_env=eval_env,
             num_eval_episodes=cfg.num_eval_episodes,
@@ -254,7 +254,7 @@ def build_trainer(
             collector=background,
             viewer=viewer,
         )
-        provide(algorithm, run, env, folder.path, resume is not None)
+        provide(algorithm, run, env, folder, resume is not None)
         if resume is not None:
             with placed(f"{resume.checkpoint}: "):
                 trainer.load_state_dict(resume.content)

@@ -99,9 +99,6 @@ class NanGuard:
 
         Returns:
             ``train/skipped_steps`` and ``charts/diverged_episodes`` of the iteration, the latter of all ranks.
-
-        Raises:
-            NonFiniteError: there were no gradient steps for too long, or the parameters are not finite.
         """
         self.check_outliers(step)
         num_diverged = 0 if rollout is None else self._check_physics(rollout, step)

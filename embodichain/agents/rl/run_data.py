@@ -56,12 +56,7 @@ class RunData:
 
 
 def read_run(folder: Path) -> RunData:
-    """Read a run's folder.
-
-    Raises:
-        ConfigError: the folder is not one, or has links that lead out of it.
-        NoMetricsError: the run has no line of metrics yet.
-    """
+    """Read a run's folder; a NoMetricsError if the run has no line of metrics yet."""
     check_links(folder)
     for name in ("config.json", "metrics.jsonl"):
         if not (folder / name).exists():

@@ -4,11 +4,10 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 
@@ -28,81 +27,63 @@ from embodichain.utils.device import describe_machine, format_megabytes
 from embodichain.utils.files import remove_unfinished
 from embodichain.utils.system import peak_memory
 
+METRICS, SUMMARY, LEARNING_CURVE = "metrics.jsonl", "summary.json", "learning_curve.png"
 _LEAST_WIDTH = 15  # characters of the first column of a printed summary
 _RESTART_PATIENCE = 100.0  # s; an NFS server keeps the locks of a machine that has stopped for 90 s
-_AT_THE_START = {"config.json", "metrics.jsonl", "run.lock", "launch.json", "logs", "checkpoints", "wandb"}
+_AT_THE_START = {"config.json", METRICS, "run.lock", "launch.json", "logs", "checkpoints", "wandb"}
 
 
-@dataclass(frozen=True)
-class RunFolder:
-    """The folder ``outputs/<exp_name>_<date>_<time>`` of a run."""
-
-    path: Path
-
-    @classmethod
-    def create(cls, exp_name: str) -> Self:
-        """Create the folder in the working directory; if another run began in the same second, wait for the next."""
-        Path("outputs").mkdir(exist_ok=True)
-        while True:
-            folder = cls(Path("outputs") / f"{exp_name}_{datetime.now():%Y%m%d_%H%M%S}")
-            try:
-                folder.path.mkdir()
-                break
-            except FileExistsError:
-                time.sleep(0.1)
-        for name in ("logs", "checkpoints"):
-            (folder.path / name).mkdir()
-        return folder
-
-    def remove_without_results(self) -> None:
-        """Remove the folder if it has no metric, no checkpoint, and nothing beyond every training's first files.
-
-        A folder that cannot be removed is a warning.
-        """
+def create_folder(exp_name: str) -> Path:
+    """Create a run's folder ``outputs/<exp_name>_<date>_<time>``; if another run began in the same second, wait."""
+    Path("outputs").mkdir(exist_ok=True)
+    while True:
+        folder = Path("outputs") / f"{exp_name}_{datetime.now():%Y%m%d_%H%M%S}"
         try:
-            if (self.metrics.exists() and self.metrics.stat().st_size > 0) or any(self.path.glob("checkpoints/*.pt")):
-                return
-            others = (p for p in self.path.rglob("*") if p.relative_to(self.path).parts[0] not in _AT_THE_START)
-            if not any(path.is_file() for path in others):
-                self.remove()
-        except OSError as error:
-            logger.log_warning(f"{self.path}: has no results, and cannot be removed: {error.strerror}")
+            folder.mkdir()
+            break
+        except FileExistsError:
+            time.sleep(0.1)
+    for name in ("logs", "checkpoints"):
+        (folder / name).mkdir()
+    return folder
 
-    def remove(self) -> None:
-        """Remove the folder, and ``outputs`` if that is empty."""
-        shutil.rmtree(self.path)
-        with suppress(OSError):
-            self.path.parent.rmdir()
 
-    @property
-    def metrics(self) -> Path:
-        """One JSON line an iteration."""
-        return self.path / "metrics.jsonl"
+def remove_without_results(folder: Path) -> None:
+    """Remove a run's folder if it has no metric, no checkpoint, and nothing beyond every training's first files.
 
-    @property
-    def learning_curve(self) -> Path:
-        """Plot of return and success."""
-        return self.path / "learning_curve.png"
+    A folder that cannot be removed is a warning.
+    """
+    metrics = folder / METRICS
+    try:
+        if (metrics.exists() and metrics.stat().st_size > 0) or any(folder.glob("checkpoints/*.pt")):
+            return
+        others = (path for path in folder.rglob("*") if path.relative_to(folder).parts[0] not in _AT_THE_START)
+        if not any(path.is_file() for path in others):
+            remove_folder(folder)
+    except OSError as error:
+        logger.log_warning(f"{folder}: has no results, and cannot be removed: {error.strerror}")
 
-    @property
-    def summary(self) -> Path:
-        """Results of the run."""
-        return self.path / "summary.json"
+
+def remove_folder(folder: Path) -> None:
+    """Remove a run's folder, and ``outputs`` if that is empty."""
+    shutil.rmtree(folder)
+    with suppress(OSError):
+        folder.parent.rmdir()
 
 
 def open_folder(exp_name: str, point: SavedRun | None, placement: launch.Placement | None, lock: RunLock) -> str:
     """Return the path of the run's locked folder: a new one, or the folder of the run to continue."""
-    folder = RunFolder.create(exp_name) if point is None else RunFolder(point.folder)
+    folder = create_folder(exp_name) if point is None else point.folder
     if point is None:
-        lock.take(folder.path)
+        lock.take(folder)
     if placement is not None and placement.launch is not None:
-        launch.record_launch(folder.path, placement.launch)
-    return str(folder.path)
+        launch.record_launch(folder, placement.launch)
+    return str(folder)
 
 
 def begin_writing(
     run: RunConfig,
-    folder: RunFolder,
+    folder: Path,
     env: EvalEnv,
     trainer: Trainer,
     log: sinks.RunLog,
@@ -115,17 +96,17 @@ def begin_writing(
     step, wall_time, last_step = None, 0.0, None
     if resume is not None:
         step = trainer.global_step
-        for place in (folder.path, trainer.checkpoints.path, trainer.checkpoints.path / SEGMENTS):
+        for place in (folder, trainer.checkpoints.path, trainer.checkpoints.path / SEGMENTS):
             remove_unfinished(place)
         trainer.checkpoints.take_up(resume.checkpoint, resume.content)
-        folder.summary.unlink(missing_ok=True)  # of the shorter training
-        wall_time, last_step = sinks.rewind_metrics(folder.metrics, step)
-    write_json(folder.path / "config.json", run.resolved, indent=2)
-    logged = sinks.LoggedRun(folder.path.name, folder.path, run.resolved, last_step)
+        (folder / SUMMARY).unlink(missing_ok=True)  # of the shorter training
+        wall_time, last_step = sinks.rewind_metrics(folder / METRICS, step)
+    write_json(folder / "config.json", run.resolved, indent=2)
+    logged = sinks.LoggedRun(folder.name, folder, run.resolved, last_step)
     sinks.begin_loggers(log, run.trainer, run.loggers, logged)
-    log.add(sinks.TensorBoardSink(folder.path / "logs", step, run.resolved))
-    log.add(sinks.JsonLinesSink(folder.metrics, wall_time))
-    env.start_recording(folder.path / "videos", "train" if step is None else f"train_from_step_{step}")
+    log.add(sinks.TensorBoardSink(folder / "logs", step, run.resolved))
+    log.add(sinks.JsonLinesSink(folder / METRICS, wall_time))
+    env.start_recording(folder / "videos", "train" if step is None else f"train_from_step_{step}")
 
 
 def take_run(
@@ -172,8 +153,8 @@ def take_run(
 
 def finished_summary(point: SavedRun, iterations: int) -> dict[str, Any] | None:
     """Return the summary of a finished run, and write its missing files; None if it is not finished."""
-    done, folder = point.content["iteration"], RunFolder(point.folder)
-    summary = read_object(folder.summary)
+    done, folder = point.content["iteration"], point.folder
+    summary = read_object(folder / SUMMARY)
     if done < iterations:
         return None
     logger.log_info(
@@ -181,27 +162,27 @@ def finished_summary(point: SavedRun, iterations: int) -> dict[str, Any] | None:
     )
     if not summary:
         return None
-    remove_unfinished(folder.path)
-    _write_all([writer for writer in _last_files(folder, point.exp_name) if not (folder.path / writer[0]).exists()])
+    remove_unfinished(folder)
+    _write_all([writer for writer in _last_files(folder, point.exp_name) if not (folder / writer[0]).exists()])
     was = summary["run_folder"]  # the run may have been moved
-    return {name: x.replace(was, str(folder.path)) if isinstance(x, str) else x for name, x in summary.items()}
+    return {name: x.replace(was, str(folder)) if isinstance(x, str) else x for name, x in summary.items()}
 
 
-def conclude(trainer: Trainer, folder: RunFolder, title: str, wall_seconds: float) -> dict[str, Any]:
+def conclude(trainer: Trainer, folder: Path, title: str, wall_seconds: float) -> dict[str, Any]:
     """Write learning curve, summary and report; one that cannot be written is a warning. Return the summary."""
     curve, *others = _last_files(folder, title)
     _write_all([curve])
     summary = _summarise(trainer, folder, wall_seconds)
-    _write_all([(folder.summary.name, lambda: write_json(folder.summary, summary, indent=2)), *others])
+    _write_all([(SUMMARY, lambda: write_json(folder / SUMMARY, summary, indent=2)), *others])
     return summary
 
 
-def _last_files(folder: RunFolder, title: str) -> list[tuple[str, Callable[[], object]]]:
+def _last_files(folder: Path, title: str) -> list[tuple[str, Callable[[], object]]]:
     """Return names and writers of the files at the end of a training, without the summary."""
     return [
-        (folder.learning_curve.name, lambda: draw_learning_curve(folder.metrics, folder.learning_curve, title)),
-        ("machine.json", lambda: write_json(folder.path / "machine.json", describe_machine(), indent=2)),
-        *((name, partial(write, folder.path)) for name, write in doors.load_all(doors.REPORTS).items()),
+        (LEARNING_CURVE, lambda: draw_learning_curve(folder / METRICS, folder / LEARNING_CURVE, title)),
+        ("machine.json", lambda: write_json(folder / "machine.json", describe_machine(), indent=2)),
+        *((name, partial(write, folder)) for name, write in doors.load_all(doors.REPORTS).items()),
     ]
 
 
@@ -214,10 +195,10 @@ def _write_all(writers: Sequence[tuple[str, Callable[[], object]]]) -> None:
             logger.log_warning(f"{name} could not be written: {error}")
 
 
-def _summarise(trainer: Trainer, folder: RunFolder, wall_seconds: float) -> dict[str, Any]:
+def _summarise(trainer: Trainer, folder: Path, wall_seconds: float) -> dict[str, Any]:
     result = trainer.last_evaluation
-    videos = [str(path) for path in result.videos] if result else []
-    peak = peak_memory()
+    videos = result.videos if result else []
+    peak, curve = peak_memory(), folder / LEARNING_CURVE
     return {
         "success_rate": result.success_rate if result else None,
         "success_once": result.success_once if result else None,
@@ -231,10 +212,10 @@ def _summarise(trainer: Trainer, folder: RunFolder, wall_seconds: float) -> dict
         "render_seconds": 0.0 if trainer.evaluator is None else round(trainer.evaluator.footage.seconds, 2),
         "env_steps": trainer.global_step,
         "peak_memory_mb": None if peak is None else round(peak / 2**20, 1),
-        "run_folder": str(folder.path),
+        "run_folder": str(folder),
         "checkpoint": str(trainer.saver.last),
         "video": videos[-1] if videos else None,
-        "learning_curve": str(folder.learning_curve) if folder.learning_curve.exists() else None,
+        "learning_curve": str(curve) if curve.exists() else None,
     }
 
 

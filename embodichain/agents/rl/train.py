@@ -31,7 +31,14 @@ from embodichain.agents.rl.checkpoint.saved_run import RunLock, SavedRun
 from embodichain.agents.rl.config.arguments import all_overrides, parse_args
 from embodichain.agents.rl.distributed import ProcessGroup, join_process_group, launch
 from embodichain.agents.rl.distributed.stop import InterruptedTraining, StopSignals
-from embodichain.agents.rl.run_folder import RunFolder, conclude, finished_summary, open_folder, print_summary, take_run
+from embodichain.agents.rl.run_folder import (
+    conclude,
+    finished_summary,
+    open_folder,
+    print_summary,
+    remove_without_results,
+    take_run,
+)
 from embodichain.agents.rl.trainer.trainer import Trainer, UnsavedTrainingError
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.module_utils import imports_allowed_by_environment
@@ -152,7 +159,7 @@ def run_training(
     if point is not None and (finished := process_group.run_on_main(lambda: finished_summary(point, cfg.iterations))):
         return finished
     seed_generators(cfg.seed + process_group.rank)
-    new_folder: RunFolder | None = None
+    new_folder: Path | None = None
     try:
         with ExitStack() as at_end:
             with logger.without_repeats():  # of the scene, which all have
@@ -165,9 +172,8 @@ def run_training(
                     at_end.callback(env_set.close)
             policy, algorithm = build_learner(run, env, device, point is not None)
             with StopSignals() as stop:
-                path = process_group.run_on_main(partial(open_folder, cfg.exp_name, point, placement, lock))
-                folder = RunFolder(Path(path))
-                border.keep_tracebacks_in(folder.path)
+                opened = process_group.run_on_main(partial(open_folder, cfg.exp_name, point, placement, lock))
+                border.keep_tracebacks_in(folder := Path(opened))
                 trainer = build_trainer(
                     run, folder, env, eval_env, policy, algorithm, point, stop.check, allowed_writes, more_sets
                 )
@@ -175,7 +181,7 @@ def run_training(
                 at_end.callback(trainer.viewer.close)
                 at_end.callback(trainer.log.close)
                 if cfg.profile and process_group.is_main:
-                    profiler = Profiler(folder.path, cfg.profile == "trace")
+                    profiler = Profiler(folder, cfg.profile == "trace")
                     profiler.start()
                     at_end.callback(lambda: print(profiler.report()))
                     at_end.callback(profiler.stop)
@@ -184,7 +190,7 @@ def run_training(
                     trainer.train(cfg.iterations * trainer.steps_per_iteration)
     except BaseException:
         if new_folder is not None:
-            new_folder.remove_without_results()
+            remove_without_results(new_folder)
         raise
     return process_group.run_on_main(lambda: conclude(trainer, folder, cfg.exp_name, time.monotonic() - start))
 

@@ -12,7 +12,7 @@ from embodichain.agents.rl import build, run_folder
 from embodichain.agents.rl.build import build_envs, build_learner, build_trainer, for_rank, provide
 from embodichain.agents.rl.distributed.launch import Placement
 from embodichain.agents.rl.run_config import RunConfig, load_run_config, with_scene
-from embodichain.agents.rl.run_folder import RunFolder
+from embodichain.agents.rl.run_folder import create_folder, remove_folder
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
 from embodichain.utils import ConfigError, device, replace
@@ -108,7 +108,7 @@ def test_failed_start_removes_its_folder_and_closes_the_logs(monkeypatch: pytest
 
     monkeypatch.setattr(EmbodiedEnv, "reset", fail)
     with pytest.raises(RuntimeError, match="no start position"):  # an open file would be a ResourceWarning
-        build_trainer(run, RunFolder.create("tiny"), parts[0], None, *parts[1:])
+        build_trainer(run, create_folder("tiny"), parts[0], None, *parts[1:])
     assert not Path("outputs").exists()
 
 
@@ -128,14 +128,14 @@ def test_run_that_begins_in_the_same_second_waits(monkeypatch: pytest.MonkeyPatc
     clock = iter([datetime(2026, 1, 2, 3, 4, second) for second in (5, 5, 5, 6)])
     monkeypatch.setattr(run_folder, "datetime", types.SimpleNamespace(now=lambda: next(clock)))
     monkeypatch.setattr(run_folder, "time", types.SimpleNamespace(sleep=lambda seconds: None))
-    names = [RunFolder.create("a").path.name for _ in range(2)]
+    names = [create_folder("a").name for _ in range(2)]
     assert names == ["a_20260102_030405", "a_20260102_030406"]
     assert sorted(os.listdir("outputs")) == names
 
 
 def test_removing_a_folder_leaves_those_of_other_runs() -> None:
-    first, second = RunFolder.create("a"), RunFolder.create("b")
-    first.remove()
-    assert os.listdir("outputs") == [second.path.name]
-    second.remove()
+    first, second = create_folder("a"), create_folder("b")
+    remove_folder(first)
+    assert os.listdir("outputs") == [second.name]
+    remove_folder(second)
     assert not Path("outputs").exists()

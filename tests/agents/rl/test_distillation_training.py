@@ -40,6 +40,9 @@ def joint_velocities(env: Any) -> torch.Tensor:
     return velocities
 
 
+joint_velocities.__module__ = locomotion_observations.__name__  # the terms of a module are what it defines
+
+
 def pupil(teacher: str, **changes: Any) -> dict[str, Any]:
     policy = {"name": "actor_only", "actor": NETWORK, "obs_groups": {"actor": ["robot/qpos"]}, "teacher": teacher}
     return {"policy": policy, "algorithm": DISTILLATION, **changes}

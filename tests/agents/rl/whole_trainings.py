@@ -10,7 +10,7 @@ import torch
 from embodichain.agents.rl.build import build_env_sets, build_envs, build_learner, build_trainer
 from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.run_config import load_run_config
-from embodichain.agents.rl.run_folder import RunFolder
+from embodichain.agents.rl.run_folder import create_folder
 from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.utils.state import freeze
@@ -38,7 +38,7 @@ def built(folder: Path, **changes: Any) -> Iterator[tuple[Trainer, list[Embodied
     env, _ = build_envs(run)
     envs = [each for each in (env, *build_env_sets(run)) if isinstance(each, EmbodiedEnv)]
     policy, algorithm = build_learner(run, env, torch.device("cpu"))
-    trainer = build_trainer(run, RunFolder.create("tiny"), envs[0], None, policy, algorithm, more_sets=envs[1:])
+    trainer = build_trainer(run, create_folder("tiny"), envs[0], None, policy, algorithm, more_sets=envs[1:])
     trainer.log, sink = RunLog([ListSink()]), trainer.log
     sink.close()
     yield trainer, envs

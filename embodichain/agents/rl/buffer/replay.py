@@ -160,11 +160,7 @@ class ReplayBuffer:
         return counts | {"window": self._window}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Load the result of ``state_dict``, after ``write`` of the slots in its ``span``.
-
-        Raises:
-            ConfigError: this buffer holds fewer steps than the saved one.
-        """
+        """Load the result of ``state_dict`` of a buffer no larger, after ``write`` of the slots in its ``span``."""
         if self._window < state["window"]:
             raise ConfigError("algorithm.cfg.replay_capacity: is less than the saved replay buffer's")
         self._num_added = state["num_added"]

@@ -69,14 +69,10 @@ def save_checkpoint(path: Path, content: dict[str, Any]) -> str:
 
 
 def load_checkpoint(path: str | Path, device: torch.device | str = "cpu", sha256: str | None = None) -> dict[str, Any]:
-    """Read a checkpoint.
+    """Read a checkpoint; a DamagedCheckpointError if there is none, it is damaged, or its archive is another.
 
     Args:
         sha256: hash of its archive; None: any.
-
-    Raises:
-        DamagedCheckpointError: there is no such file, it is damaged, or its archive is another.
-        ConfigError: the file has another format.
     """
     try:
         data = read_bytes(path)
@@ -115,14 +111,11 @@ class CheckpointFolder:
         self._keep_last = keep_last
 
     def save(self, content: dict[str, Any], step: int) -> Path:
-        """Write a checkpoint as the latest, delete old ones, and return its path.
+        """Write a checkpoint as the latest, delete old ones, and return its path; a failed write changes nothing.
 
         Args:
             content: as for ``save_checkpoint``. Its ``best_checkpoint`` names the best one's file so far, which
                 may be this one; ``best_success`` is that one's success rate.
-
-        Raises:
-            OSError: the file cannot be written; the earlier ones are unchanged.
         """
         path = self.path_of(step)
         save_checkpoint(path, content)
@@ -152,11 +145,7 @@ class CheckpointFolder:
                     old.unlink(missing_ok=True)
 
     def load_latest(self) -> tuple[Path, dict[str, Any]]:
-        """Return the latest readable checkpoint and its content; skip damaged ones with a warning.
-
-        Raises:
-            ConfigError: there is none, or it is of another format.
-        """
+        """Return the latest readable checkpoint and its content; skip damaged ones with a warning."""
         latest = self._pointed(_LATEST)
         files = self.files()
         if latest is not None and latest in files:
@@ -170,11 +159,7 @@ class CheckpointFolder:
         raise ConfigError(f"{self.path}: there is no checkpoint" + (" that can be read" if files else ""))
 
     def load_best(self) -> tuple[Path, dict[str, Any]]:
-        """Return the checkpoint with the highest success rate, then return, of its evaluation, and its content.
-
-        Raises:
-            ConfigError: there was no evaluation yet, or the checkpoint cannot be read.
-        """
+        """Return the checkpoint with the highest success rate, then return, of its evaluation, and its content."""
         path = self._pointed(_BEST)
         if path is None:
             raise ConfigError(f"{self.path}: there is no best checkpoint: nothing was evaluated yet")
@@ -238,9 +223,6 @@ class SegmentFolder:
         Args:
             stores: stores by name.
             states: their ``state_dict`` at the time to save: now, or before the latest rollout was added.
-
-        Raises:
-            OSError: the disk is full, or the like.
         """
         self.path.mkdir(exist_ok=True)
         return {name: self._save(name, store, states[name]) for name, store in stores.items()}
@@ -250,9 +232,6 @@ class SegmentFolder:
 
         Args:
             checkpoints: the folder of the checkpoint; if it is not this one, the next save writes all slots.
-
-        Raises:
-            ConfigError: a segment is missing, damaged, or another than the checkpoint names; the message names it.
         """
         for name, store in stores.items():
             segments = [self._load(store, entry, checkpoints / SEGMENTS) for entry in saved[name]["segments"]]

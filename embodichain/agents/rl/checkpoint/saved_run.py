@@ -54,9 +54,6 @@ def find_run(
             last.
         exp_name: experiment name of the runs that ``latest`` and ``best`` consider; None: all.
         before_read: function called with the run's folder before the checkpoint is read.
-
-    Raises:
-        ConfigError: there is none, it cannot be read, or its folder has links that lead out of it.
     """
     folder, file, is_best = _read_target(target, exp_name)
     if file is None and not is_run_folder(folder):

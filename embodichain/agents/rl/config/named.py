@@ -45,15 +45,12 @@ class ShippedConfig:
 
 
 def find_config(target: str | Path) -> Path:
-    """Return the config file that a user names.
+    """Return the config file that a user names; a ConfigError if there is none, or several.
 
     Args:
         target: its path, from the working directory or else from the shipped ones' root; a folder with one such
             file; or a shipped one's name: its folder's, alone or with variant or algorithm (``push_cube/grpo``),
             or with the id of an environment in place of the folder.
-
-    Raises:
-        ConfigError: there is none, or a folder has several.
     """
     path = Path(target)
     if (shipped := doors.shipped_path(path)) != path:

@@ -202,11 +202,7 @@ def is_env_config(data: dict[str, Any]) -> bool:
 
 
 def parse_period(period: int | str) -> tuple[int, bool]:
-    """Return the number, and whether it counts iterations (``"100 it"``) instead of environment steps.
-
-    Raises:
-        ValueError: the period is neither, or not positive.
-    """
+    """Return the number, and whether it counts iterations (``"100 it"``), not steps; or raise a ValueError."""
     match = re.fullmatch(r"\s*(\d+)\s*(it)?\s*", str(period))
     if match is None or int(match[1]) == 0:
         raise ValueError("must be a positive number of steps, or iterations as '100 it'")

@@ -144,11 +144,6 @@ def start_local_processes(count: int, function: Callable[[], dict[str, Any]]) ->
 
     They meet in a folder that only this user can read, and communicate over the loopback interface: nothing listens on
     a network. If one fails, the others are ended; if this process ends, they end too.
-
-    Raises:
-        InterruptedTraining: a signal came; it was forwarded.
-        FailedProcessError: a process failed.
-        ConfigError: this system has no known loopback interface.
     """
     # It reaches this machine alone; on macOS its name is lo0.
     interface = next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None)

@@ -192,9 +192,9 @@ class RunLog:
         self.last |= scalars
         self._each(lambda sink: sink.write(scalars, step))
 
-    def write_videos(self, videos: Sequence[Path], step: int) -> None:
+    def write_videos(self, videos: Sequence[str | Path], step: int) -> None:
         """Write the videos of an evaluation at an environment step, as ``videos/<name>``."""
-        for path in videos:
+        for path in map(Path, videos):
             name = f"videos/{path.stem.removesuffix(f'_step_{step}')}"
             for sink in [sink for sink in self._sinks if hasattr(sink, "write_video")]:
                 try:

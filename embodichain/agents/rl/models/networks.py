@@ -43,17 +43,9 @@ _OUTPUT_GAINS = {"actor": 0.01, "critic": 1.0}
 _NETWORKS: dict[str, type[nn.Module]] = {}
 
 _ACTIVATIONS: dict[str, type[nn.Module]] = {
-    "elu": nn.ELU,
-    "gelu": nn.GELU,
-    "leaky_relu": nn.LeakyReLU,
-    "mish": nn.Mish,
-    "relu": nn.ReLU,
-    "selu": nn.SELU,
-    "sigmoid": nn.Sigmoid,
-    "silu": nn.SiLU,
-    "softplus": nn.Softplus,
-    "tanh": nn.Tanh,
-}
+    kind.__name__.lower(): kind
+    for kind in (nn.ELU, nn.GELU, nn.Mish, nn.ReLU, nn.SELU, nn.Sigmoid, nn.SiLU, nn.Softplus, nn.Tanh)
+} | {"leaky_relu": nn.LeakyReLU}
 
 # Rows of a large batch that pass through all layers together on a CPU: its cache holds their activations.
 _ROWS = 1024

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -55,17 +55,8 @@ class Evaluation:
     avg_reward: float
     avg_length: float
     episodes: int
-    videos: list[Path] = field(default_factory=list)
+    videos: list[str] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
-
-    @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> Evaluation:
-        """Return the evaluation of ``as_data``."""
-        return cls(**{**data, "videos": list(map(Path, data["videos"]))})
-
-    def as_data(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return asdict(self) | {"videos": list(map(str, self.videos))}
 
     def scalars(self) -> dict[str, float]:
         """Return the scalars for the log."""
@@ -225,7 +216,7 @@ class Evaluator:
         self._seed = seed
         self._device = device
         self._video_folder = video_folder
-        self._process_group = process_group
+        self._ranks = process_group or get_process_group()
 
     @torch.no_grad()
     def run(
@@ -258,7 +249,7 @@ class Evaluator:
             metrics = means_of(process_group.gather_data(self.table.metrics()))
             has_success = any(process_group.gather_data(self.table.knows_success))
         finally:
-            videos = env.stop_recording() if process_group.is_main else []
+            videos = list(map(str, env.stop_recording())) if process_group.is_main else []
             load_generators_state(generators)
             self.footage += footage_of(env)
             self.seconds += time.perf_counter() - start
@@ -271,10 +262,6 @@ class Evaluator:
         """Return the numbers of this rank's episodes, of ended ones, and of recorded images."""
         num_own = len(range(self._ranks.rank, self.num_episodes, self._ranks.world_size))
         return num_own, self.table.num_ended, footage_of(self.env).frames
-
-    @property
-    def _ranks(self) -> ProcessGroup:
-        return self._process_group or get_process_group()
 
     def _play(
         self, policy: Policy, check_stop: Callable[[], None], deterministic: bool, on_step: Callable[[], None]

@@ -2,7 +2,8 @@
 
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -97,24 +98,21 @@ class Saver:
         Args:
             is_together: all ranks call this; else rank 0 saves alone, without the others' environments.
         """
-        step = content["global_step"]
-        stores = self._save_stores(content["stores"], is_together)
+        step, stores = content["global_step"], dict[str, Any]()
+        if replay := self._stores():
+            with self._writing(is_together):
+                stores = self._segments.save(replay, content["stores"])
         content = content | {"stores": stores}
         own = {name: content[name] for name in OWN if name in content}
         # Complete on rank 0.
         parts = self._process_group.gather_data(own, only_to_main=True) if is_together else [own]
         content |= {"world_size": self._process_group.world_size, "other_ranks": parts[1:]}
-        problem = ""
-        with self._saving:
-            try:
-                if self._process_group.is_main:
-                    path = self._folder.save(content, step)
-                    if stores:
-                        self._segments.clean(self._folder.files(), path, content)
-                    self.last, self.saved_iteration = path, content["iteration"]  # before another thread may rescue
-            except OSError as error:
-                problem = str(error)
-        self._raise_together(problem, is_together)
+        with self._writing(is_together):
+            if self._process_group.is_main:
+                path = self._folder.save(content, step)
+                if stores:
+                    self._segments.clean(self._folder.files(), path, content)
+                self.last, self.saved_iteration = path, content["iteration"]  # before another thread may rescue
         self.last, self.saved_iteration = self._folder.path_of(step), content["iteration"]
         return self.last
 
@@ -127,21 +125,15 @@ class Saver:
         """
         self._segments.load(self._stores(), saved, checkpoints or self._folder.path)
 
-    def _save_stores(self, states: Mapping[str, Any], is_together: bool) -> dict[str, Any]:
-        """Write the unsaved part of this rank's replay buffers; an OSError on all ranks if one of them cannot."""
-        if not (stores := self._stores()):
-            return {}
-        saved, problem = {}, ""
+    @contextmanager
+    def _writing(self, is_together: bool) -> Iterator[None]:
+        """Write files in the block; an OSError of this rank, or together of any, is raised at its end."""
+        problem = ""
         with self._saving:
             try:
-                saved = self._segments.save(stores, states)
+                yield
             except OSError as error:
                 problem = str(error)
-        self._raise_together(problem, is_together)
-        return saved
-
-    def _raise_together(self, problem: str, is_together: bool) -> None:
-        """Raise an OSError if this rank, or together any of all ranks, has a problem."""
         problems = self._process_group.gather_data(problem) if is_together else [problem]
         if any(problems):
             raise OSError(next(filter(None, problems)))

@@ -43,9 +43,6 @@ class ScriptRun:
         cfg: the settings.
         config: checkpoints' config: ``trainer``, ``policy``, ``algorithm`` and ``gym_config``; if the parts cannot be
             described, ``trainer`` and the reason as ``problem``.
-
-    Raises:
-        ConfigError: a setting is impossible, the policy lacks something, or an event does not fit the environments.
     """
 
     def __init__(

@@ -114,9 +114,6 @@ class Trainer:
             check_stop: function called after every environment step and update; raises to end the training.
             collector: not running yet, and reset in a script; None: a ``SyncCollector``.
             viewer: updated at each step only with a ``SyncCollector``.
-
-        Raises:
-            ConfigError: (a ValueError) something does not fit together; the message names it.
         """
         warn_of_spinning_threads()
         check_agreement(algorithm, batch_size, distributed, rank, world_size)
@@ -181,13 +178,12 @@ class Trainer:
     def train(self, total_timesteps: int) -> None:
         """Train until ``global_step`` has reached ``total_timesteps``; the last iteration evaluates and saves.
 
+        An UnsavedTrainingError says that its checkpoint cannot be written; for an earlier one there is a warning.
+
         With chunks of actions, of which not all are executed, the number of iterations is the same, with fewer steps.
 
         If the policy normalises its inputs, the first statistics come from a few steps that are not learned from and
         not counted: an update on raw inputs is largely undone when the inputs change their scale after it.
-
-        Raises:
-            UnsavedTrainingError: the last checkpoint cannot be written. For any other there is a warning.
         """
         iterations = -(-total_timesteps // self.steps_per_iteration)
         self.algorithm.update_share = 1 / max(1, iterations)
@@ -225,7 +221,7 @@ class Trainer:
             "iteration": self._iteration,
             "train_seconds": self.train_seconds,
             **self.saver.state_dict(),
-            "evaluation": None if self.last_evaluation is None else self.last_evaluation.as_data(),
+            "evaluation": None if self.last_evaluation is None else vars(self.last_evaluation),
             "num_threads": self._threads,
             "policy": self.policy.state_dict(),
             "algorithm": self.algorithm.state_dict(),
@@ -246,7 +242,7 @@ class Trainer:
         self.global_step, self._iteration = state["global_step"], state["iteration"]
         self.train_seconds = state["train_seconds"]
         if state["evaluation"] is not None and self.evaluator is not None:
-            self.last_evaluation = Evaluation.from_data(state["evaluation"])
+            self.last_evaluation = Evaluation(**state["evaluation"])
         load_policy_state(self.policy, state["policy"], "the checkpoint")
         self.algorithm.load_state_dict(state["algorithm"])
         if own is not None:

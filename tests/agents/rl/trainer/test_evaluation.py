@@ -88,7 +88,7 @@ def test_video_lasts_as_long_as_the_evaluation() -> None:
     result = evaluate(env, 3)
     assert env.recordings == [(Path("videos"), "step_8")]
     assert not env.is_recording
-    assert result.videos == [Path("videos/step_8.mp4")]
+    assert result.videos == ["videos/step_8.mp4"]
 
 
 class FilmedEnv(ScriptedEnv):

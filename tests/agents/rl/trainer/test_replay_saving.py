@@ -50,7 +50,7 @@ class Killed(BaseException):
 
 def make(folder: Path, **changes: Any) -> Trainer:
     algorithm = OffPolicyFake(OffPolicyCfg(replay_capacity=24), linear_policy())
-    torch.manual_seed(3)
+    seed_generators(3)
     arguments = tiny_trainer(folder, **{"save_freq": "2 it"} | changes)
     return Trainer(algorithm.policy, ResumableEnv(), algorithm, **arguments, log=RunLog())
 
