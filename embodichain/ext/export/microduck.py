@@ -36,22 +36,7 @@ SERVOS = [*(f"left_{name}" for name in LEG), *HEAD, *(f"right_{name}" for name i
 HOME = (0.0, -0.0873, -0.4579, -0.0049, 0.453, 0.3491, 0.3491, 0.0, 0.0, 0.0, 0.0873, 0.4579, 0.0049, -0.453)
 _SLOW = 0.1  # m/s, rad/s: commands below are none
 _PLAY = 0.0175  # rad, of the gears to each side in the second rehearsal: 1 degree
-_CARD = """---
-library_name: onnx
-pipeline_tag: reinforcement-learning
-tags: [microduck, microduck-policy, robotics, reinforcement-learning, onnx]
----
-
-# {name}
-
-{description} Trained by EmbodiChain RL on MuJoCo, task `{task_id}`, {checkpoint:,} steps. It was never run on a robot.
-
-| command, or measured in simulation | |
-| --- | --- |
-{rows}
-
-On the robot: `{install}`.
-"""
+_CARD = Path(__file__).with_name("microduck_card.md.tmpl").read_text(encoding="utf-8")
 
 
 class _FlatPolicy(formats.DeployedPolicy):

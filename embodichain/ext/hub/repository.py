@@ -22,35 +22,7 @@ EXAMPLES = (
 
 _LONGEST = 400  # letters of an error's message
 _COPIED = ("config.json", "summary.json", "metrics.jsonl", "machine.json", "learning_curve.png")
-_CARD = """---
-library_name: embodichain
-pipeline_tag: reinforcement-learning
-tags: [reinforcement-learning, robotics, mujoco, {task}]
----
-
-# {name}
-
-A policy for the task `{task}`, trained by `{algorithm}` with EmbodiChain RL on MuJoCo.
-
-| | |
-| --- | --- |
-{rows}
-{video}
-## Use
-
-    pip install 'embodichain-mujoco[hub]'
-    embodichain play hf:{repo}
-    embodichain eval hf:{repo}
-
-```python
-import embodichain as ec
-
-policy = ec.load_policy("hf:{repo}")
-action = policy.act(obs)
-```
-
-`config.json` is the whole training config: `embodichain train config.json` trains it again.
-"""
+_CARD = Path(__file__).with_name("card.md.tmpl").read_text(encoding="utf-8")
 
 
 def fetch(name: str) -> Path:

@@ -36,6 +36,7 @@ _MARKS = {  # what an earlier export is recognised by
     "requirements.txt": b"embodichain-mujoco==",
     "README.md": b"`embodichain export`",
 }
+_README = Path(__file__).with_name("readme.md.tmpl").read_text(encoding="utf-8")
 _SIZE = (320, 240)  # of the images of LeRobot's videos, pixels
 
 
@@ -163,7 +164,7 @@ def export_lerobot_env(target: str, out: Path | None, allowed_imports: Sequence[
     texts = {
         "env.py": _env_file(run.env_id, config, run.trainer.import_modules),
         "requirements.txt": f"embodichain-mujoco=={__version__}\n",
-        "README.md": _readme(run.env_id),
+        "README.md": _README.format(env_id=run.env_id),
     }
     for name, mark in _MARKS.items():
         files.check_replaceable(folder / name, mark)
@@ -182,14 +183,4 @@ def _env_file(env_id: str, config: Mapping[str, Any], modules: Sequence[str]) ->
         "def make_env(n_envs=1, use_async_envs=False, cfg=None):\n"
         '    """Return the task as a vector environment; its environments are stepped together, in this process."""\n'
         "    return make_lerobot_env(CONFIG, n_envs)\n"
-    )
-
-
-def _readme(env_id: str) -> str:
-    return (
-        f"# {env_id}\n\nAn environment for [LeRobot](https://github.com/huggingface/lerobot)'s EnvHub, written by "
-        "`embodichain export`. `pip install -r requirements.txt` installs what simulates it.\n\n"
-        "```python\nfrom lerobot.envs import make_env\n\n"
-        'envs = make_env("<owner>/<repository>", n_envs=4, trust_remote_code=True)\n```\n\n'
-        "Files that the config names, such as meshes of your own, must be where it says.\n"
     )
