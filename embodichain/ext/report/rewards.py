@@ -27,10 +27,7 @@ def analyse_reward(
 ) -> dict[str, Any]:
     """Return size, variance share and correlation of each reward term as plain data.
 
-    Args:
-        episodes: number to play; episodes recorded by an earlier call are read instead.
-        weights: weights by term, in place of the config's: the same episodes are scored with them.
-        allowed_imports: prefixes of modules that the run's config may name.
+    Episodes that an earlier call has recorded are read; they are scored with ``weights`` in place of the config's.
     """
     saved = find_run(target)
     columns = _episodes(saved, episodes, envs, device, allowed_imports)

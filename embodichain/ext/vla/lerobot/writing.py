@@ -30,7 +30,7 @@ def write_lerobot_folder(
     entries: Mapping[str, str],
     image_shapes: Mapping[str, Sequence[int]],
 ) -> list[Path]:
-    """Write a model that was built from a folder as another one.
+    """Write a model that was built from a folder as another one; return the files.
 
     Its processors and tokenizer are the source's: a training does not change them. Weights that have not changed are
     written as they were, also weights that our model lacks.
@@ -39,9 +39,6 @@ def write_lerobot_folder(
         out: the folder, which exists.
         entries: our image for each of the policy's that the model reads.
         image_shapes: [height, width, channels] of our images.
-
-    Returns:
-        The files.
     """
     config = out / "config.json"
     write_json(config, _changed_config(model, source, entries, image_shapes), indent=4)
