@@ -158,11 +158,7 @@ def open_run(
 def build_learner(
     run: RunConfig, env: TaskEnv, device: torch.device, is_resumed: bool = False
 ) -> tuple[Policy, BaseAlgorithm]:
-    """Build the policy and the algorithm that improves it.
-
-    Args:
-        is_resumed: the policy's parameters come from the run's own checkpoint, and not by ``policy.init_from``.
-    """
+    """Build the policy and its algorithm; ``is_resumed``: parameters come from a checkpoint, not from ``init_from``."""
     with torch_threads(1):  # so that the first parameters do not depend on the number of processors
         policy = build_env_policy(run, env, device)
     if not is_resumed:

@@ -451,11 +451,7 @@ def scene_env(env: object) -> EmbodiedEnv | None:
 
 
 def with_scene(cfg: TaskCfg, place: str) -> EmbodiedEnvCfg:
-    """Return the config of environments of ours, for a tool that needs their scene.
-
-    Args:
-        place: the tool, for the message.
-    """
+    """Return the config of environments of ours, for a tool that needs their scene; ``place`` names the tool."""
     own = scene_cfg(cfg)
     if own is None:
         raise ConfigError(f"{place}: {_no_scene(cfg)}")

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from embodichain.agents.rl.checkpoint.saved_run import find_run_folder
-from embodichain.agents.rl.run_data import NoMetricsError, RunData, read_run
 from embodichain.commands.arguments import add_json, format_columns, output_file_with, print_result
 from embodichain.ext.report.page import Section, Series, line_chart, render_page
+from embodichain.tools.run_data import NoMetricsError, RunData, read_run
 from embodichain.utils import ConfigError, utility
 
 # Of runs in one group. MayChange says another thing: a run may be continued with more iterations or other evaluations,

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from embodichain.agents.rl.checkpoint.saved_run import find_run_folder
-from embodichain.agents.rl.run_data import RunData, read_run
 from embodichain.commands.arguments import RUN_HELP, add_json, format_columns, print_result
+from embodichain.tools.run_data import RunData, read_run
 from embodichain.utils.utility import leaves_by_path
 
 EXAMPLES = ("outputs/push_cube_20260101_120000 latest", "RUN RUN --json")

@@ -19,9 +19,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from embodichain.agents.rl.checkpoint.saved_run import find_run_folder
-from embodichain.agents.rl.run_data import RunData, read_run
 from embodichain.agents.rl.trainer.evaluation import wilson_interval
 from embodichain.commands.arguments import add_run
+from embodichain.tools.run_data import RunData, read_run
 from embodichain.utils import border, device, module_utils, write_atomically
 
 REPORT = "report.html"

@@ -20,9 +20,9 @@ import numpy as np
 
 from embodichain.agents.rl.config.arguments import add_allow_import, add_training_device, all_overrides, allowed_imports
 from embodichain.agents.rl.run_config import load_run_config
-from embodichain.agents.rl.run_data import read_run
 from embodichain.commands.arguments import CONFIG_HELP, add_json, output_folder, print_result, whole_number
 from embodichain.ext.report.compare import final_score, interquartile_mean
+from embodichain.tools.run_data import read_run
 from embodichain.utils import ConfigError, border, install_extra, system
 
 _MOST_TRIALS = 20  # unless said otherwise, or all settings are lists

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from embodichain.agents.rl.run_data import read_run
 from embodichain.ext.report.page import COLOURS, Series, line_chart, number, reward_shares, write_report
+from embodichain.tools.run_data import read_run
 from tests.agents.rl.runs import write_run
 
 TERMS = [

@@ -19,12 +19,9 @@ _ALGORITHMS: dict[str, type[BaseAlgorithm]] = {}
 
 
 def register_algo(name: str, override: bool = False) -> Callable[[type[A]], type[A]]:
-    """Register the decorated class for ``algorithm.name``.
+    """Register the decorated class for ``algorithm.name``; ``override``: in place of another class of this name.
 
     The class is built as ``algo_class(cfg, policy)``, where ``cfg`` is an instance of its attribute ``cfg_class``.
-
-    Args:
-        override: replace another class of this name.
     """
 
     def register(algo_class: type[A]) -> type[A]:

@@ -212,11 +212,7 @@ class RunLock:
 
 
 def check_links(folder: Path, names: Sequence[str] = (".",)) -> None:
-    """Check that a run's folder, which may be untrusted, has no links out of it; a ConfigError names one.
-
-    Args:
-        names: the entries to check; default: all.
-    """
+    """Check that entries of a run's folder (default: all) have no links out of it; a ConfigError names one."""
     root = os.path.realpath(folder)
     for path in (path for name in names for path in (folder / name, *(folder / name).rglob("*"))):
         parts = path.relative_to(folder).parts

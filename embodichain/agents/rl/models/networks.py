@@ -260,11 +260,7 @@ def _side_by_side(layers: Sequence[Any]) -> nn.Module:
 
 
 def build_mlp_from_cfg(cfg: MLPCfg | Mapping[str, Any], in_dim: int, out_dim: int, *, output_gain: float = 1.0) -> MLP:
-    """Build the network that a config block describes.
-
-    Args:
-        output_gain: gain of the last layer with ``orthogonal_init``.
-    """
+    """Build the network of a config block; ``output_gain`` is the last layer's with ``orthogonal_init``."""
     if not isinstance(cfg, MLPCfg):
         cfg = MLPCfg(**cfg)
     return MLP(in_dim, out_dim, **vars(cfg.network_cfg), output_gain=output_gain)

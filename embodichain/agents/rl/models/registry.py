@@ -47,11 +47,7 @@ _POLICIES: dict[str, Any] = {
 
 
 def register_policy(name: str, override: bool = False) -> Callable[[P], P]:
-    """Register the decorated class for ``policy.name``.
-
-    Args:
-        override: replace another class of this name.
-    """
+    """Register the decorated class for ``policy.name``; ``override``: in place of another class of this name."""
 
     def register(policy_class: P) -> P:
         check_policy_class(policy_class)

@@ -204,11 +204,7 @@ class SoftActorCritic(Policy):
         return distributions.sample_tanh(*self._distribution(td), self.squash)
 
     def action_values(self, td: TensorDict, scaled: torch.Tensor, critics: nn.Module | None = None) -> torch.Tensor:
-        """Return Q(s, a) by each critic, [E, ...], for actions scaled to [-1, 1].
-
-        Args:
-            critics: copies of the policy's, such as target networks; None: its own.
-        """
+        """Return Q(s, a) [E, ...] for actions scaled to [-1, 1], by the policy's critics or copies of them."""
         return self.values_of(self.critic_outputs(td, scaled, critics))
 
     def critic_outputs(self, td: TensorDict, scaled: torch.Tensor, critics: nn.Module | None = None) -> torch.Tensor:
@@ -285,11 +281,7 @@ class DeterministicActorCritic(SoftActorCritic):
         return td
 
     def choose(self, td: TensorDict, actor: nn.Module | None = None) -> torch.Tensor:
-        """Return the actions without noise, scaled to [-1, 1], [..., A], with gradients.
-
-        Args:
-            actor: copy of the policy's actor, such as a target network; None: its own.
-        """
+        """Return the actions without noise, [..., A] in [-1, 1], with gradients, of the actor or of a copy of it."""
         return networks.run_network(actor or self.actor, self._encoded(td), td).tanh()
 
     def _distribution(self, td: TensorDict) -> tuple[torch.Tensor, torch.Tensor]:

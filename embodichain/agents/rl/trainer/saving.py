@@ -93,11 +93,7 @@ class Saver:
 
     @section("save")
     def save(self, content: dict[str, Any], is_together: bool = True) -> Path:
-        """Write a trainer's state; return the path, or raise an OSError.
-
-        Args:
-            is_together: all ranks call this; else rank 0 saves alone, without the others' environments.
-        """
+        """Write a trainer's state; return the path, or raise an OSError. If not together, rank 0 saves alone."""
         step, stores = content["global_step"], dict[str, Any]()
         if replay := self._stores():
             with self._writing(is_together):
