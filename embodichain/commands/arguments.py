@@ -57,7 +57,7 @@ def print_result(args: argparse.Namespace, result: Any, text: Callable[[Any], st
 
 
 def format_columns(rows: Iterable[Sequence[str]]) -> str:
-    """Return rows of texts in columns; of a text of over 48 letters after the first column both ends stay."""
+    """Return rows of texts in columns; texts of over 48 letters after the first column are cut in the middle."""
     cut = [[row[0], *(t if len(t) <= 48 else f"{t[:21]} ... {t[-21:]}" for t in row[1:])] for row in rows]
     widths = [max(map(len, column)) + 2 for column in zip(*cut, strict=True)]
     return "\n".join("".join(f"{t:{width}}" for t, width in zip(row, widths, strict=True)).rstrip() for row in cut)
