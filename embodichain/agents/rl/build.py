@@ -43,6 +43,7 @@ _OF_TRAINING = ("policy.", "algorithm.", "trainer.")
 _OF_EPISODES = ("trainer.gym_config", "trainer.events.eval", "trainer.sim_device")
 # Entries of a policy's block that decide how its parameters are used, other than names and shapes.
 _MEANING = ("encoder", "actor", "critic", "squash", "scale_actions", "chunk_length", "obs_groups", "value_range")
+_OF_START = ("orthogonal_init", "output_gain")  # keys of networks that decide the first parameters alone
 _OF_DENSITY = ("init_log_std", "log_std_range", "slope_floor")  # likewise in SAC's, whose std is no parameter
 _CRITICS = ("critic.", "critics.")  # how the names of critics' parameters begin
 
@@ -322,19 +323,22 @@ def init_policy(policy: Policy, cfg: PolicyBlock, env_config: Mapping[str, Any])
 
     with placed(_PLACE):
         path, saved, config = _read_policy(target)
-    has_critic = hasattr(cfg, "critic")
+    has_critic, theirs = hasattr(cfg, "critic"), any(name.startswith(_CRITICS) for name in saved)
     if not has_critic:
         saved = {name: value for name, value in saved.items() if not name.startswith(_CRITICS)}
-    elif not any(name.startswith(_CRITICS) for name in saved):
+    elif not theirs:
         logger.log_info(
             f"{_PLACE}{path}: has no critic: it begins at random (algorithm.cfg.critic_warmup trains it first)"
         )
         saved |= {name: value for name, value in policy.state_dict().items() if name.startswith(_CRITICS)}
     load_policy_state(policy, saved, _PLACE + path)
-    before, now = _meaning(_as_cfg(config.get("policy", {}), _PLACE + path), has_critic), _meaning(cfg, has_critic)
+    their_cfg = _as_cfg(config.get("policy", {}), _PLACE + path)
+    before, now = (_meaning(each, has_critic and theirs) for each in (their_cfg, cfg))
     lines = [f"{key} {before[key]!r} there, {now[key]!r} here" for key in now if before.get(key, now[key]) != now[key]]
     if lines:
         raise ConfigError(f"{_PLACE}{path}: its policy uses the same parameters in another way: {'; '.join(lines)}")
+    if "log_std" in saved and (std := getattr(cfg, "init_log_std", None)) != getattr(their_cfg, "init_log_std", std):
+        logger.log_warning(f"policy.init_log_std: {std} has no effect: {path} has a std")
     there, here = (_interface(each) for each in (config.get("gym_config", {}), env_config))
     for name in [name for name in here if there[name] != here[name]]:
         logger.log_warning(f"{_PLACE}{path}: was trained with {name} {there[name]}, and here it is {here[name]}")
@@ -407,5 +411,5 @@ def _meaning(cfg: PolicyBlock | None, has_critic: bool) -> dict[str, Any]:
     return {
         path: False if value is None else value
         for path, value in leaves.items()
-        if has_critic or "critic" not in path.split(".")
+        if (has_critic or "critic" not in path.split(".")) and path.rpartition(".")[2] not in _OF_START
     }

@@ -55,6 +55,8 @@ def find_origin(rollout: TensorDict) -> Origin | None:
             continue
         name = "/".join(key) if isinstance(key, tuple) else key
         field = name.partition("/")[0]
+        if name.startswith("info/metrics/"):  # NaN where an environment does not have it
+            continue
         real = values if field in _REAL_AT_THE_END else values[:, :-1]
         bad = ~real.reshape(*real.shape[:2], -1).isfinite()  # [N, T or T+1, columns]
         if not bad.any():

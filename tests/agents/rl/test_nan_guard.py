@@ -121,6 +121,8 @@ def test_divergences_are_counted_and_a_high_rate_warned_of(capsys: pytest.Captur
 
 def test_finite_rollout_has_no_origin_and_padding_is_ignored() -> None:
     rollout = make_rollout()
+    # An environment may lack a metric.
+    rollout["info"] = TensorDict({"metrics": TensorDict({"score": torch.full((2, 4), NAN)}, [2, 4])}, [2, 4])
     for name in ("reward", "action", "sample_log_prob", "final_value"):
         rollout[name][:, 3] = NAN
     assert find_origin(rollout) is None

@@ -84,6 +84,10 @@ def test_errors_of_every_part_are_reported_together(monkeypatch: pytest.MonkeyPa
             {"trainer__loggers": [{}, {"func": "MLflow"}]},
             ["trainer.loggers[1].func: must be the dotted path", "trainer.loggers[0].func: required, but missing"],
         ),
+        (
+            {"policy__name": "actor_only", "policy__critic": None},
+            ["policy.name: 'actor_only' with algorithm.name 'ppo': PPO reads value from evaluate_actions"],
+        ),
         ({"policy__teacher": "outputs/one"}, ["policy.teacher: has no effect with algorithm.name 'ppo'"]),
         (
             {

@@ -164,7 +164,9 @@ class GRPO(on_policy.OnPolicyAlgorithm):
         objective = on_policy.clipped_surrogate(ratio, rows.advantage, cfg.clip_coef)
         policy_loss = -on_policy.masked_mean(objective, rows.mask)
         entropy = on_policy.masked_mean(rows.entropy, rows.action_mask)
-        loss = policy_loss - cfg.ent_coef * entropy
+        loss = policy_loss
+        if cfg.ent_coef:  # 0 times an entropy that a policy does not know (NaN) would be NaN
+            loss = loss - cfg.ent_coef * entropy
         metrics = {"policy_loss": policy_loss.detach(), "entropy": entropy.detach()}
         if rows.reference_log_prob is not None:
             kl = on_policy.mean_reference_kl(rows)

@@ -5,7 +5,7 @@ action size, S state size, H actions of a chunk.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from pydantic import PositiveInt
@@ -211,6 +211,7 @@ class ActorOnly(ActorCritic):
     """An ``ActorCritic`` without a critic, with values 0: for algorithms without one."""
 
     typed = TypedPolicy(ActorOnlyCfg, build_actor_critic, ("actor",))
+    evaluates: ClassVar[tuple[str, ...]] = ("log_prob", "entropy")
 
     def __init__(
         self, obs_dim: int, action_dim: int, device: torch.device | str, actor: nn.Module, **settings: Any
@@ -238,6 +239,8 @@ def build_actor_critic_recurrent(
     """Build an ``ActorCriticRecurrent``; see ``build_policy``. ``custom`` networks replace the block's."""
     actor_columns, critic_columns = (networks.group_columns(cfg, role, given) for role in ("actor", "critic"))
     actor_width, critic_width = (given.obs_dim if x is None else len(x) for x in (actor_columns, critic_columns))
+    if 0 in (actor_width, critic_width):
+        raise ConfigError("policy.obs_groups: there is no entry to read but images, which this policy does not read")
     num_parameters = 3 * cfg.hidden_size * (actor_width + cfg.hidden_size + 2)
     check_memory("policy.hidden_size", f"the {num_parameters:,} parameters of a GRU", 4 * num_parameters)
     actor, critic = custom.get("actor"), custom.get("critic")

@@ -280,7 +280,8 @@ class Trainer:
             try:
                 if self._iteration == 0 and self.policy.has_normalizer and self._collects:
                     rollout = self._collect(WARM_UP_STEPS)
-                    self._stats.finish_rollout(rollout)
+                    if not self.algorithm.reset_every_rollout:
+                        self._stats.finish_rollout(rollout)  # its episodes go on
                     self.policy.update_normalizer(rollout["obs"])
                     self._nan_guard.check_outliers(0)
                 self.saver.finished = freeze(self.state_dict())

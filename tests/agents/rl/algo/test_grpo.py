@@ -68,6 +68,17 @@ def test_loss_by_hand_over_the_valid_samples_only() -> None:
     assert loss.item() == pytest.approx(-0.2 - 0.1 * expected["entropy"])
 
 
+def test_unknown_entropy_without_a_weight_is_no_part_of_the_loss() -> None:
+    class Unknown(TablePolicy):
+        def evaluate_actions(self, td: TensorDict) -> TensorDict:
+            out = super().evaluate_actions(td)
+            return out.set("entropy", torch.full_like(out["entropy"], math.nan))
+
+    batch = loss_batch(obs=torch.zeros(3, 1), sample_log_prob=torch.zeros(3), advantage=[1.0, -1.0, 2.0])
+    batch["valid"] = torch.ones(3, dtype=torch.bool)
+    assert GRPO(GRPOCfg(), Unknown()).loss(batch)[0].item() == pytest.approx(-2 / 3)
+
+
 def test_reference_adds_its_weighted_divergence() -> None:
     algo = GRPO(GRPOCfg(kl_coef=0.5), TablePolicy())
     batch = loss_batch(

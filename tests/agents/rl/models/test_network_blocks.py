@@ -84,6 +84,7 @@ def test_without_groups_networks_are_what_they_were() -> None:
             r"obs_groups.actor\[1\]: unknown entry or pattern 'robt/\*'.*object/goal_pos, object/pose, robot/qpos",
         ),
         ({"obs_groups": {"critic": []}}, "policy.critic: there is no entry to read but images.*'cnn'"),
+        ({"name": "actor_critic_recurrent", "obs_groups": {"actor": []}}, "there is no entry to read but images"),
         ({"critic": {**CNN_BLOCK, "keys": ["robot/qpos"]}}, "policy.critic.keys: unknown image 'robot/qpos'"),
     ],
 )

@@ -66,6 +66,7 @@ def test_grpo_begins_with_a_runs_actor_and_is_held_to_it(teacher: Path) -> None:
     assert content["policy"]["normalizer.count"] == taught["normalizer.count"] + 2 * (17 + 2 * 4)
     rows = read_metrics(run)
     assert [row["train/reference_kl"] for row in rows] == pytest.approx([0.0, 0.0], abs=1e-12)
+    assert not any(row.get("charts/episode_length_avg_100", 0) > 4 for row in rows)  # of the first steps' episodes
 
 
 def test_actor_critic_takes_both(teacher: Path) -> None:
@@ -110,6 +111,19 @@ def test_parameters_that_were_used_in_another_way_are_refused(
         "its policy uses the same parameters in another way: squash False there, True here; "
         "actor.network_cfg.activation 'tanh' there, 'relu' here"
     )
+
+
+def test_what_decides_the_first_parameters_alone_may_differ(teacher: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    grpo = shutil.copytree(run_of(pupil(teacher, policy__init_log_std=-1.0), "trainer.iterations=1"), "grpo")
+    shutil.rmtree("outputs")
+    assert "policy.init_log_std: -1.0 has no effect: " in capsys.readouterr().err
+    network = {"hidden_sizes": [4], "activation": "tanh"}
+    changes = {
+        "policy__actor": {"type": "mlp", "network_cfg": network | {"orthogonal_init": True}},
+        "policy__obs_groups": {"critic": ["robot/qpos"]},  # the run has no critic
+    }
+    config = write_config(Path(), tiny_config(policy__init_from=str(grpo), **changes))
+    run_of(config, "trainer.iterations=1")
 
 
 def test_other_observations_and_actions_are_a_warning(teacher: Path, capsys: pytest.CaptureFixture[str]) -> None:
