@@ -11,7 +11,7 @@ import shlex
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
@@ -288,12 +288,15 @@ def own_terms(module: ModuleType) -> list[str]:
     """Return the names of a module's likely terms: its functions of ``env``, and its classes made by ``(cfg, env)``."""
 
     def is_term(value: Any) -> bool:
-        if inspect.isclass(value):
-            return list(inspect.signature(value.__init__).parameters)[:3] == ["self", "cfg", "env"]
-        return inspect.isfunction(value) and next(iter(inspect.signature(value).parameters), "") == "env"
+        is_class = inspect.isclass(value)
+        if not (is_class or inspect.isfunction(value)) or value.__module__ != module.__name__:
+            return False
+        with suppress(TypeError, ValueError):  # no signature
+            names = list(inspect.signature(value.__init__ if is_class else value).parameters)
+            return names[:3] == ["self", "cfg", "env"] if is_class else names[:1] == ["env"]
+        return False
 
-    own = {name: value for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__}
-    return [name for name, value in own.items() if not name.startswith("_") and is_term(value)]
+    return [name for name, value in vars(module).items() if not name.startswith("_") and is_term(value)]
 
 
 def find_function_from_modules(name: str, modules: Sequence[str], raise_if_not_found: bool = True) -> Any:

@@ -159,7 +159,8 @@ class ForeignEnv(ABC):
             self.random.reseed(seed, options.get("enumerate_episodes", False), options.get("share", (0, 1)))
         rows = torch.ones(self.num_envs, dtype=torch.bool)
         if (env_ids := options.get("reset_ids")) is not None:
-            rows = torch.zeros_like(rows).index_fill(0, torch.as_tensor(env_ids, dtype=torch.int64), True)
+            ids = torch.as_tensor(env_ids)
+            rows = torch.zeros_like(rows).index_fill(0, ids if len(ids) else ids.long(), True)
         if rows.all():
             self.random.align_groups()
             self.random.next_episode(torch.arange(self.num_envs))

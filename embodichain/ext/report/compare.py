@@ -316,8 +316,8 @@ def bootstrap_interval(
 def compare_groups(first: str, second: str, groups: Mapping[str, Scores]) -> dict[str, Any]:
     """Compare two groups of runs of the same tasks.
 
-    A winner is named where both have at least ``MIN_RUNS`` runs of each task, and the difference's interval does not
-    reach 0; else not.
+    ``groups`` has scores by group and task. A winner is named where both have at least ``MIN_RUNS`` runs of each task,
+    and the difference's interval does not reach 0; else not.
 
     Returns:
         The names ``first`` and ``second``; the ``difference`` of the interquartile means, first - second, and its

@@ -50,14 +50,15 @@ def load_vla_model(
     model_config: Mapping[str, Any] | None = None,
     device: torch.device | str = "cpu",
 ) -> nn.Module:
-    """Build a model with ``chunk_length``, ``observation_keys`` and the methods of ``GaussianVLA``; load its weights.
+    """Build a model and load its weights.
 
     Args:
         model_path: a folder that ``save_vla_model`` has written (config and safetensors), a ``.pt`` or ``.safetensors``
             file (a state dict, or a checkpoint of a training), a folder of LeRobot's SmolVLA, or a repository of the
             Hugging Face hub with one of these as ``owner/name@revision``. None: the class's initial weights.
-        model_class: dotted path of the class, in this package or in an imported module; names from config files are
-            checked against the allow-list first (``parse_policy_block``).
+        model_class: dotted path of a class with ``chunk_length``, ``observation_keys``, ``forward(obs)``,
+            ``get_value(obs)`` and ``evaluate_actions(obs, actions)``, in this package or in an imported module; names
+            from config files are checked against the allow-list first (``parse_policy_block``).
         model_config: keyword arguments of the class, over the folder's.
     """
     cls = find_vla_class(model_class)

@@ -146,7 +146,9 @@ class CounterRandom:
     def uniform(self, env_ids: Tensor, low: Tensor | float, high: Tensor | float, size: int) -> Tensor:
         """Return numbers uniform in [low, high), [n, size] float32; bounds are numbers or [size]."""
         # The episode's key is mixed already: the rest is splitmix64's sequence from a start of its own.
-        key, ids, low, high = map(_fast, (self._key, env_ids, low, high))
+        key, ids = _fast(self._key), env_ids
+        if not isinstance(key, Tensor):
+            ids, low, high = map(_fast, (env_ids, low, high))
         starts = _starts(self.seed, self._stream, self._draw, size, key.device if isinstance(key, Tensor) else None)
         self._draw += 1
         keys = key[ids][:, None] + _fast(self._ticks(env_ids))

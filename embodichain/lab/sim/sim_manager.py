@@ -282,7 +282,7 @@ class SimulationManager:
     def get_contact_force(self, uid: str, link: str | None = None) -> torch.Tensor:
         """Return the sum of the contact forces, [N, 3] N, world frame, on a rigid object or an articulation's link.
 
-        It needs ``sense_contacts``, an articulation with this ``link``.
+        The object needs ``sense_contacts``; an articulation's must list the ``link``.
         """
         name = f"{uid}/{link}" if link else uid
         if name not in self._contact_columns:

@@ -237,7 +237,9 @@ class SegmentFolder:
             segments = [self._load(store, entry, checkpoints / SEGMENTS) for entry in saved[name]["segments"]]
             store.load_state_dict(saved[name]["state"])
             is_own = checkpoints.resolve() == self._checkpoints.resolve()
-            self._written[name] = segments if is_own else []
+            # A larger buffer has dropped steps that the segments still have.
+            is_same = store.state_dict()["window"] == saved[name]["state"]["window"]
+            self._written[name] = segments if is_own and is_same else []
 
     def clean(self, checkpoints: Sequence[Path], newest: Path, content: Mapping[str, Any]) -> None:
         """Delete the segments that no checkpoint needs.

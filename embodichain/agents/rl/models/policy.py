@@ -237,7 +237,8 @@ class Policy(nn.Module, ABC):
         """Return a frozen copy of the policy, for KL divergences from it; frozen parameters are shared with it.
 
         Every ``RunningNormalizer`` is shared with it and keeps updating: its statistics are not parameters, and with a
-        copy of them the two policies would differ in their inputs. A policy with other statistics must share them here.
+        copy of them the two policies would differ in their inputs. A policy with other statistics must share them here,
+        and one that changes frozen parameters later must copy them.
         """
         shared: dict[int, Any] = {id(part): part for part in self.modules() if isinstance(part, RunningNormalizer)}
         shared |= {id(parameter): parameter for parameter in self.parameters() if not parameter.requires_grad}

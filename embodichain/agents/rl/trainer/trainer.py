@@ -178,7 +178,7 @@ class Trainer:
     def train(self, total_timesteps: int) -> None:
         """Train until ``global_step`` has reached ``total_timesteps``; the last iteration evaluates and saves.
 
-        An UnsavedTrainingError says that its checkpoint cannot be written; for an earlier one there is a warning.
+        If the last checkpoint cannot be written, that is an UnsavedTrainingError; an earlier one is a warning.
 
         With chunks of actions, of which not all are executed, the number of iterations is the same, with fewer steps.
 

@@ -32,7 +32,8 @@ class EmbodiedEnv(BaseEnv):
     """The environment of a task; a task subclasses it and writes ``compute_task_state``.
 
     Attributes:
-        action_manager and so on: the managers of the kinds of terms.
+        action_manager, command_manager, observation_manager, reward_manager, termination_manager, event_manager,
+            curriculum_manager, dataset_manager: the managers of the terms.
         active_joint_ids: the robot's joints that the actions move.
         active_part: their control part, or None for all joints.
         output: the folder of the terms' files; ``outputs`` unless :meth:`write_into` changes it.

@@ -206,7 +206,10 @@ class Backend(ABC):
         """Restore the result of :meth:`state_dict` for the same model."""
 
     def load_render_data(self, env_id: int, data: mujoco.MjData) -> None:
-        """Write one environment's state, sizes, meshes and base poses into data of ``visual_model``, with all poses."""
+        """Write one environment's state, sizes, meshes and base poses into data of a copy of ``visual_model``.
+
+        The poses are computed, too. Not while the physics steps.
+        """
         for name in ("qpos", "mocap_pos", "mocap_quat"):
             getattr(data, name)[:] = self.read(name)[env_id].cpu()
         for name in ("body_pos", "body_quat"):

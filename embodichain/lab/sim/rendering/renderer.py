@@ -134,7 +134,7 @@ class Appearance:
     def set_color(
         self, uid: str, rgba: Tensor, env_ids: Tensor | None = None, links: Sequence[str] | None = None
     ) -> None:
-        """Set the colour of an entity or the ground to [n, 4] or [1, 4], 0 to 1; three keep the opacity.
+        """Set the colour of an entity, or of ``ground``, to [n, 4] or [1, 4], 0 to 1; three keep the opacity.
 
         Links are names or regular expressions; None: all.
         """
@@ -245,7 +245,7 @@ class Renderer:
 
 
 def make_drawer(backend: Backend, appearance: Appearance, num_threads: int, enable_rt: bool, device: str) -> Drawer:
-    """Return the renderer of cameras that are sensors: rays with shadows, or OpenGL, or without it rays alone."""
+    """Return the renderer of sensors: with ``enable_rt`` rays with shadows, else OpenGL, or rays without shadows."""
     if choose_ray_tracing(enable_rt):
         return ray_tracer(backend, appearance, device, num_threads, shadows=enable_rt)
     return RenderThreads(backend, appearance, num_threads)

@@ -1,6 +1,7 @@
 """Legend: N envs, T rollout steps, W slots of the window, n steps of a return."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.buffer.replay import Demonstrations, ReplayBuffer, check_share
+from embodichain.agents.rl.checkpoint.files import SegmentFolder
 from embodichain.utils import ConfigError, device
 from tests.no_sync import no_host_sync
 
@@ -322,18 +324,29 @@ def test_state_of_more_steps_than_a_buffer_holds_is_refused() -> None:
         ReplayBuffer(2, rollout).load_state_dict(filled(rollout, capacity=20).state_dict())
 
 
-def test_larger_buffer_samples_the_saved_steps_and_the_next_ones() -> None:
-    rollouts = [make_rollout([range(start, start + 6)]) for start in (0, 5, 10)]
-    first = filled(*rollouts, capacity=8)
-    second = ReplayBuffer(20, rollouts[0])
-    # A segment begins before the window of 8.
-    span = torch.tensor([5]), first.span(first.state_dict())[1]
-    second.write(*span, first.read(*span))
-    second.load_state_dict(first.state_dict())
+def test_larger_buffer_samples_the_saved_steps_and_the_next_ones(tmp_path: Path) -> None:
+    rollouts = [make_rollout([range(start, start + 6)]) for start in range(0, 30, 5)]
+
+    def save(folder: SegmentFolder, buffer: ReplayBuffer) -> dict[str, Any]:
+        return folder.save({"replay": buffer}, {"replay": buffer.state_dict()})
+
+    def load(saved: dict[str, Any]) -> tuple[SegmentFolder, ReplayBuffer]:
+        folder, buffer = SegmentFolder(tmp_path, 0), ReplayBuffer(20, rollouts[0])
+        folder.load({"replay": buffer}, saved, tmp_path)
+        return folder, buffer
+
+    folder, first = SegmentFolder(tmp_path, 0), ReplayBuffer(8, rollouts[0])
+    for rollout in rollouts[:3]:
+        first.add(rollout)
+        saved = save(folder, first)  # whose first segment begins before the window of 8
+    folder, second = load(saved)
     assert transitions(second) == transitions(first)
-    for start in (15, 20, 25):
-        second.add(make_rollout([range(start, start + 6)]))
-    assert second.num_steps == 20
+    second.add(rollouts[3])
+    _, third = load(save(folder, second))
+    assert transitions(third) == transitions(second)
+    for rollout in rollouts[4:]:
+        third.add(rollout)
+    assert third.num_steps == 20
 
 
 def test_share_is_rounded_to_transitions_of_both_kinds() -> None:

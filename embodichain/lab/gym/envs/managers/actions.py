@@ -77,7 +77,7 @@ class ChoiceTerm(DeltaQposTerm):
                 raise ConfigError(f"params.choices: {len(change)} numbers for {len(self.joint_ids)} joints: {change}")
         self._changes = torch.tensor(choices, device=self.device)
         self.choices = (len(choices),)
-        self._limits = torch.zeros(1, device=self.device), torch.full((1,), len(choices) - 1.0, device=self.device)
+        self.limit_action(torch.zeros(1, device=self.device), torch.full((1,), len(choices) - 1.0, device=self.device))
 
     @override
     def command_map(self) -> CommandMap | None:  # type: ignore[override]
@@ -119,7 +119,7 @@ class QposTerm(_AffineTerm):
         self.choose_joints(part_name)
         low, high = _position_limits(self)
         self._map = own = self.joint_command(self.meaning, scale, 0.0, low, high)
-        self._limits = own.low / own.factor, own.high / own.factor
+        self.limit_action(own.low / own.factor, own.high / own.factor)
 
 
 class QposDenormalizedTerm(_AffineTerm):
@@ -152,7 +152,7 @@ class QposDenormalizedTerm(_AffineTerm):
         self._map = self.joint_command(self.meaning, scale / slope, -start / slope, low, high)
         mapped = slope.ne(1.0) | start.ne(0.0)
         ends = torch.tensor(range, device=start.device) / scale
-        self._limits = torch.where(mapped, ends[0], low / scale), torch.where(mapped, ends[1], high / scale)
+        self.limit_action(torch.where(mapped, ends[0], low / scale), torch.where(mapped, ends[1], high / scale))
 
 
 class QposNormalizedTerm(ActionTerm):
@@ -218,7 +218,7 @@ class EefPoseTerm(ActionTerm):
         self._relative = relative
         self._pose_dim = pose_dim
         ends = torch.full((pose_dim,), 1.0 if relative else math.inf, device=self.env.device)
-        self._limits = -ends, ends
+        self.limit_action(-ends, ends)
         turn = scale if rotation_scale is None else rotation_scale
         self._scale = torch.tensor([scale] * 3 + [turn] * 4, device=self.env.device)
 
@@ -265,7 +265,7 @@ class GripperTerm(_AffineTerm):
         if not torch.isfinite(high - low).all():
             raise ConfigError(f"params.part_name: '{part_name}' has joints without limits to open and close between")
         self._map = self.joint_command(self.meaning, (high - low) / 2, (low + high) / 2)
-        self._limits = torch.full((1,), -1.0, device=self.device), torch.ones(1, device=self.device)
+        self.limit_action(torch.full((1,), -1.0, device=self.device), torch.ones(1, device=self.device))
 
 
 class _RateTerm(_AffineTerm):
@@ -280,7 +280,7 @@ class _RateTerm(_AffineTerm):
         limit = (data.qvel_limits if self.mode == "velocity" else data.qf_limits)[0, self.joint_ids]
         self._map = self.joint_command(self.meaning, scale, 0.0, -limit, limit)
         ends = torch.where(torch.isfinite(limit), limit / self._map.factor, 1.0)
-        self._limits = -ends, ends
+        self.limit_action(-ends, ends)
         self.env.robot.drives.set_mode(self.mode, self.joint_ids)
 
 
@@ -371,7 +371,7 @@ class _EefShiftTerm(ActionTerm):
         self.scale = scale
         self._low, self._high = (torch.tensor(ends, device=self.env.device) for ends in (low, high))
         ones = torch.ones(size, device=self.env.device)
-        self._limits = -ones, ones
+        self.limit_action(-ones, ones)
 
     @override
     def command_map(self) -> CommandMap:
@@ -453,10 +453,10 @@ class ActuatorTerm(ActionTerm):
             raise ConfigError(f"func: {place} has no actuator, so that there is nothing to act with")
         chosen = match_names(actuators or [".*"], list(known), "params.actuators", "actuator")
         self._chosen = {name: known[name] for name in chosen}
-        model, ids = self.env.sim.model, list(self._chosen.values())
+        model, ids = self.env.sim.model, list(self.actuators.values())
         low, high = torch.tensor(model.actuator_ctrlrange[ids], dtype=torch.float32, device=self.device).unbind(1)
         limited = torch.tensor(model.actuator_ctrllimited[ids], dtype=torch.bool, device=self.device)
-        self._limits = torch.where(limited, low, -torch.inf), torch.where(limited, high, torch.inf)
+        self.limit_action(torch.where(limited, low, -torch.inf), torch.where(limited, high, torch.inf))
 
     @property
     @override
@@ -498,7 +498,7 @@ class JointPositionTerm(ActionTerm):
         self.choose_joints(part_name)
         self._scale, self._delay = scale, delay
         ends = torch.full((len(self.joint_ids),), limit, device=self.device)
-        self._limits = -ends, ends
+        self.limit_action(-ends, ends)
         self._default = self.env.robot.body_data.default_qpos[0, self.joint_ids]
         self._sent = torch.zeros(self.num_envs, 1 + delay[1], len(self.joint_ids), device=self.device)  # [N, K, J]
         self._lag = torch.zeros(self.num_envs, dtype=torch.int64, device=self.device)

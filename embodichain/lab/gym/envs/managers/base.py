@@ -212,7 +212,7 @@ class ActionTerm(Functor):
     cfg: ActionTermCfg
     kind: ClassVar[str] = ""
     choices: tuple[int, ...] = ()
-    _limits: tuple[Tensor, Tensor] | None = None  # what configure sets :attr:`action_limits` to
+    _action_limits: Tensor | None = None  # [2, A] of ``limit_action``
 
     def __init__(self, cfg: ActionTermCfg, env: TermEnv) -> None:
         super().__init__(cfg, env)
@@ -250,13 +250,20 @@ class ActionTerm(Functor):
     @property
     def action_dim(self) -> int:
         """Size of the term's part of the action; by default that of its limits, or the number of its joints."""
-        return len(self.joint_ids if self._limits is None else self._limits[0])
+        return len(self.joint_ids) if self._action_limits is None else self._action_limits.shape[1]
 
     @property
     def action_limits(self) -> tuple[Tensor, Tensor]:
-        """Lowest and highest action, [A] each; the environment clips to them. By default -1 and 1."""
+        """Lowest and highest action, [A] each, to which the environment clips: ``limit_action``'s, or -1 and 1."""
+        own = self._action_limits
+        if own is not None and own.shape[1] == self.action_dim:  # which a subclass may change
+            return own[0], own[1]
         ones = torch.ones(self.action_dim, device=self.env.device)
-        return self._limits or (-ones, ones)
+        return -ones, ones
+
+    def limit_action(self, low: Tensor, high: Tensor) -> None:
+        """Set the size and the limits of the term's part of the action, [A] each; :meth:`configure` calls it."""
+        self._action_limits = torch.stack((low, high))
 
     def process_action(self, action: Tensor) -> dict[str, Tensor]:
         """Return targets of the term's joints under the term's ``kind``, [N, J], for actions [N, A].

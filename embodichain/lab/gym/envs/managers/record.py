@@ -95,7 +95,7 @@ class record_camera_data(VideoEvent):  # noqa: N801 (named like a function, as c
     @classmethod
     @override
     def check_params(cls, params: Mapping[str, Any]) -> list[str]:
-        eye, target, up = params["eye"], params["target"], params["up"]
+        eye, target, up = params.get("eye"), params.get("target", _TARGET), params.get("up", _UP)
         if eye is None or np.cross(np.subtract(target, eye), up).any():
             return []
         return [f"eye: the view's direction must not be zero or along up, got {eye} with target {target}, up {up}"]
@@ -134,9 +134,11 @@ class record_camera_data(VideoEvent):  # noqa: N801 (named like a function, as c
         follow_uid: str | None = None,
     ) -> None:
         """Record one image, if a recording is active."""
+        view: dict[str, Any] = {"eye": eye, "target": target, "up": up, "follow_uid": follow_uid}
+        view |= {"resolution": resolution, "intrinsics": intrinsics}
 
         def render(env_id: int) -> np.ndarray:
-            self._view = self._view or View(env, resolution, self.cfg.params)
+            self._view = self._view or View(env, resolution, view)
             return self._view.render(env_id)
 
         self.recording.add(render)

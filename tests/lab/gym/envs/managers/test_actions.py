@@ -10,6 +10,7 @@ from torch import Tensor
 
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers import ActionTerm
+from embodichain.lab.gym.envs.managers.actions import QposTerm
 from embodichain.lab.gym.envs.tasks.rl.locomotion import LocomotionEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.choices import Choices
@@ -66,6 +67,23 @@ def test_delta_stays_within_the_joint_limits() -> None:
     put(env, [3.9, -3.9])
     targets = env.action_manager.process_action(torch.tensor([[1.0], [-1.0]]))
     assert targets["qpos"].tolist() == [[4.0], [-4.0]]
+
+
+class Pair(QposTerm):
+    """A target of two numbers, their mean."""
+
+    @property
+    def action_dim(self) -> int:
+        return 2
+
+    def process_action(self, action: Tensor) -> dict[str, Tensor]:
+        return super().process_action(action.mean(dim=1, keepdim=True))
+
+
+def test_term_of_another_size_than_its_parents_has_unit_limits() -> None:
+    env = env_with({"place": {"func": Pair}})
+    assert env.single_action_space.low.tolist() == [-1.0, -1.0]
+    assert env.action_manager.process_action(torch.tensor([[1.0, 0.0]] * 2))["qpos"].tolist() == [[0.5], [0.5]]
 
 
 def test_absolute_positions_reach_the_limits() -> None:

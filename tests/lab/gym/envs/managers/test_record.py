@@ -165,6 +165,24 @@ def test_recording_without_eye_frames_the_scene_once(tmp_path: Path, monkeypatch
     assert PoseRenderer.poses == [expected] * 3  # of the first state, while the cart moves
 
 
+class FromAbove(record_camera_data):
+    """Chooses its own camera."""
+
+    def __call__(self, env: Any, env_ids: Any, height: float = 3.0) -> None:  # type: ignore[override]
+        super().__call__(env, env_ids, eye=(0.0, -2.0, height))
+
+
+def test_subclass_may_choose_the_camera(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "Renderer", PoseRenderer)
+    PoseRenderer.poses = []
+    env = cart_with(1, cam=EventCfg(FromAbove, mode="interval", interval_step=1))
+    env.reset()
+    env.start_recording(tmp_path, "a")
+    env.step(torch.ones(1, *env.single_action_space.shape))
+    env.close()
+    assert {pose.eye for pose in PoseRenderer.poses} == {(0.0, -2.0, 3.0)}
+
+
 class CountingRenderer(BlankRenderer):
     """Notes the elapsed steps of each environment that it draws."""
 
