@@ -37,8 +37,7 @@ def fetch(name: str) -> Path:
 def push(target: str, repo: str, is_private: bool) -> str:
     """Publish a run's checkpoint with its config, results and card; return the repository's address.
 
-    Args:
-        target: a run, or a folder of ``export --format microduck``, which is published as it is.
+    A ``target`` may also be a folder of ``export --format microduck``, which is published as it is.
     """
     with tempfile.TemporaryDirectory() as staged:
         is_ready = Path(target, "manifest.json").is_file()

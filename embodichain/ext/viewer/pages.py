@@ -279,8 +279,7 @@ class LiveTask:
 class Reference:
     """The reference motion of an environment's ``MotionCommand`` as a translucent second robot; else nothing.
 
-    Args:
-        scene: scene of a viser server, with a :class:`LiveScene`.
+    The scene is a viser server's, with a :class:`LiveScene`.
     """
 
     def __init__(self, scene: Any, env: EmbodiedEnv) -> None:
