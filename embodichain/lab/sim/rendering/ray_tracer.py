@@ -23,7 +23,7 @@ from embodichain.lab.sim.backend import Backend, named_geoms
 from embodichain.lab.sim.math import matrix_from_quat
 from embodichain.lab.sim.model.model_files import SEEN_GROUPS
 from embodichain.lab.sim.model.scene import RENDER_CAMERA
-from embodichain.lab.sim.rendering.renderer import Appearance, RenderingUnavailableError, Shot, own_colors
+from embodichain.lab.sim.rendering.renderer import UNSET, Appearance, RenderingUnavailableError, Shot
 
 _PIXELS_AT_ONCE = 2**24  # of all environments: 256 MiB of buffers
 # Warp's compiler and its cache are for one thread at a time.
@@ -242,6 +242,8 @@ class RayScene:
         self._body_of_geom = torch.from_numpy(model.geom_bodyid).long().to(device)
         self._geom_pos = self._static("geom_pos")
         self._geom_mat = matrix_from_quat(self._static("geom_quat"))
+        self._mat_rgba = self._static("mat_rgba")
+        self._geom_matid = torch.from_numpy(model.geom_matid).long().to(device)
         self._named, self._seen = named_geoms(backend.model, model)
         self._has_flexes = model.nflex > 0
         self._body_of_light = torch.from_numpy(model.light_bodyid).long().to(device)
@@ -293,10 +295,12 @@ class RayScene:
 
     def _colors(self, env_ids: Tensor) -> Tensor:
         """Return colours [n, G, 4]: a geom's own, or else its material's; geoms in a hidden group have alpha 0."""
-        model, rgba = self._backend.visual_model, self._appearance.read("geom_rgba")[env_ids.cpu().numpy()]
-        colors = torch.from_numpy(own_colors(model, rgba, model.geom_matid)).float().to(self._device)
-        colors[..., 3] *= self._own("geom_group", env_ids) < SEEN_GROUPS
-        return colors
+        rgba = self._look("geom_rgba", env_ids)
+        if len(self._mat_rgba):  # as ``own_colors``, on the device
+            is_bare = (rgba == torch.tensor(UNSET, device=self._device)).all(dim=-1) & (self._geom_matid >= 0)
+            rgba = torch.where(is_bare[..., None], self._mat_rgba[self._geom_matid.clamp(min=0)], rgba)
+        rgba[..., 3] *= self._own("geom_group", env_ids) < SEEN_GROUPS
+        return rgba
 
     def _light(self, env_ids: Tensor, xpos: Tensor, xmat: Tensor, eye: Tensor, forward: Tensor) -> dict[str, Tensor]:
         """Return the lights, which are fixed to their bodies, and the one at the camera."""

@@ -42,10 +42,10 @@ UNSET = (0.5, 0.5, 0.5, 1.0)
 
 
 def own_colors(model: mujoco.MjModel, rgba: np.ndarray, materials: np.ndarray) -> np.ndarray:
-    """Return the colours [..., G, 4] of geoms, flexes or tendons: its own, or its material's [G] if that is unset."""
+    """Return the colours [G, 4] of geoms, flexes or tendons: each one's own, or its material's if that is unset."""
     is_bare = (materials >= 0) & (rgba == UNSET).all(axis=-1)
     colors = rgba.astype(float)
-    colors[is_bare] = model.mat_rgba[np.broadcast_to(materials, is_bare.shape)[is_bare]]
+    colors[is_bare] = model.mat_rgba[materials[is_bare]]
     return colors
 
 
