@@ -134,10 +134,13 @@ class NanGuard:
         found = next((part.outliers for part in normalizers if part.outliers is not None), None)
         if found is not None and not self._had_outliers:
             *where, column = found.index
+            row, source = "environment", "this rollout"
+            if self._algorithm.learns_from == "demonstrations":
+                row, source = "frame", "the demonstrations"
             logger.log_warning(
-                f"step {step}: {self._column(column)} was {found.value:.4g} in environment "
+                f"step {step}: {self._column(column)} was {found.value:.4g} in {row} "
                 f"{where[0]}, where {found.mean:.4g} ± {found.std:.2g} was expected; {found.count} such "
-                f"number{'s' if found.count > 1 else ''} in this rollout. The input normaliser clips "
+                f"number{'s' if found.count > 1 else ''} in {source}. The input normaliser clips "
                 f"{'them' if found.count > 1 else 'it'} to {CLIP:g} std from the mean; check the code that computes "
                 "this entry"
             )

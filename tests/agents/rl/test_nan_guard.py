@@ -10,6 +10,7 @@ from torch import nn
 
 from embodichain.agents.rl.algo import gradient_step
 from embodichain.agents.rl.buffer import allocate_rollout
+from embodichain.agents.rl.models.normalizer import RunningNormalizer
 from embodichain.agents.rl.nan_guard import NanGuard, NonFiniteError, Origin, find_origin
 from tests.agents.rl.fakes import IdleAlgorithm, linear_policy
 
@@ -39,6 +40,12 @@ class Storing(IdleAlgorithm):
     """Would learn from a replay buffer."""
 
     learns_from = "replay"
+
+
+class Cloning(IdleAlgorithm):
+    """Would learn from demonstrations."""
+
+    learns_from = "demonstrations"
 
 
 def make_rollout() -> TensorDict:
@@ -117,6 +124,18 @@ def test_divergences_are_counted_and_a_high_rate_warned_of(capsys: pytest.Captur
     err = capsys.readouterr().err
     assert "physics became invalid in 1 of 6 environment steps, in environments [1]" in err
     assert "not finite: obs[1]" in err
+
+
+def test_absurd_number_of_a_demonstration_is_named_by_its_frame(capsys: pytest.CaptureFixture[str]) -> None:
+    run = Watched(algorithm=Cloning)
+    run.policy.normalizer = RunningNormalizer(2)
+    frames = torch.randn(50, 2)
+    frames[7, 1] = 1e9
+    run.policy.update_normalizer(frames)
+    run.guard.check_outliers(8)
+    err = capsys.readouterr().err
+    assert "obs[1] was 1e+09 in frame 7" in err
+    assert "1 such number in the demonstrations" in err
 
 
 def test_finite_rollout_has_no_origin_and_padding_is_ignored() -> None:
