@@ -253,7 +253,7 @@ def check_parity(run: Run, module: DeployedPolicy, steps: Sequence[Step]) -> flo
 
 
 def check_inputs(spec: Spec, steps: Sequence[Step]) -> None:
-    """Compare recorded inputs with those that the exported runner computes from raw measurements, to 1e-5.
+    """Compare recorded inputs with the exported runner's, computed from raw measurements, to 1e-5.
 
     The environment of the steps has no simulated noise and delays.
     """

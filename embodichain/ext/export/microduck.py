@@ -36,7 +36,7 @@ SERVOS = [*(f"left_{name}" for name in LEG), *HEAD, *(f"right_{name}" for name i
 HOME = (0.0, -0.0873, -0.4579, -0.0049, 0.453, 0.3491, 0.3491, 0.0, 0.0, 0.0, 0.0873, 0.4579, 0.0049, -0.453)
 _SLOW = 0.1  # m/s, rad/s: commands below are none
 _PLAY = 0.0175  # rad, of the gears to each side in the second rehearsal: 1 degree
-_CARD = Path(__file__).with_name("microduck_card.md.tmpl").read_text(encoding="utf-8")
+_CARD = Path(__file__).with_name("microduck_card.md.tmpl")
 
 
 class _FlatPolicy(formats.DeployedPolicy):
@@ -168,7 +168,7 @@ def card(manifest: Mapping[str, Any]) -> str:
     slot, measured = manifest.get("slot"), manifest["eval"] | manifest["eval"].get("metrics", {})
     rows = {key: manifest["command"][key] for key in ("twist", "head", "body")}
     rows |= {key: f"{value:.4g}" for key, value in measured.items() if isinstance(value, int | float)}
-    return _CARD.format(
+    return _CARD.read_text(encoding="utf-8").format(
         **manifest,
         **manifest["training"],
         rows="\n".join(f"| {key} | {value} |" for key, value in rows.items()),

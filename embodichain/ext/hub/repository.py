@@ -22,7 +22,7 @@ EXAMPLES = (
 
 _LONGEST = 400  # letters of an error's message
 _COPIED = ("config.json", "summary.json", "metrics.jsonl", "machine.json", "learning_curve.png")
-_CARD = Path(__file__).with_name("card.md.tmpl").read_text(encoding="utf-8")
+_CARD = Path(__file__).with_name("card.md.tmpl")
 
 
 def fetch(name: str) -> Path:
@@ -92,7 +92,7 @@ def card(run: SavedRun, repo: str, evaluation: Mapping[str, Any], has_video: boo
         low, high = evaluation["success_interval"]
         rows["success"] = f"{evaluation['success_rate']:.1%} (95 % interval {low:.1%} to {high:.1%})"
     rows |= {name: f"{value:.4g}" for name, value in evaluation.get("metrics", {}).items()}
-    return _CARD.format(
+    return _CARD.read_text(encoding="utf-8").format(
         task=config["gym_config"]["id"],
         name=repo.partition("/")[2],
         algorithm=config["algorithm"]["name"],

@@ -36,7 +36,7 @@ _MARKS = {  # what an earlier export is recognised by
     "requirements.txt": b"embodichain-mujoco==",
     "README.md": b"`embodichain export`",
 }
-_README = Path(__file__).with_name("readme.md.tmpl").read_text(encoding="utf-8")
+_README = Path(__file__).with_name("readme.md.tmpl")
 _SIZE = (320, 240)  # of the images of LeRobot's videos, pixels
 
 
@@ -164,7 +164,7 @@ def export_lerobot_env(target: str, out: Path | None, allowed_imports: Sequence[
     texts = {
         "env.py": _env_file(run.env_id, config, run.trainer.import_modules),
         "requirements.txt": f"embodichain-mujoco=={__version__}\n",
-        "README.md": _README.format(env_id=run.env_id),
+        "README.md": _README.read_text(encoding="utf-8").format(env_id=run.env_id),
     }
     for name, mark in _MARKS.items():
         files.check_replaceable(folder / name, mark)

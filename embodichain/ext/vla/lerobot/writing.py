@@ -43,11 +43,11 @@ def write_lerobot_folder(
     config = out / "config.json"
     write_json(config, _changed_config(model, source, entries, image_shapes), indent=4)
     state.write_safetensors(out / WEIGHTS, _changed_weights(model, source))
-    beside = _beside(source)
-    for name in beside:
+    names = _beside(source)
+    for name in names:
         (out / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source.path / name, out / name)
-    return [config, out / WEIGHTS, *(out / name for name in beside)]
+    return [config, out / WEIGHTS, *(out / name for name in names)]
 
 
 def write_statistics(out: Path, model: SmolVLA) -> None:

@@ -265,7 +265,8 @@ class GripperTerm(_AffineTerm):
         if not torch.isfinite(high - low).all():
             raise ConfigError(f"params.part_name: '{part_name}' has joints without limits to open and close between")
         self._map = self.joint_command(self.meaning, (high - low) / 2, (low + high) / 2)
-        self.limit_action(torch.full((1,), -1.0, device=self.device), torch.ones(1, device=self.device))
+        one = torch.ones(1, device=self.device)
+        self.limit_action(-one, one)
 
 
 class _RateTerm(_AffineTerm):

@@ -134,11 +134,12 @@ class record_camera_data(VideoEvent):  # noqa: N801 (named like a function, as c
         follow_uid: str | None = None,
     ) -> None:
         """Record one image, if a recording is active."""
-        view: dict[str, Any] = {"eye": eye, "target": target, "up": up, "follow_uid": follow_uid}
-        view |= {"resolution": resolution, "intrinsics": intrinsics}
 
         def render(env_id: int) -> np.ndarray:
-            self._view = self._view or View(env, resolution, view)
+            if self._view is None:
+                params: dict[str, Any] = {"eye": eye, "target": target, "up": up, "follow_uid": follow_uid}
+                params |= {"resolution": resolution, "intrinsics": intrinsics}
+                self._view = View(env, resolution, params)
             return self._view.render(env_id)
 
         self.recording.add(render)
