@@ -25,30 +25,20 @@ def quat_from_euler(euler: Tensor) -> Tensor:
     c, s = torch.cos(euler * 0.5), torch.sin(euler * 0.5)
     cx, cy, cz = c.unbind(-1)
     sx, sy, sz = s.unbind(-1)
-    return torch.stack(
-        (
-            cx * cy * cz + sx * sy * sz,
-            sx * cy * cz - cx * sy * sz,
-            cx * sy * cz + sx * cy * sz,
-            cx * cy * sz - sx * sy * cz,
-        ),
-        dim=-1,
-    )
+    w, x = cx * cy * cz + sx * sy * sz, sx * cy * cz - cx * sy * sz
+    y, z = cx * sy * cz + sx * cy * sz, cx * cy * sz - sx * sy * cz
+    return torch.stack((w, x, y, z), dim=-1)
 
 
 def quat_mul(a: Tensor, b: Tensor) -> Tensor:
     """Return the products a b [..., 4]: the rotation b, then a."""
     aw, ax, ay, az = a.unbind(-1)
     bw, bx, by, bz = b.unbind(-1)
-    return torch.stack(
-        (
-            aw * bw - ax * bx - ay * by - az * bz,
-            aw * bx + ax * bw + ay * bz - az * by,
-            aw * by - ax * bz + ay * bw + az * bx,
-            aw * bz + ax * by - ay * bx + az * bw,
-        ),
-        dim=-1,
-    )
+    w = aw * bw - ax * bx - ay * by - az * bz
+    x = aw * bx + ax * bw + ay * bz - az * by
+    y = aw * by - ax * bz + ay * bw + az * bx
+    z = aw * bz + ax * by - ay * bx + az * bw
+    return torch.stack((w, x, y, z), dim=-1)
 
 
 def quat_inverse(quat: Tensor) -> Tensor:
@@ -151,17 +141,10 @@ def quat_from_matrix(matrix: Tensor) -> Tensor:
     w, x, y, z = squares.unbind(-1)
     wx, wy, wz = m[..., 7] - m[..., 5], m[..., 2] - m[..., 6], m[..., 3] - m[..., 1]
     xy, xz, yz = m[..., 3] + m[..., 1], m[..., 6] + m[..., 2], m[..., 7] + m[..., 5]
-    rows = torch.stack(
-        (
-            torch.stack((w, wx, wy, wz), dim=-1),
-            torch.stack((wx, x, xy, xz), dim=-1),
-            torch.stack((wy, xy, y, yz), dim=-1),
-            torch.stack((wz, xz, yz, z), dim=-1),
-        ),
-        dim=-2,
-    )
+    rows = (w, wx, wy, wz), (wx, x, xy, xz), (wy, xy, y, yz), (wz, xz, yz, z)
+    table = torch.stack([torch.stack(row, dim=-1) for row in rows], dim=-2)
     best = squares.argmax(dim=-1)[..., None, None].expand(*squares.shape[:-1], 1, 4)
-    quat = torch.gather(rows, -2, best).squeeze(-2)
+    quat = torch.gather(table, -2, best).squeeze(-2)
     quat = quat / quat.norm(dim=-1, keepdim=True)
     return torch.where(quat[..., :1] < 0, -quat, quat)
 

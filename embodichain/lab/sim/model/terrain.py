@@ -171,7 +171,6 @@ class TerrainHeights:
     """The surface of a terrain.
 
     Attributes:
-        cfg: its config.
         heights: [rows along y, columns along x] float32, m, of the vertices; the outermost are at 0.
         origins: [L, C, 3] the middles of the cells' platforms, m.
     """
@@ -246,13 +245,11 @@ def _cell(cfg: TerrainCfg, kind: SubTerrainCfg, level: int, column: int) -> np.n
             return np.zeros((count, count))
         case RoughTerrainCfg():
             amplitude = _at(kind.amplitude, level, cfg)
-            noise = random.uniform(-amplitude, amplitude, (count, count))
-            return np.where(ring < reach - _CLOSE, noise, 0.0)
+            heights = random.uniform(-amplitude, amplitude, (count, count))
         case StepsTerrainCfg():
             block = np.floor(np.arange(count) * cfg.resolution / kind.block + _CLOSE).astype(int)
             highest = _at(kind.height, level, cfg)
             heights = random.uniform(0.0, highest, (block[-1] + 1, block[-1] + 1))[block[:, None], block[None]]
-            return np.where(ring < reach - _CLOSE, heights, 0.0)
         case SlopeTerrainCfg():
             rise = _at(kind.incline, level, cfg) * np.minimum(ring, reach)
             return -rise if kind.inverted else rise
@@ -260,6 +257,7 @@ def _cell(cfg: TerrainCfg, kind: SubTerrainCfg, level: int, column: int) -> np.n
             steps = np.floor(np.minimum(ring, reach) / kind.depth + _CLOSE)
             rise = _at(kind.height, level, cfg) * steps
             return -rise if kind.inverted else rise
+    return np.where(ring < reach - _CLOSE, heights, 0.0)
 
 
 def _at(values: tuple[float, float], level: int, cfg: TerrainCfg) -> float:

@@ -108,7 +108,6 @@ class Terrain:
     """The ground's surface, and the cell of each environment; robots walk on it without meeting each other.
 
     Attributes:
-        cfg: its config.
         origins: [L, C, 3] where robots start, m: the middles of the cells' platforms.
         levels: [N] int64, the level (row) of each environment.
         columns: [N] int64, its column.

@@ -36,7 +36,6 @@ _SHADOW_REACH = 6.0
 # Half of an endless plane's edge and of its pieces' edges, m: it ends behind the sky, as the engine's own does.
 _PLANE_SIZE, _PIECE_SIZE = 320.0, 10.0
 
-
 UNSET = (0.5, 0.5, 0.5, 1.0)
 """Colour of a geom that leaves it to its material, if it has one."""
 
@@ -180,13 +179,9 @@ def _array(model: mujoco.MjModel, name: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class CameraPose:
-    """Pose and intrinsics of a pinhole camera, in OpenCV's convention.
+    """Pose and intrinsics (fx, fy, cx, cy in pixels) of a pinhole camera, in OpenCV's convention.
 
-    Attributes:
-        eye: world position, m.
-        target: the point in the middle of the view, m.
-        up: direction that is upwards in the image.
-        intrinsics: fx, fy, cx, cy in pixels.
+    ``target`` is in the middle of the view, and ``up`` is upwards in the image; world frame, m.
     """
 
     eye: tuple[float, float, float]
