@@ -32,10 +32,7 @@ def keep_tracebacks_in(folder: Path) -> None:
 
 
 def run_command(run: Callable[[], int], prints_traceback: bool) -> int:
-    """Run a command and return its exit code.
-
-    The codes are 0 done, 1 failed, 2 wrong usage or config; 129, 130 or 143 interrupted.
-    """
+    """Run a command and return its exit code: 0 done, 1 failed, 2 wrong usage or config, 129, 130, 143 interrupted."""
     global _run_folder
     _run_folder = None
     try:

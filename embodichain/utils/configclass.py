@@ -52,13 +52,9 @@ def configclass(cls: type[T], /) -> type[T]: ...
 def configclass(*, frozen: bool = False) -> Callable[[type[T]], type[T]]: ...
 @dataclass_transform(field_specifiers=(field,))
 def configclass(cls: type[T] | None = None, /, *, frozen: bool = False) -> Any:
-    """Make a class a configuration class.
+    """Make a class a configuration class; ``frozen``: refuse assignments to the instances' fields.
 
-    Args:
-        frozen: refuse assignments to the instances' fields.
-
-    Returns:
-        The class, with ``copy(**kw)``, ``replace(**kw)``, ``to_dict()`` and ``validate(prefix="")``.
+    It has ``copy(**kw)``, ``replace(**kw)``, ``to_dict()`` and ``validate(prefix="")``.
     """
     if cls is None:
         return lambda c: _make(c, frozen)
@@ -130,11 +126,7 @@ def _plain(value: Any) -> Any:
 
 
 def _validate(self: Any, prefix: str = "") -> list[str]:
-    """Return the dotted names of the required fields that have no value, nested ones included.
-
-    Args:
-        prefix: put before each name, for example ``"robot"``.
-    """
+    """Return the dotted names, below ``prefix``, of the required fields without a value, nested ones included."""
     missing: list[str] = []
     for f in dataclasses.fields(self):
         name = f"{prefix}.{f.name}" if prefix else f.name
@@ -259,9 +251,7 @@ def _adapter(cls: type) -> TypeAdapter[Any]:
     return TypeAdapter(cls)
 
 
-@functools.cache
-def _hints(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(cls, include_extras=True)
+_hints = functools.cache(functools.partial(typing.get_type_hints, include_extras=True))
 
 
 def _describe(item: Any, keys: list[int | str], cls: type, data: Any, noun: str) -> tuple[str, str]:

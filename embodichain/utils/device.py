@@ -28,11 +28,7 @@ _CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")  # a number of bytes, or "m
 
 
 def resolve_device(name: str, place: str = "trainer.device") -> torch.device:
-    """Return the device ``"auto"``, ``"cpu"`` or ``"cuda:<number>"``; a ConfigError if this machine has none such.
-
-    Args:
-        place: the setting's name or option, for messages.
-    """
+    """Return the device ``auto``, ``cpu`` or ``cuda:<number>``; a ConfigError at ``place`` if this machine has none."""
     if name == "auto":
         return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
     match = re.fullmatch(r"cpu|cuda(?::(\d+))?", name)
@@ -93,10 +89,7 @@ def keeping_modes(network: nn.Module) -> Iterator[None]:
 
 
 def describe_machine() -> dict[str, Any]:
-    """Return plain data: the processor, memory, GPUs, threads and versions.
-
-    Sizes are in GB (10^9 bytes); unknown values are None.
-    """
+    """Return plain data: processor, memory and disk in GB (10^9 bytes), GPUs, threads, versions; None if unknown."""
     cuda, memory = torch.cuda.is_available(), _system_memory()
     gigabytes = {name: round(size / 1e9, 1) for name, size in memory.items()}
     gpus = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())] if cuda else []

@@ -87,11 +87,7 @@ def load_all(group: str) -> dict[str, Any]:
 
 
 def face(module: str, sources: dict[str, str]) -> Callable[[str], Any]:
-    """Return a ``__getattr__`` for ``module``, which imports a name when it is first asked for.
-
-    Args:
-        sources: the module that has each name.
-    """
+    """Return a ``__getattr__`` for ``module``, which imports a name from its source when it is first asked for."""
 
     def get(name: str) -> Any:
         if name not in sources:

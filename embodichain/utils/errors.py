@@ -20,11 +20,7 @@ class UnavailableError(RuntimeError):
 
 
 class CommandFailedError(RuntimeError):
-    """A command has failed though its input is right; the message says why.
-
-    Attributes:
-        exit_code: command's exit code.
-    """
+    """A command has failed though its input is right; the message says why."""
 
     exit_code = 1
 

@@ -221,12 +221,7 @@ def check_free(registered: Mapping[str, type], name: str, new: type, kind: str) 
 
 
 def check_admitted(name: str, admitted: Sequence[str], place: str) -> None:
-    """Raise a ConfigError unless a config may name something by a dotted path, in an allowed and imported module.
-
-    Args:
-        name: ``pkg.module.name``.
-        admitted: allowed modules and prefixes of modules.
-    """
+    """Raise a ConfigError unless a config may name ``pkg.module.name``: of an imported module, admitted or trusted."""
     module = name.rpartition(".")[0]
     is_named = is_below(module, admitted)
     if module in sys.modules and (is_named or is_trusted(module)):
@@ -300,11 +295,9 @@ def own_terms(module: ModuleType) -> list[str]:
 
 
 def find_function_from_modules(name: str, modules: Sequence[str], raise_if_not_found: bool = True) -> Any:
-    """Find a function or class.
+    """Find a function or class by a plain name, in ``modules`` in their order, or by a dotted path ``pkg.module.name``.
 
-    Args:
-        name: a plain name, looked up in ``modules`` in their order, or a dotted path ``pkg.module.name``.
-        raise_if_not_found: raise a ConfigError with the nearest and all known names, instead of returning None.
+    Without one: a ConfigError with the nearest and all known names or, with ``raise_if_not_found`` false, None.
     """
     module, _, attribute = name.rpartition(".")
     try:

@@ -181,14 +181,10 @@ class Mirror:
 
 @dataclass(frozen=True)
 class MirrorMap:
-    """The mirror images of an environment's states and of the actions in them.
+    """The mirror images of an environment's states, as flat observations [..., O], and of the actions [..., A] in them.
 
     An environment is symmetric under it if the mirrored action leads from the mirrored state to the mirrored next
     state, with the same reward.
-
-    Attributes:
-        obs: mirror of the flat observation, [..., O].
-        action: mirror of the action, [..., A].
     """
 
     obs: Mirror

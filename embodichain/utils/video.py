@@ -26,12 +26,7 @@ TEXT_COLOUR = (245, 245, 245)
 
 @dataclass(frozen=True)
 class Footage:
-    """Recorded images.
-
-    Attributes:
-        frames: number of images.
-        seconds: time that rendering and writing them took, s.
-    """
+    """Number of recorded images, and the time that rendering and writing them took, s."""
 
     frames: int = 0
     seconds: float = 0.0
@@ -44,11 +39,8 @@ class Footage:
 class VideoWriter:
     """Writes images [height, width, 3] uint8 into a video of ``VIDEO_SUFFIXES`` (H.264, which browsers show as mp4).
 
-    ffmpeg is fed by a thread: the caller waits only while 128 images wait.
-
-    Args:
-        path: file's path; its folder is created.
-        width, height: size of the images, pixels, even.
+    ffmpeg is fed by a thread: the caller waits only while 128 images wait. The file's folder is created; width and
+    height are even.
     """
 
     def __init__(self, path: Path, width: int, height: int, fps: float) -> None:
@@ -108,10 +100,6 @@ def as_gif(path: Path) -> bytes:
 
 class VideoReader:
     """Decodes a video on demand: a small file may have more images than fit into memory.
-
-    Args:
-        path: regular file.
-        height, width: size of the images, pixels.
 
     Attributes:
         position: number of the next image.
