@@ -41,7 +41,6 @@ class SerialChain:
         """Read the chain from a compiled model.
 
         Args:
-            model: scene's model.
             joint_ids: all joints in the model between root and body, from the root outwards.
             body_id: last body of the chain.
             tcp: [4, 4] pose of the tool centre point in the frame of that body.
@@ -140,12 +139,9 @@ def _length(vectors: Tensor) -> Tensor:
 
 
 def _pose_error(pose: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the difference between a target and a pose.
+    """Return the shift and the rotation vector from a pose to a target, world frame, [B, 6], and its angle, [B].
 
     The rotation R that remains has the vector (R - R^T) / 2 of length sin(angle), along its axis.
-
-    Returns:
-        ``(error, angle)``: the difference of the positions and the rotation vector, world frame, [B, 6]; its angle [B].
     """
     rotation = torch.bmm(target[:, :3, :3], pose[:, :3, :3].mT).flatten(1)
     doubled = rotation[:, constant((7, 2, 3), pose.device)] - rotation[:, constant((5, 6, 1), pose.device)]

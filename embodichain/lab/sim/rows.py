@@ -83,13 +83,10 @@ class _Copy(NamedTuple):
 
 
 class Snapshot:
-    """A copy of plain data.
+    """A copy of plain data; with ``of_rows`` N, for :meth:`with_rows_of` only, data without N rows are not copied.
 
     Values are restored in place, into the same tensors, arrays, lists and dictionaries, so that views and other
     references see the change.
-
-    Args:
-        of_rows: N: for :meth:`with_rows_of` only; data without N rows are not copied.
     """
 
     def __init__(self, value: Any, of_rows: int | None = None) -> None:

@@ -181,12 +181,7 @@ class Servos:
     )
 
     def __init__(self, model: Any, num: int, read: Callable[[str], np.ndarray], own: Callable[[str], np.ndarray]):
-        """Start at rest.
-
-        Args:
-            read: function from the name of a field of the data to its array [N, ...], which stays current.
-            own: the same of a field of the model, to be written.
-        """
+        """Start at rest; ``read`` returns a field of the data, [N, ...], always current, ``own`` one of the model."""
         is_servo, moved = _marked(model.actuator_user), model.actuator_trnid[:, 0]
         has_play = np.isin(moved, np.flatnonzero(_marked(model.jnt_user))) & (model.actuator_trntype == 0)
         self._drives = np.flatnonzero(is_servo | has_play)

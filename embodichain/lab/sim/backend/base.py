@@ -152,12 +152,7 @@ class Backend(ABC):
     def write_model_parts(
         self, parts: Sequence[ModelPart], table: Tensor, env_ids: Tensor, derive: bool = True
     ) -> None:
-        """Write parts of several model fields, as :meth:`write_model` does one.
-
-        Args:
-            table: [n, columns].
-            derive: let the constants follow; false where the caller writes them, too.
-        """
+        """Write parts of several model fields from a table [n, columns], as :meth:`write_model` does one."""
         for name, part, columns in parts:
             self.write_model(name, part, table[:, columns], env_ids, derive)
 
@@ -191,10 +186,7 @@ class Backend(ABC):
         """Return which environments' physics diverged since their last reset, [N] bool; None: known to be none."""
 
     def report(self) -> list[str]:
-        """Return and handle the problems since the last call, a sentence each.
-
-        This may wait for the physics: call it between two rollouts.
-        """
+        """Return and handle the problems since the last call, a sentence each; between rollouts, since it may wait."""
         return []
 
     @abstractmethod

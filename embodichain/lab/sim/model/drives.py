@@ -65,14 +65,9 @@ def match_driven(patterns: Iterable[str], names: Sequence[str], undriven: Contai
 def set_drives(
     spec: mujoco.MjSpec, joints: Mapping[str, str], undriven: Container[str], drive: JointDrivePropertiesCfg, place: str
 ) -> list[str]:
-    """Add a position actuator, named like the joint, to every driven joint.
+    """Add a position actuator, named like the joint, to every driven one of ``joints`` (short name -> spec's name).
 
-    Args:
-        joints: short name -> name in the spec.
-        undriven: short names of the joints without a drive.
-
-    Returns:
-        What of the config the file overrules, one per line.
+    Return what of the config the file overrules, one per line.
     """
     stiffness, damping, effort, friction, armature, backlash = (
         per_joint(drive, key, list(joints), undriven, place)
@@ -202,12 +197,7 @@ def sense_links(
 ) -> list[str]:
     """Add sensors ``<uid>/<force, pos or vel>/<link>`` of an articulation's links, all forces first; return the links.
 
-    Args:
-        uid: contact sensor's uid.
-        patterns: names or regular expressions of links.
-        links: the articulation's bodies in the model by link name.
-        prefix: prefix of the articulation's names in the model.
-        place: patterns' place in the config, for messages.
+    ``links`` are the articulation's bodies in the model by link name; its names there begin with ``prefix``.
     """
     geoms = (geom.name for geom in spec.geoms if geom.name.startswith(prefix) and geom.contype)
     shapes = {name.removeprefix(prefix): name for name in geoms}

@@ -129,14 +129,18 @@ class Articulation:
         """Return joint velocities [N, J] (rad/s or m/s)."""
         return self._backend.qvel[:, self._columns(self._qvel_adr, self.get_joint_ids(name))]
 
+    @cached_per_state
     def get_qf(self, name: str | None = None) -> Tensor:
         """Return the drives' efforts on the joints at the current state and targets [N, J] (Nm or N).
 
         Computed by the drive's formula (see :class:`~embodichain.lab.sim.cfg.JointDrivePropertiesCfg`), which is faster
         than the engine's computation, with the same result; for servos at their nominal supply, without latency.
         """
-        qf = self._compute_qf()
-        return qf if name is None else qf[:, columns(self.get_joint_ids(name), qf.device)]
+        if name is not None:
+            return self.get_qf()[:, columns(self.get_joint_ids(name), self._backend.device)]
+        effort = self.drives.efforts(self.get_qpos_target(), self.get_qpos(), self.get_qvel())
+        low, high = self.effort_limits
+        return torch.clamp(effort, low * self.drives.strength, high * self.drives.strength)
 
     def get_qpos_target(self, name: str | None = None) -> Tensor:
         """Return the drives' targets [N, J]: positions, unless in another mode; without a drive the position."""
@@ -245,12 +249,6 @@ class Articulation:
         self.set_qpos(qpos, env_ids=env_ids, target=False)
         self.set_qvel(qvel, env_ids=env_ids)
         self.set_qpos(targets, env_ids=env_ids)
-
-    @cached_per_state
-    def _compute_qf(self) -> Tensor:
-        effort = self.drives.efforts(self.get_qpos_target(), self.get_qpos(), self.get_qvel())
-        low, high = self.effort_limits
-        return torch.clamp(effort, low * self.drives.strength, high * self.drives.strength)
 
     def _read_effort_limits(self, model: mujoco.MjModel) -> Tensor:
         inf = float("inf")
@@ -415,13 +413,7 @@ class JointDrives:
     def __init__(
         self, backend: Backend, actuators: Mapping[int, int], dof_addresses: Sequence[int], default_qpos: Tensor
     ) -> None:
-        """Read the drives from the compiled model, where all of them are for positions.
-
-        Args:
-            actuators: actuator of each driven joint, by the joint's index.
-            dof_addresses: addresses of all J joints.
-            default_qpos: [J] initial positions.
-        """
+        """Read the drives, all for positions, from the compiled model; ``actuators`` by the driven joint's index."""
         self._backend = backend
         self._actuators = dict(actuators)
         self._joints = list(actuators)

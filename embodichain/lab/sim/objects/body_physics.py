@@ -25,10 +25,7 @@ _SIZE_SIDES = {"Sphere": [0], "Capsule": [0, 2], "Cylinder": [0, 2], "Cube": [0,
 
 
 class BodyPhysics:
-    """Mass, inertia, centre of mass, friction and size of one body.
-
-    A reset does not change them.
-    """
+    """Mass, inertia, centre of mass, friction and size of one body."""
 
     state_names = ("_mass", "_center", "_squares", "_axes", "_scale", "_units", "_offset")
 

@@ -54,13 +54,7 @@ class LiveScene:
     def __init__(
         self, server: Any, backend: Backend, appearance: Appearance, followed: Any = None, most: int = MAX_SHOWN
     ) -> None:
-        """Show them.
-
-        Args:
-            server: a ``viser.ViserServer``.
-            followed: the scene's entity that the view follows; None: it stays.
-            most: the largest K.
-        """
+        """Show at most ``most`` in a ``viser.ViserServer``; the view follows the entity ``followed``, or stays."""
         self._followed, self.follows, self.shows_contacts = followed, followed is not None, False
         self.count = min(most, backend.num_envs)
         self._scene = server.scene
@@ -316,9 +310,7 @@ def add_geom(
 ) -> list[Any]:
     """Add a geom to a viser scene, in its body's frame; return its node, or none for kinds that no model file has.
 
-    Args:
-        look: geom's row of :func:`geom_looks`.
-        endless: lower and upper corners [2, 2] at which infinite planes are cut off, in their frame, m.
+    ``look`` is its row of :func:`geom_looks`. Infinite planes end at the corners ``endless`` [2, 2], in their frame, m.
     """
     size, data = model.geom_size[geom], int(model.geom_dataid[geom])
     paint = _paint(look)
