@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embodichain.lab.sim.backend import Backend
+from embodichain.lab.sim.backend.base import Backend
 from embodichain.lab.sim.math import matrix_from_quat, rotation_vector
 from embodichain.lab.sim.objects import Articulation
 from embodichain.utils import ConfigError

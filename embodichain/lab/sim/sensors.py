@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from embodichain.lab.sim.assets import LINK_ALIASES
-from embodichain.lab.sim.backend import Backend
+from embodichain.lab.sim.backend.base import Backend
 from embodichain.lab.sim.cfg import CameraCfg, ContactSensorCfg, StereoCameraCfg
 from embodichain.lab.sim.math import (
     look_at,

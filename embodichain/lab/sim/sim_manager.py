@@ -9,7 +9,8 @@ import mujoco
 import torch
 
 from embodichain.lab.sim import objects, sensors
-from embodichain.lab.sim.backend import Backend, make_backend, parse_sim_device
+from embodichain.lab.sim.backend import make_backend, parse_sim_device
+from embodichain.lab.sim.backend.base import Backend
 from embodichain.lab.sim.cfg import (
     ArticulationCfg,
     EmissionLightCfg,

@@ -17,7 +17,7 @@ from torch import Tensor
 from embodichain.lab.gym.envs.env_cfg import EnvCfg, check_groups
 from embodichain.lab.gym.envs.managers.base import is_users, kind_of
 from embodichain.lab.sim import SimulationManager
-from embodichain.lab.sim.backend import Backend
+from embodichain.lab.sim.backend.base import Backend
 from embodichain.lab.sim.objects import Robot, StateCache
 from embodichain.lab.sim.random import CounterRandom
 from embodichain.lab.sim.rows import changing_rows

@@ -7,24 +7,10 @@ from typing import Any
 import mujoco
 import torch
 
-from embodichain.lab.sim.backend.base import Backend, Columns, ModelPart, StateCache, cached_per_state, named_geoms
+from embodichain.lab.sim.backend.base import Backend
 from embodichain.lab.sim.backend.mujoco_batch import MujocoBatchBackend
 from embodichain.lab.sim.servos import has_servos
 from embodichain.utils import ConfigError, install_extra
-
-__all__ = [
-    "Backend",
-    "Columns",
-    "ModelPart",
-    "StateCache",
-    "cached_per_state",
-    "draw_without_shadows",
-    "has_warp",
-    "import_for_warp",
-    "make_backend",
-    "named_geoms",
-    "parse_sim_device",
-]
 
 
 def has_warp() -> bool:

@@ -1,6 +1,6 @@
 """The entities of a scene: views of the backend's state for task code."""
 
-from embodichain.lab.sim.backend import StateCache, cached_per_state
+from embodichain.lab.sim.backend.base import StateCache, cached_per_state
 from embodichain.lab.sim.objects.articulation import Articulation, BasePose, BodyData, DriveMode
 from embodichain.lab.sim.objects.rigid_object import RigidObject, RigidObjectGroup
 from embodichain.lab.sim.objects.robot import Robot

@@ -14,7 +14,7 @@ import torch
 from numpy.polynomial.polynomial import polyder
 from torch import Tensor
 
-from embodichain.lab.sim.backend import Backend, Columns, StateCache, cached_per_state
+from embodichain.lab.sim.backend.base import Backend, Columns, StateCache, cached_per_state
 from embodichain.lab.sim.cfg import ArticulationCfg
 from embodichain.lab.sim.kinematics import SerialChain, bodies_between
 from embodichain.lab.sim.math import (

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embodichain.lab.sim.backend import Backend, ModelPart
+from embodichain.lab.sim.backend.base import Backend, ModelPart
 from embodichain.lab.sim.cfg import RigidObjectCfg
 from embodichain.lab.sim.math import matrix_from_quat
 from embodichain.lab.sim.model.drives import match_names

@@ -6,7 +6,7 @@ import mujoco
 import torch
 from torch import Tensor
 
-from embodichain.lab.sim.backend import Backend, StateCache, cached_per_state
+from embodichain.lab.sim.backend.base import Backend, StateCache, cached_per_state
 from embodichain.lab.sim.cfg import RigidObjectCfg, RigidObjectGroupCfg
 from embodichain.lab.sim.math import matrix_from_quat, pose_from_row, row_from_pose
 from embodichain.lab.sim.objects.body_physics import BodyPhysics

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from embodichain.lab.sim.assets import LINK_ALIASES
-from embodichain.lab.sim.backend import Backend, cached_per_state
+from embodichain.lab.sim.backend.base import Backend, cached_per_state
 from embodichain.lab.sim.cfg import RobotCfg, SolverCfg
 from embodichain.lab.sim.kinematics import SerialChain, bodies_between, frame_pose
 from embodichain.lab.sim.math import pose_from_pos_quat, row_from_pose

@@ -9,7 +9,7 @@ import mujoco
 import torch
 from torch import Tensor
 
-from embodichain.lab.sim.backend import Backend
+from embodichain.lab.sim.backend.base import Backend
 from embodichain.lab.sim.cfg import LightCfg, MarkerCfg
 from embodichain.lab.sim.math import pose_from_pos_matrix, pose_from_row, row_from_pose
 from embodichain.lab.sim.model.terrain import FULL_INTENSITY, TerrainHeights

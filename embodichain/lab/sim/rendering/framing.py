@@ -8,7 +8,7 @@ import copy
 import mujoco
 import numpy as np
 
-from embodichain.lab.sim.backend import Backend
+from embodichain.lab.sim.backend.base import Backend
 from embodichain.lab.sim.rendering.live_scene import box_corners, geom_looks, is_seen, soft_points
 from embodichain.lab.sim.rendering.renderer import Appearance, CameraPose
 

@@ -11,7 +11,7 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from embodichain.lab.sim.backend import Backend
+from embodichain.lab.sim.backend.base import Backend
 from embodichain.lab.sim.model.model_files import SEEN_GROUPS
 from embodichain.lab.sim.model.terrain import GROUND
 from embodichain.lab.sim.rendering.renderer import Appearance, own_colors

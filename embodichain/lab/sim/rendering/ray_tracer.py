@@ -19,7 +19,7 @@ import torch
 import warp
 from torch import Tensor
 
-from embodichain.lab.sim.backend import Backend, named_geoms
+from embodichain.lab.sim.backend.base import Backend, named_geoms
 from embodichain.lab.sim.math import matrix_from_quat
 from embodichain.lab.sim.model.model_files import SEEN_GROUPS
 from embodichain.lab.sim.model.scene import RENDER_CAMERA

@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embodichain.lab.sim.backend import Backend, has_warp, import_for_warp
+from embodichain.lab.sim.backend import has_warp, import_for_warp
+from embodichain.lab.sim.backend.base import Backend
 from embodichain.lab.sim.math import look_at
 from embodichain.lab.sim.model.drives import match_names
 from embodichain.lab.sim.model.model_files import SEEN_GROUPS

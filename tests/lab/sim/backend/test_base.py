@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from embodichain.lab.sim.backend import StateCache, cached_per_state
+from embodichain.lab.sim.backend.base import StateCache, cached_per_state
 
 CALLS: list[str] = []
 

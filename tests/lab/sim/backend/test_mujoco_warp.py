@@ -14,7 +14,7 @@ from torch import Tensor
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.sim import SimulationManager, SimulationManagerCfg
 from embodichain.lab.sim import backend as backend_module
-from embodichain.lab.sim.backend import Backend
+from embodichain.lab.sim.backend.base import Backend
 from embodichain.lab.sim.backend.mujoco_warp import Capacity
 from embodichain.lab.sim.cfg import RigidObjectCfg
 from embodichain.lab.sim.rows import row_numbers

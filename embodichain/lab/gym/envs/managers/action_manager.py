@@ -9,7 +9,7 @@ from torch import Tensor
 from embodichain.lab.gym.envs.managers.base import ActionTerm, Manager, TermEnv, kind_of, own_actuators
 from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms
-from embodichain.lab.sim.backend import Columns
+from embodichain.lab.sim.backend.base import Columns
 from embodichain.lab.sim.objects.articulation import columns
 from embodichain.utils import ConfigError, logger
 
