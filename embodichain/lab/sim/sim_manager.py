@@ -24,7 +24,6 @@ from embodichain.lab.sim.cfg import (
 from embodichain.lab.sim.model.scene import EntityCfg, SceneBuilder, compile_scene_file, member_cfgs
 from embodichain.lab.sim.model.terrain import TerrainCfg
 from embodichain.lab.sim.rendering.renderer import Appearance, Drawer, make_drawer
-from embodichain.lab.sim.shapes import MeshCfg
 from embodichain.utils import ConfigError, logger, unknown_name
 from embodichain.utils.profiling import section
 from embodichain.utils.state import declared_state, load_attributes
@@ -115,10 +114,8 @@ class SimulationManager:
         """Give a rigid body further meshes for single environments to choose from (before :meth:`build`)."""
         self._check_unbuilt()
         cfg = self._rigid_object_cfg(uid)
-        if not isinstance(cfg.shape, MeshCfg):
-            raise ConfigError(
-                f"rigid object '{uid}': only a Mesh can be replaced by others, got a {cfg.shape.shape_type}"
-            )
+        if (kind := cfg.shape.shape_type) != "Mesh":
+            raise ConfigError(f"rigid object '{uid}': only a Mesh can be replaced by others, got a {kind}")
         self.builder.add_mesh_variants(cfg, paths)
 
     def add_terrain(self, cfg: TerrainCfg) -> None:
@@ -246,9 +243,8 @@ class SimulationManager:
     def detach_from_reset(self, uids: Sequence[str]) -> None:
         """Let rigid bodies, articulations or robots keep their state at every reset from now on."""
         movable: dict[str, Movable] = {**self.rigid_objects, **self.articulations, **self.robots}
-        self._detached += [
-            asset for uid in uids if (asset := find_entity(movable, "entity", uid)) not in self._detached
-        ]
+        found = [find_entity(movable, "entity", uid) for uid in uids]
+        self._detached += [asset for asset in found if asset not in self._detached]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the physics and of the entities, for a checkpoint."""
@@ -355,10 +351,9 @@ class SimulationManager:
     def _drawer(self) -> Drawer:
         """Return the renderer of the cameras; it is chosen for the first image."""
         if self._drawing is None:
-            count = min(self.cfg.num_threads or count_processors(), self.num_envs)
-            self._drawing = make_drawer(
-                self.backend, self.appearance, count, self.cfg.enable_rt, self.cfg.render_device
-            )
+            cfg = self.cfg
+            count = min(cfg.num_threads or count_processors(), self.num_envs)
+            self._drawing = make_drawer(self.backend, self.appearance, count, cfg.enable_rt, cfg.render_device)
         return self._drawing
 
     def _rigid_object_cfg(self, uid: str) -> RigidObjectCfg:

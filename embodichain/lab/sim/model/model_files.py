@@ -357,9 +357,8 @@ def _force_range(plain: mujoco.MjModel, actuator: int) -> np.ndarray:
     """Return the lowest and the highest force of an actuator, [2]; infinite where nothing limits it."""
     force = plain.actuator_forcerange[actuator] if plain.actuator_forcelimited[actuator] else [-np.inf, np.inf]
     bias = plain.actuator_biastype[actuator]
-    is_constant = bias == int(mujoco.mjtBias.mjBIAS_NONE) or (
-        bias == int(mujoco.mjtBias.mjBIAS_AFFINE) and not plain.actuator_biasprm[actuator, :3].any()
-    )
+    is_zero = bias == int(mujoco.mjtBias.mjBIAS_AFFINE) and not plain.actuator_biasprm[actuator, :3].any()
+    is_constant = bias == int(mujoco.mjtBias.mjBIAS_NONE) or is_zero
     is_motor = is_constant and plain.actuator_gaintype[actuator] == int(mujoco.mjtGain.mjGAIN_FIXED)
     if is_motor and plain.actuator_ctrllimited[actuator]:  # its force is its gain times its control
         control = np.sort(plain.actuator_gainprm[actuator, 0] * plain.actuator_ctrlrange[actuator])

@@ -235,17 +235,14 @@ class SceneBuilder:
         if cfg.init_qpos is None:
             self._home |= {joints[name]: q for name, q in built.home.items()}
         else:
-            if len(cfg.init_qpos) != len(joints):
-                raise ConfigError(
-                    f"{place}.init_qpos: has {len(cfg.init_qpos)} values for {len(joints)} joints: {', '.join(joints)}"
-                )
-            for name, q in zip(joints, cfg.init_qpos, strict=True):
+            given, where = cfg.init_qpos, f"{place}.init_qpos"
+            if len(given) != len(joints):
+                raise ConfigError(f"{where}: has {len(given)} values for {len(joints)} joints: {', '.join(joints)}")
+            for name, q in zip(joints, given, strict=True):
                 low, high = built.ranges.get(name, (q, q))
                 if not low <= q <= high:
                     unit = "m" if self._spec.joint(joints[name]).type == mujoco.mjtJoint.mjJNT_SLIDE else "rad"
-                    raise ConfigError(
-                        f"{place}.init_qpos: joint '{name}' at {q:g} is outside {low:g} to {high:g} {unit}"
-                    )
+                    raise ConfigError(f"{where}: joint '{name}' at {q:g} is outside {low:g} to {high:g} {unit}")
                 self._init_qpos[joints[name]] = q
         self._controls |= {f"{cfg.uid}/{name}": control for name, control in built.controls.items()}
         self._warnings += [f"{place}: {warning}" for warning in built.warnings]
@@ -275,9 +272,8 @@ class SceneBuilder:
             raise ConfigError(f"{place}.entity: {unknown_name('robot or articulation', entity, self.contents.links)}")
         if entity in self.contents.links:  # else its own error is reported
             names, links = f"{place}.link_names", self.contents.links[entity]
-            self.contents.sensed_links[cfg.uid] = drives.sense_links(
-                self._spec, cfg.uid, cfg.link_names, links, f"{entity}/", names
-            )
+            found = drives.sense_links(self._spec, cfg.uid, cfg.link_names, links, f"{entity}/", names)
+            self.contents.sensed_links[cfg.uid] = found
 
     def names(self) -> dict[str, dict[str, list[str]]]:
         """Return the names of joints and links, and the links of contact sensors (``sensed``), by uid."""

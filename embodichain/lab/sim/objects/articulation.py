@@ -442,9 +442,8 @@ class JointDrives:
         for joint in joint_ids:
             self._modes[joint] = mode
         driven = [joint for joint in joint_ids if joint in self._actuators]
-        targets = self._default_qpos[driven]
-        if mode != "position":
-            targets = torch.zeros_like(targets)
+        initial = self._default_qpos[driven]
+        targets = initial if mode == "position" else torch.zeros_like(initial)
         self._backend.write_initial("ctrl", self._columns(driven), targets)
         self._backend.write("ctrl", self._columns(driven), targets)
         self._write(None)

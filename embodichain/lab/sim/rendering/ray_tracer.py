@@ -69,9 +69,8 @@ class RayTracer:
         for first in range(0, len(parts), len(tables)):
             now = parts[first : first + len(tables)]
             scenes = [self._scene.rows(part, shot) for part in now]
-            jobs = [
-                self._threads.submit(table.trace, shot, scene) for table, scene in zip(tables, scenes, strict=False)
-            ]
+            pairs = zip(tables, scenes, strict=False)
+            jobs = [self._threads.submit(table.trace, shot, scene) for table, scene in pairs]
             for part, job in zip(now, jobs, strict=True):
                 _store(shot, part, job.result())
 
@@ -307,12 +306,10 @@ class RayScene:
         turn = xmat[:, self._body_of_light]
         pos = (turn @ self._look("light_pos", env_ids)[..., None]).squeeze(-1) + xpos[:, self._body_of_light]
         direction = (turn @ self._look("light_dir", env_ids)[..., None]).squeeze(-1)
-        colors = {
-            f"light_{part}": torch.cat(
-                (self._look(f"light_{part}", env_ids), self._look(f"headlight_{part}", env_ids)[:, None]), dim=1
-            )
-            for part in ("ambient", "diffuse", "specular")
-        }
+        colors = {}
+        for part in ("ambient", "diffuse", "specular"):
+            own, camera = self._look(f"light_{part}", env_ids), self._look(f"headlight_{part}", env_ids)
+            colors[f"light_{part}"] = torch.cat((own, camera[:, None]), dim=1)
         return colors | {
             "light_xpos": torch.cat((pos, eye[:, None]), dim=1),
             "light_xdir": torch.cat((torch.nn.functional.normalize(direction, dim=-1), forward[:, None]), dim=1),
