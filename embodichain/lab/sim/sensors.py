@@ -63,11 +63,10 @@ class Camera:
         self.is_held = False
 
     def get_data(self) -> dict[str, Tensor]:
-        """Return the images of the present state.
+        """Return the images of the present state that the config enables.
 
-        Returns:
-            Images that the config enables: ``color`` [N, H, W, 3] uint8; ``depth`` [N, H, W] float32, m along the view;
-            ``mask`` [N, H, W] int32, the ``mask_numbers`` of the seen entity.
+        They are ``color`` [N, H, W, 3] uint8; ``depth`` [N, H, W] float32, m along the view; ``mask`` [N, H, W] int32,
+        the ``mask_numbers`` of the seen entity.
         """
         if not self.is_held or self._handed_out is None:
             self._draw_what_changed()
@@ -163,9 +162,8 @@ class StereoCamera(Camera):
         super().__init__(cfg, backend, appearance, drawing)
         turn = matrix_from_euler(torch.deg2rad(torch.tensor(cfg.left_to_right_rot)))
         self._to_right = pose_from_pos_matrix(torch.tensor(cfg.left_to_right_pos), turn)
-        self.right = Camera(
-            replace(cfg, intrinsics=cfg.intrinsics_right or cfg.intrinsics), backend, appearance, drawing
-        )
+        lens = cfg.intrinsics_right or cfg.intrinsics
+        self.right = Camera(replace(cfg, intrinsics=lens), backend, appearance, drawing)
         self.right.set_local_pose(self._pose @ self._to_right)
 
     def get_data(self) -> dict[str, Tensor]:
@@ -272,11 +270,10 @@ class ContactSensor:
 
     def update(self, duration: float, env_ids: Tensor | None = None) -> None:
         """Read the engine's values after a control step of ``duration`` s in environments [n] (None: all)."""
-        before = None if env_ids is None else {name: getattr(self, name) for name in self.state_names}
+        before = {} if env_ids is None else {name: getattr(self, name) for name in self.state_names}
         self._read(duration)
-        if before is not None:
-            for name, old in before.items():
-                setattr(self, name, old.index_copy(0, env_ids, getattr(self, name)[env_ids]))
+        for name, old in before.items():
+            setattr(self, name, old.index_copy(0, env_ids, getattr(self, name)[env_ids]))
 
     def _read(self, duration: float) -> None:
         values = self._backend.read_last("sensordata")[:, self._columns].unflatten(1, (3, -1, 3))

@@ -120,11 +120,9 @@ class Backend(ABC):
 
     @abstractmethod
     def write(self, name: str, columns: Columns, values: Tensor, env_ids: Tensor | None = None) -> None:
-        """Write columns of a state field (``qpos``, ``qvel``, ``ctrl``, ``mocap_pos``, ``mocap_quat``, ...).
+        """Write values, [n, columns ...] or broadcastable to it, to columns of a state field (``qpos``, ``ctrl``, ...).
 
-        Args:
-            name: the field; fields with more than two dimensions are indexed by their first one after N.
-            values: [n, columns ...], or broadcastable to it.
+        Fields with more than two dimensions (``mocap_pos``, ...) are indexed by their first one after N.
         """
 
     @abstractmethod
@@ -141,12 +139,9 @@ class Backend(ABC):
     ) -> None:
         """Write a part of a model field, which then has a value of its own for each environment.
 
-        Constants that MuJoCo derives from it (``_setconst_inputs``) follow before the next step.
-
-        Args:
-            index: part of the field, in its dimensions after N.
-            values: [n, ...], or broadcastable to it.
-            derive: let the constants follow; false where the caller writes them, too.
+        The index is in the dimensions after N; values are [n, ...], or broadcastable to it. Constants that MuJoCo
+        derives from the field (``_setconst_inputs``) follow before the next step, unless the caller writes them, too,
+        and ``derive`` is false.
         """
 
     def write_model_parts(

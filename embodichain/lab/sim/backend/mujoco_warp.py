@@ -306,10 +306,8 @@ class MujocoWarpBackend(Backend):
             return
         self._follow()
         model, data = self._fields.device_model, self._data
-        if what == "places":
-            self._run(what, lambda: mujoco_warp.fwd_kinematics(model, data))
-        else:
-            self._run(what, lambda: mujoco_warp.forward(model, data))
+        work = mujoco_warp.fwd_kinematics if what == "places" else mujoco_warp.forward
+        self._run(what, lambda: work(model, data))
         self._computed[what] = self.version
 
     def _follow(self) -> None:
@@ -447,9 +445,7 @@ class FixedGeoms:
         """Write the geoms' world poses, which follow from the bodies'."""
         if not len(self._geoms):
             return
-        xpos, xmat, geom_xpos, geom_xmat = (
-            warp.to_torch(getattr(data, name)) for name in ("xpos", "xmat", "geom_xpos", "geom_xmat")
-        )
+        xpos, xmat, geom_xpos, geom_xmat = map(warp.to_torch, (data.xpos, data.xmat, data.geom_xpos, data.geom_xmat))
         turn = xmat[:, self._bodies]
         geom_xpos[:, self._geoms] = xpos[:, self._bodies] + (turn @ self._pos[:, :, None]).squeeze(-1)
         geom_xmat[:, self._geoms] = turn @ self._mat
@@ -539,10 +535,7 @@ class Capacity:
 
 
 def probe(model: mujoco.MjModel) -> Capacity:
-    """Return twice the largest numbers found under random drive targets, rounded up.
-
-    It starts at keyframe 0, and sends every drive to targets within its joint's limits for 25 substeps each.
-    """
+    """Return twice the largest numbers found while drives follow random targets from keyframe 0 on, rounded up."""
     random = np.random.default_rng(0)
     data = mujoco.MjData(model)
     contacts = constraints = 0

@@ -1,7 +1,4 @@
-"""Drives, mimic joints, collisions and contact sensors of articulations.
-
-A drive's force = stiffness (target - q) - damping qd.
-"""
+"""Drives, mimic joints, collisions and contact sensors of articulations."""
 
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -238,10 +235,7 @@ def couplings(model: mujoco.MjModel) -> list[tuple[int, int, np.ndarray]]:
 
 
 def mimics(model: mujoco.MjModel) -> list[tuple[int, int, np.ndarray]]:
-    """Return the :func:`couplings`, leaders first.
-
-    Where a drive moves the joint that an equality calls the follower, and none its leader, the roles are swapped.
-    """
+    """Return the :func:`couplings`, leaders first; the roles are swapped where a drive moves the follower alone."""
     driven = {joint for _, joint in driven_joints(model)}
     left: list[tuple[int, int, np.ndarray]] = []
     for one, two, line in couplings(model):

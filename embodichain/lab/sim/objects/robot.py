@@ -44,13 +44,10 @@ class Robot(Articulation):
     def compute_fk(
         self, qpos: Tensor, name: str = "arm", to_matrix: bool = True, env_ids: Tensor | None = None
     ) -> Tensor:
-        """Return the pose of a control part's tool centre point at given joint positions.
+        """Return the pose of a control part's tool centre point, [B, 4, 4], at joint positions [B, J], rad or m.
 
-        Args:
-            qpos: [B, J] rad or m; B is n where the chain's root moves, of which the present poses are used.
-
-        Returns:
-            [B, 4, 4], or [B, 7] (x, y, z, qw, qx, qy, qz), in the environment's frame.
+        It is in the environment's frame; ``to_matrix`` false: [B, 7] (x, y, z, qw, qx, qy, qz). Where the chain's root
+        moves, B is n, and the root's present poses are used.
         """
         chain, moving_root = self._chain(name)
         pose = chain.forward(qpos)

@@ -1,7 +1,4 @@
-"""The default camera: where it sees everything, or an entity, as large as the image allows.
-
-Shapes: G geoms, P points.
-"""
+"""The default camera: where it sees everything, or an entity, as large as the image allows."""
 
 import copy
 
@@ -27,9 +24,8 @@ def frame(
 ) -> CameraPose:
     """Return a pose from which the visible geoms of the first environment fill three quarters of the image.
 
-    Args:
-        bodies: bodies to see; empty: all but the world, or the world if there are no others.
-        intrinsics: fx, fy, cx, cy, pixels; cx and cy in the middle.
+    No bodies: all but the world, or the world if there are no others. Of the intrinsics, fx, fy, cx, cy in pixels, cx
+    and cy are in the middle.
     """
     points = _visible_points(backend, appearance, bodies)
     centre = (points.min(axis=0) + points.max(axis=0)) / 2

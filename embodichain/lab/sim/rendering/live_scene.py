@@ -1,7 +1,4 @@
-"""Live view of some environments of a simulation in a viser page, side by side or on one terrain.
-
-Legend: G geoms, V vertices, F triangles.
-"""
+"""Live view of some environments of a simulation in a viser page, side by side or on one terrain."""
 
 import copy
 import math
