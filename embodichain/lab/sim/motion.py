@@ -29,7 +29,6 @@ class MotionClip:
     Velocities are of the bodies' origins. Body 0 is the base.
 
     Attributes:
-        fps: frames per second.
         joint_pos, joint_vel: [T, J].
         body_pos_w, body_lin_vel_w, body_ang_vel_w: [T, B, 3].
         body_quat_w: [T, B, 4].
@@ -84,7 +83,6 @@ def load_clip(
     Args:
         path: ``.npz`` in the layout of :class:`MotionClip`, with the robot's joints and links in their order; or
             ``.csv`` as Unitree publishes retargeted motion: position and quaternion (x, y, z, w) of the base, joints.
-        csv_fps: frames per second of a ``.csv``.
         joint_names: names of the file's joints, which have the robot's among them; bodies and velocities then follow
             from the base's and the joints' positions. None: the robot's, in their order.
     """

@@ -1,7 +1,4 @@
-"""Cameras and contact sensors.
-
-Shapes: N environments, n in ``env_ids`` (None: all), H height, W width of an image, F links.
-"""
+"""Cameras and contact sensors. Shapes: N environments, n in ``env_ids`` (None: all), H x W an image, F links."""
 
 from collections.abc import Callable, Iterable
 
@@ -238,8 +235,7 @@ class ContactSensor:
     computation. After a reset they are 0 until physics steps.
 
     Attributes:
-        names: names of the F links.
-        force: [N, F, 3] sum of the contact forces on each link, N, world frame.
+        force: [N, F, 3] sum of the contact forces on each link of ``names``, N, world frame.
         in_contact: [N, F] bool, whether the force exceeds ``force_threshold``.
         air_time: [N, F] time since the last contact, s; 0 in contact.
         contact_time: [N, F] time since the present contact began, s; 0 in the air.

@@ -1,7 +1,4 @@
-"""Physics on a GPU: MuJoCo Warp. Importing this needs the extra ``gpu``.
-
-Shapes: N environments, n in ``env_ids`` (None: all), G geoms, F geoms of bodies fixed to the world.
-"""
+"""Physics on a GPU: MuJoCo Warp (extra ``gpu``). Shapes: N environments, n in ``env_ids`` (None: all)."""
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
@@ -351,17 +348,10 @@ _LEAST_FRICTION = mujoco.mjMINMU  # of less, MuJoCo Warp warns
 _MESH = int(mujoco.mjtGeom.mjGEOM_MESH)
 _INERTIA = ("body_subtreemass", "dof_invweight0", "body_invweight0", "tendon_invweight0", "actuator_acc0")
 _LENGTHS = ("tendon_length0", "eq_data")
-_BOUNDS = ("geom_aabb", "geom_rbound")
 CONSTANTS = {
-    "body_mass": _INERTIA,
-    "body_inertia": _INERTIA,
-    "body_ipos": _INERTIA,
-    "body_iquat": _INERTIA,
-    "body_pos": (*_INERTIA, *_LENGTHS),
-    "body_quat": (*_INERTIA, *_LENGTHS),
-    "dof_armature": _INERTIA,
-    "geom_size": _BOUNDS,
-    "qpos0": (*_INERTIA, *_LENGTHS),
+    **dict.fromkeys(("body_mass", "body_inertia", "body_ipos", "body_iquat", "dof_armature"), _INERTIA),
+    **dict.fromkeys(("body_pos", "body_quat", "qpos0"), (*_INERTIA, *_LENGTHS)),
+    "geom_size": ("geom_aabb", "geom_rbound"),
 }
 """Constants that MuJoCo derives from a field, by field."""
 
@@ -369,11 +359,8 @@ CONSTANTS = {
 class WarpModel:
     """The model's fields as tensors.
 
-    A field that is never written is one row for all environments; the first write gives each a row of its own.
-
-    Attributes:
-        device_model: model of MuJoCo Warp.
-        version: counter of fields with rows of their own; a change invalidates captured graphs.
+    A field that is never written is one row for all environments; the first write gives each a row of its own, and
+    increases ``version``: captured graphs are invalid then.
     """
 
     def __init__(self, model: mujoco.MjModel, num_envs: int, device: torch.device) -> None:
@@ -430,7 +417,7 @@ class WarpModel:
 
 
 class FixedGeoms:
-    """Places the geoms of bodies that are fixed to the world, which MuJoCo Warp does only once."""
+    """Places the F geoms of bodies that are fixed to the world, which MuJoCo Warp does only once."""
 
     def __init__(self, model: mujoco.MjModel, device: torch.device) -> None:
         body = model.geom_bodyid

@@ -167,10 +167,8 @@ def limit_collisions(
 ) -> None:
     """Disable the collisions of all shapes except the named ones and the named links'; no patterns: of all.
 
-    Args:
-        links: short name -> name in the spec.
-        ground_pairs: contacts with the floor, each with the name of its shape; the disabled ones are removed.
-        patterns: names or regular expressions of links that have collision shapes, or of such shapes.
+    Patterns are names or regular expressions of links (short name -> name in the spec) that have collision shapes, or
+    of such shapes. The disabled ones leave ``ground_pairs``, contacts of shapes, by name, with the floor.
     """
     paired = {name for pair in spec.pairs for name in (pair.geomname1, pair.geomname2)} | {g for g, _ in ground_pairs}
     touching = [geom for geom in spec.geoms if geom.contype or geom.conaffinity or geom.name in paired]

@@ -160,10 +160,9 @@ class SceneBuilder:
         match cfg:
             case RigidObjectCfg():
                 self._add_rigid_object(cfg, place or f"rigid object '{uid}'")
-            case RobotCfg():
-                self._add_articulation(cfg, place or f"robot '{uid}'")
             case ArticulationCfg():
-                self._add_articulation(cfg, place or f"articulation '{uid}'")
+                kind = "robot" if isinstance(cfg, RobotCfg) else "articulation"
+                self._add_articulation(cfg, place or f"{kind} '{uid}'")
             case MarkerCfg():  # a visible body without physics
                 geom = self._add_shape(cfg, f"marker '{uid}'", mocap=True)
                 geom.rgba, geom.mass = np.array(cfg.rgba), 0.0

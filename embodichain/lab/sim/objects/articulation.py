@@ -1,7 +1,4 @@
-"""Bodies held together by joints, and the joints' drives.
-
-Shapes: N environments, n in ``env_ids`` (None: all), J joints, R root bodies.
-"""
+"""Bodies held by joints, and their drives. Shapes: N environments, n in ``env_ids`` (None: all), J joints, R roots."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -433,10 +430,7 @@ class JointDrives:
         self._gain, self._pull, self._drag = self._coefficients(self._gains)
 
     def set_mode(self, mode: DriveMode, joint_ids: Sequence[int]) -> None:
-        """Set the mode of some joints' drives, in all environments.
-
-        Velocity and effort targets are 0 now and after each reset; position targets are the initial positions.
-        """
+        """Set the mode of some drives; their targets now and after each reset are the initial positions, or else 0."""
         if mode != "position" and self._backend.servos is not None:
             raise ConfigError(f"{mode} targets: servos and drives with play (robot.drive_pros) take positions alone")
         for joint in joint_ids:

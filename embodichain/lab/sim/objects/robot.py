@@ -1,7 +1,4 @@
-"""An articulation that acts.
-
-Shapes: N environments, n in ``env_ids`` (None: all), B any batch, J joints of a control part.
-"""
+"""An articulation that acts. Shapes: N environments, n in ``env_ids`` (None: all), B any batch, J joints of a part."""
 
 from collections.abc import Mapping, Sequence
 

@@ -45,7 +45,6 @@ class LiveScene:
         places: places in the page of the K environments' origins or followed entities, [K, 3], m.
         count: number of environments that are shown, at most K.
         follows: whether the followed entity stays in place, and the ground moves.
-        shows_contacts: whether contact points are shown.
     """
 
     def __init__(
