@@ -39,8 +39,7 @@ def _mix(x: Ints) -> Ints:
         u = (u ^ (u >> _U30)) * _U1
         u = (u ^ (u >> _U27)) * _U2
         return (u ^ (u >> _U31)).view(np.int64)
-    # Shifts are made logical by the masks.
-    x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * _MIX1
+    x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * _MIX1  # the masks make the shifts logical
     x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * _MIX2
     return x ^ ((x >> 31) & 0x1FFFFFFFF)
 

@@ -176,7 +176,6 @@ def _content(value: Any, of_rows: int | None) -> Any:
 
 
 def _put(value: Any, content: Any) -> None:
-    """Restore an object's content."""
     if isinstance(content, _Copy):
         if _has_changed(value, content):
             value.copy_(content.values)

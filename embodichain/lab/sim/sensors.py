@@ -199,7 +199,6 @@ def _object_numbers(model: mujoco.MjModel, numbers: dict[str, int]) -> Tensor:
 
 
 def _configured_pose(cfg: CameraCfg) -> Tensor:
-    """Return the configured pose [4, 4]."""
     where = cfg.extrinsics
     if where.eye is not None and where.target is not None:
         return look_at(torch.tensor(where.eye), torch.tensor(where.target), torch.tensor(where.up))

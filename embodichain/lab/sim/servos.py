@@ -40,8 +40,7 @@ class Friction:
 
     def limit(self, motor: Any, external: Any, speed: Any) -> Any:
         """Return the largest dry friction, Nm, at a motor's torque, the load's torque (Nm) and a speed (rad/s)."""
-        # In float32, whose powers are several times as fast.
-        ratio = np.abs(np.float32(speed / self.stribeck_speed))
+        ratio = np.abs(np.float32(speed / self.stribeck_speed))  # float32, whose powers are several times as fast
         slow = np.exp(-(ratio ** np.float32(self.stribeck_exponent)))  # 1 at rest, 0 when fast
         load = np.abs(external * self.external - motor * self.motor)
         load_slow = np.abs(external * self.external_stribeck - motor * self.motor_stribeck)

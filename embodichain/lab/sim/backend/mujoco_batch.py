@@ -176,7 +176,6 @@ class MujocoBatchBackend(Backend):
         return None if values is None else values[env_id]
 
     def _changed(self, rows: Any) -> None:
-        """Note that the state of rows has changed."""
         self._is_stale[rows] = True
         self.version += 1
 

@@ -151,9 +151,8 @@ class MujocoWarpBackend(Backend):
         self._run(f"step {substeps}", work)
         if others is not None:
             self._choose(others, saved)
-        # NaN fails every comparison.
         checked = torch.cat([self._views[name] for name in _CHECKED], dim=1)
-        bad = ~(checked.abs() <= _LARGEST).all(dim=1)
+        bad = ~(checked.abs() <= _LARGEST).all(dim=1)  # NaN fails every comparison
         self._diverged |= bad
         self._choose(bad, self._initial)
         self.version += 1
@@ -184,8 +183,7 @@ class MujocoWarpBackend(Backend):
             yield self._all_env_ids
         finally:
             self._mask = None
-            # Values computed inside the block may be of environments that did not change.
-            self.version += 1
+            self.version += 1  # values computed inside the block may be of environments that did not change
 
     @override
     def diverged(self) -> Tensor | None:
@@ -246,7 +244,6 @@ class MujocoWarpBackend(Backend):
         return None if own is None else own[env_id].cpu().numpy()
 
     def _allocate(self) -> None:
-        """Allocate the simulations."""
         self._graphs.clear()
         room = self.capacity
         with warp.ScopedDevice(str(self.device)):
@@ -369,8 +366,7 @@ class WarpModel:
         self._num_envs = num_envs
         self._device = device
         self.device_model = mujoco_warp.put_model(_for_warp(model))
-        # They are read once an iteration, and reported.
-        self.device_model.opt.warn_overflow = 0
+        self.device_model.opt.warn_overflow = 0  # overflows are read once an iteration, and reported
         self.version = 0
         self.own: dict[str, Tensor] = {}
         """The fields that differ between environments, [N, ...] by name."""
@@ -424,8 +420,7 @@ class FixedGeoms:
         fixed = (body > 0) & (model.body_weldid[body] == 0) & (model.body_mocapid[model.body_rootid[body]] < 0)
         geoms = np.flatnonzero(fixed)
         self._geoms, self._bodies = (torch.from_numpy(ids).long().to(device) for ids in (geoms, body[geoms]))
-        # [F, 3] and [F, 3, 3] in the bodies' frames
-        self._pos = torch.from_numpy(model.geom_pos[geoms]).float().to(device)
+        self._pos = torch.from_numpy(model.geom_pos[geoms]).float().to(device)  # [F, 3] in the bodies' frames
         self._mat = matrix_from_quat(torch.from_numpy(model.geom_quat[geoms])).float().to(device)
 
     def place(self, data: mujoco_warp.Data) -> None:

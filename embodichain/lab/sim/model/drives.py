@@ -86,8 +86,7 @@ def set_drives(
         actuator.biastype = mujoco.mjtBias.mjBIAS_AFFINE
         actuator.gainprm[:1], actuator.biasprm[:3] = [kp], [0.0, -kp, -kd]
         if limit is not None:
-            # The maker's own limit of the joint (actfrcrange) holds, too.
-            actuator.forcerange = [-limit, limit]
+            actuator.forcerange = [-limit, limit]  # the maker's own limit of the joint (actfrcrange) holds, too
             if 0.0 < (own := float(np.abs(moved.actfrcrange).max())) < limit:
                 lower.append(f"{name} ({own:g})")
         if friction[name] is not None:

@@ -35,8 +35,7 @@ _RENDER_CAMERA = {"name": RENDER_CAMERA, "proj": mujoco.mjtProjection.mjPROJ_PER
 GYMNASIUM = "gymnasium/"
 """Prefix of the names of the scenes in the package gymnasium, for its MuJoCo tasks."""
 _LARGEST_IMAGE = (1920, 1080)
-# Deeper than resting contacts are (soft contacts give way by some tenths of a millimetre).
-_PENETRATION = 1e-3
+_PENETRATION = 1e-3  # m, deeper than resting contacts are, which give way by some tenths of a millimetre
 _PAIRS_SHOWN = 4
 CENTRED = 1e-6
 """Largest distance, along each axis, of a centre of mass from the origin of a body that counts as centred, m."""
@@ -45,8 +44,7 @@ CENTRED = 1e-6
 # contype, conaffinity:
 _OBJECT_BITS, _ROBOT_BITS, _ARTICULATION_BITS, _NO_BITS = (1, 7), (2, 5), (4, 3), (0, 0)
 
-# Names that the model has already.
-_RESERVED_UIDS = ("ground", "world")
+_RESERVED_UIDS = ("ground", "world")  # names that the model has already
 _GEOM = mujoco.mjtGeom
 
 EntityCfg = ArticulationCfg | RigidObjectCfg | RigidObjectGroupCfg | MarkerCfg | LightCfg | CameraCfg | ContactSensorCfg
@@ -298,14 +296,12 @@ class SceneBuilder:
     def compile(self) -> CompiledScene:
         """Compile the model; keys without a counterpart in MuJoCo are listed in one warning."""
         self._spec.add_key(name="init")
-        # Its pose and lens are set for every image.
-        camera = self._spec.worldbody.add_camera(**_RENDER_CAMERA)
+        camera = self._spec.worldbody.add_camera(**_RENDER_CAMERA)  # its pose and lens are set for every image
         try:
             with model_files.collecting_warnings(self._warnings):
                 visual_model = self._spec.compile()
                 self._spec.delete(camera)
-                # Visual geoms cost the physics about a sixth of its speed.
-                self._spec.compiler.discardvisual = True
+                self._spec.compiler.discardvisual = True  # they cost the physics about a sixth of its speed
                 model = self._spec.compile()
         except ValueError as error:
             raise ConfigError(f"the scene cannot be compiled: {error}") from error

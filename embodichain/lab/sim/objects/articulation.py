@@ -264,7 +264,6 @@ class Articulation:
 
     @cached_per_state
     def _link_matrix(self, name: str) -> Tensor:
-        """Return a link's pose, [N, 4, 4]."""
         if name not in self._links:
             raise KeyError(f"'{self.uid}': {unknown_name('link', name, self._links)}")
         body, model = self._links[name], self._backend.model
@@ -514,8 +513,7 @@ class JointDrives:
             at = constant(tuple(joint_ids), now.device)
             rows = now[env_ids]
             rows[..., at] = default[..., at] * factors
-        # A new tensor, so that tensors read before do not change.
-        return now.index_copy(0, env_ids, rows)
+        return now.index_copy(0, env_ids, rows)  # a new tensor, so that tensors read before do not change
 
     def efforts(self, targets: Tensor, qpos: Tensor, qvel: Tensor) -> Tensor:
         """Return the drives' efforts before their limits, [N, J]; targets, positions and velocities [N, J]."""

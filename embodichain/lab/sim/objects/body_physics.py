@@ -215,7 +215,6 @@ class LinkPhysics:
     """Masses, centres of mass and friction of links, as they are by the model and as they are set."""
 
     def __init__(self, backend: Backend, links: Mapping[str, int]) -> None:
-        """Read the links, bodies by name, from the compiled model."""
         self._backend = backend
         self._links = dict(links)
 

@@ -33,8 +33,7 @@ class Robot(Articulation):
         self.control_parts = control_parts
         names = self.joint_names
         self._part_ids = {part: [names.index(name) for name in chosen] for part, chosen in control_parts.items()}
-        # Of each control part: its kinematics, and the moving body from which they are; 0: the world.
-        self._chains: dict[str, tuple[SerialChain, int]] = {}
+        self._chains: dict[str, tuple[SerialChain, int]] = {}  # by part, with the moving body at its root; 0: the world
         for part in cfg.solver_cfg:  # configured chains are checked now, the others at their first use
             self._chain(part)
 

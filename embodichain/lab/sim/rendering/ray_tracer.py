@@ -1,6 +1,4 @@
-"""Rendering by ray tracing, with MuJoCo Warp: no OpenGL, and on a GPU all environments at once.
-
-Importing this needs the extra ``raytrace``.
+"""Rendering by ray tracing, with MuJoCo Warp (extra ``raytrace``): no OpenGL, and on a GPU all environments at once.
 
 Shapes: N environments, n of them in one call, G geoms, L lights, H height, W width of an image.
 """
@@ -26,8 +24,7 @@ from embodichain.lab.sim.model.scene import RENDER_CAMERA
 from embodichain.lab.sim.rendering.renderer import UNSET, Appearance, RenderingUnavailableError, Shot
 
 _PIXELS_AT_ONCE = 2**24  # of all environments: 256 MiB of buffers
-# Warp's compiler and its cache are for one thread at a time.
-_COMPILING = threading.Lock()
+_COMPILING = threading.Lock()  # Warp's compiler and its cache are for one thread at a time
 
 
 class RayTracer:
@@ -233,7 +230,6 @@ class RayScene:
     """The scene of every environment, from the backend's and the appearance's present state."""
 
     def __init__(self, backend: Backend, appearance: Appearance, device: torch.device) -> None:
-        """Read the constants; ``device`` is the tensors' device."""
         model = backend.visual_model
         self._backend = backend
         self._appearance = appearance

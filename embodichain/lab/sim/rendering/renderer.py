@@ -28,12 +28,9 @@ from embodichain.utils import UnavailableError, install_extra, logger
 
 _NEAR, _FAR = 0.02, 50.0  # m, unless the target is very near or far
 _SHADOW, _REFLECTION = int(mujoco.mjtRndFlag.mjRND_SHADOW), int(mujoco.mjtRndFlag.mjRND_REFLECTION)
-# Edge of the shadow map, pixels; on a processor its pixels cost as much as the image's.
-_SHADOW_SIZE = 1024
-# The shadow map moves with the view in steps of this, m, so that the edges of shadows do not tremble.
-_SHADOW_STEP = 3.0
-# The farthest point in the middle of the view that it reaches, m from the camera.
-_SHADOW_REACH = 6.0
+_SHADOW_SIZE = 1024  # pixels, the shadow map's edge; on a processor they cost as much as the image's
+_SHADOW_STEP = 3.0  # m, in which the shadow map moves with the view, so that the edges of shadows do not tremble
+_SHADOW_REACH = 6.0  # m from the camera, the farthest point in the middle of the view that it reaches
 # Half of an endless plane's edge and of its pieces' edges, m: it ends behind the sky, as the engine's own does.
 _PLANE_SIZE, _PIECE_SIZE = 320.0, 10.0
 
@@ -394,8 +391,7 @@ def _make_renderer(model: mujoco.MjModel, width: int, height: int) -> mujoco.Ren
     """Return MuJoCo's renderer for images of a size, for this thread only; RenderingUnavailableError without OpenGL."""
     try:
         return mujoco.Renderer(model, height=height, width=width)
-    # The engine's OpenGL backends raise whatever their loaders raise.
-    except Exception as error:
+    except Exception as error:  # the engine's OpenGL backends raise whatever their loaders raise
         raise RenderingUnavailableError(f"{gl_help()} ({error})") from error
 
 
