@@ -246,9 +246,7 @@ def _joint_features(model: mujoco.MjModel, joint: int) -> np.ndarray:
     # R(q - offset) = along + cos(q - offset) (I - along) + sin(q - offset) cross, about the anchor.
     c, s = np.cos(offset), np.sin(offset)
     across = np.eye(3) - along
-    features[0][:3, :3] = along
-    features[1][:3, :3] = c * across - s * cross
-    features[2][:3, :3] = s * across + c * cross
+    features[:3, :3, :3] = along, c * across - s * cross, s * across + c * cross
     for f in range(3):
         features[f][:3, 3] = -features[f][:3, :3] @ anchor
     features[0][:3, 3] += anchor

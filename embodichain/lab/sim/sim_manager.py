@@ -141,9 +141,8 @@ class SimulationManager:
         self._check_unbuilt()
         file = self._scene_file
         scene = self.builder.compile() if file is None else compile_scene_file(file)
-        backend = make_backend(
-            scene.model, scene.visual_model, self.num_envs, self.cfg.num_threads, self.cfg.sim_device
-        )
+        threads, device = self.cfg.num_threads, self.cfg.sim_device
+        backend = make_backend(scene.model, scene.visual_model, self.num_envs, threads, device)
         self._backend, self._softened = backend, scene.softened
         for name, sensor in scene.contact_sensors.items():
             first = int(scene.model.sensor(sensor).adr[0])

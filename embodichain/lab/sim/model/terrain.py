@@ -201,30 +201,19 @@ def lay_terrain(spec: mujoco.MjSpec, surface: TerrainHeights) -> None:
     lowest, highest = float(heights.min()), float(heights.max())
     x, y = cfg.num_levels * cfg.cell_size / 2, cfg.num_columns * cfg.cell_size / 2
     # The engine stretches the vertices' heights from 0 to 1, and back by the elevation.
-    spec.add_hfield(
-        name=GROUND,
-        nrow=heights.shape[0],
-        ncol=heights.shape[1],
-        size=[x, y, (highest - lowest) or _FLAT, _BASE],
-        userdata=heights.ravel(),
-    )
+    (rows, columns), size = heights.shape, [x, y, (highest - lowest) or _FLAT, _BASE]
+    spec.add_hfield(name=GROUND, nrow=rows, ncol=columns, size=size, userdata=heights.ravel())
     ground = spec.geom(GROUND)
     ground.type, ground.hfieldname, ground.pos = mujoco.mjtGeom.mjGEOM_HFIELD, GROUND, [0.0, 0.0, lowest]
     if cfg.border:  # boxes with their upper edges at 0: two along all of x, two between them
         half = cfg.border / 2
         for i, (along_x, along_y) in enumerate(((0, 1), (0, -1), (1, 0), (-1, 0))):
             pos = along_x * (x + half), along_y * (y + half)
-            size = (half, y) if along_x else (x + cfg.border, half)
-            spec.worldbody.add_geom(
-                name=f"{GROUND}/border{i}",
-                type=mujoco.mjtGeom.mjGEOM_BOX,
-                pos=[*pos, -_BASE / 2],
-                size=[*size, _BASE / 2],
-                material=ground.material,
-                friction=ground.friction,
-                contype=ground.contype,
-                conaffinity=ground.conaffinity,
-            )
+            box = spec.worldbody.add_geom(name=f"{GROUND}/border{i}", type=mujoco.mjtGeom.mjGEOM_BOX)
+            box.pos = [*pos, -_BASE / 2]
+            box.size = [*((half, y) if along_x else (x + cfg.border, half)), _BASE / 2]
+            for name in ("material", "friction", "contype", "conaffinity"):
+                setattr(box, name, getattr(ground, name))
     # On uneven ground it is shading that shows the shape: calmer squares, and a lower sun.
     texture, sun = spec.texture(GROUND), spec.light("sun")
     texture.rgb1, texture.rgb2 = [0.76, 0.75, 0.72], [0.70, 0.69, 0.66]

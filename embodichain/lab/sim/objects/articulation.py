@@ -14,14 +14,7 @@ from torch import Tensor
 from embodichain.lab.sim.backend.base import Backend, Columns, StateCache, cached_per_state
 from embodichain.lab.sim.cfg import ArticulationCfg
 from embodichain.lab.sim.kinematics import SerialChain, bodies_between
-from embodichain.lab.sim.math import (
-    matrix_from_quat,
-    pose_from_pos_quat,
-    pose_from_row,
-    quat_from_euler,
-    quat_mul,
-    row_from_pose,
-)
+from embodichain.lab.sim.math import matrix_from_quat, pose_from_row, quat_from_euler, quat_mul, row_from_pose
 from embodichain.lab.sim.model.drives import driven_joints, mimics, per_joint
 from embodichain.lab.sim.objects.body_physics import LinkPhysics
 from embodichain.utils import ConfigError, unknown_name
@@ -40,7 +33,7 @@ def columns(indices: Sequence[int], device: torch.device) -> Columns:
 
 def body_pose(backend: Backend, body: int) -> Tensor:
     """Return the world pose of a body as the engine has it, [N, 4, 4]; slower than a chain of joints."""
-    return pose_from_pos_quat(backend.read("xpos")[:, body], backend.read("xquat")[:, body])
+    return pose_from_row(torch.cat((backend.read("xpos")[:, body], backend.read("xquat")[:, body]), dim=1))
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import mujoco
 import numpy as np
 
 from embodichain.lab.sim.backend.base import Backend
+from embodichain.lab.sim.cfg import Intrinsics, Vec3
 from embodichain.lab.sim.rendering.live_scene import box_corners, geom_looks, is_seen, soft_points
 from embodichain.lab.sim.rendering.renderer import Appearance, CameraPose
 
@@ -15,13 +16,7 @@ _FILL = 0.75  # share of the image, so that there is room to move
 _UNBOUNDED = (mujoco.mjtGeom.mjGEOM_PLANE, mujoco.mjtGeom.mjGEOM_HFIELD)
 
 
-def frame(
-    backend: Backend,
-    appearance: Appearance,
-    bodies: list[int],
-    up: tuple[float, float, float],
-    intrinsics: tuple[float, float, float, float],
-) -> CameraPose:
+def frame(backend: Backend, appearance: Appearance, bodies: list[int], up: Vec3, intrinsics: Intrinsics) -> CameraPose:
     """Return a pose from which the visible geoms of the first environment fill three quarters of the image.
 
     No bodies: all but the world, or the world if there are no others. Of the intrinsics, fx, fy, cx, cy in pixels, cx

@@ -29,11 +29,9 @@ _PULLEY = -2  # among the objects of a tendon's path
 def places_in_grid(count: int, pitch: tuple[float, float]) -> np.ndarray:
     """Return the places of environments, [count, 3] m, ``pitch`` apart in x and y around the origin; x grows first."""
     columns = math.ceil(math.sqrt(count))
-    rows = math.ceil(count / columns)
-    places = np.zeros((count, 3))
-    places[:, 0] = (np.arange(count) % columns - (columns - 1) / 2) * pitch[0]
-    places[:, 1] = (np.arange(count) // columns - (rows - 1) / 2) * pitch[1]
-    return places
+    row, column = np.divmod(np.arange(count), columns)
+    places = np.stack([column - (columns - 1) / 2, row - (math.ceil(count / columns) - 1) / 2, np.zeros(count)], axis=1)
+    return places * (*pitch, 0.0)
 
 
 class LiveScene:

@@ -80,12 +80,7 @@ class _Table:
     """Buffers and model of one thread."""
 
     def __init__(
-        self,
-        model: mujoco.MjModel,
-        device_model: mujoco_warp.Model,
-        device: torch.device,
-        num_worlds: int,
-        shadows: bool,
+        self, model: mujoco.MjModel, loaded: mujoco_warp.Model, device: torch.device, num_worlds: int, shadows: bool
     ) -> None:
         self._host_model = model
         self._device = device
@@ -94,7 +89,7 @@ class _Table:
         self._is_compiled = False
         self._contexts: dict[tuple[int, int], mujoco_warp.RenderContext] = {}
         with warp.ScopedDevice(str(device)):
-            self._model = _with_one_camera(copy.copy(device_model), model)
+            self._model = _with_one_camera(copy.copy(loaded), model)
             self._data = mujoco_warp.make_data(model, nworld=1, nconmax=1, njmax=1)
 
     def num_worlds(self, size: tuple[int, int]) -> int:
