@@ -7,8 +7,6 @@ import mujoco
 
 from embodichain.utils import nearest
 
-__all__ = ["LINK_ALIASES", "UR_TYPES", "asset_name", "asset_spec", "bundled_assets", "joint_aliases"]
-
 UR_TYPES = ("ur3", "ur5", "ur10", "ur3e", "ur5e", "ur10e")
 """The arms of Universal Robots."""
 LINK_ALIASES = {"ee_link": "tool0"}

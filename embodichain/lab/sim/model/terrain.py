@@ -259,8 +259,7 @@ def add_surroundings(spec: mujoco.MjSpec) -> None:
     """Add the sky, the geom ``ground``, the light ``sun`` and ambient light, and set the quality of rendering."""
     headlight = spec.visual.headlight
     headlight.ambient, headlight.diffuse, headlight.specular = [_AMBIENT] * 3, [0.35] * 3, [0.1] * 3
-    # The largest image that can be rendered off screen.
-    spec.visual.global_.offwidth, spec.visual.global_.offheight = 1920, 1080
+    spec.visual.global_.offwidth, spec.visual.global_.offheight = 1920, 1080  # the largest image off screen
     # With these an image takes 40 ms on a software renderer, with the engine's defaults 60 ms. The wide extent
     # keeps the edge of the shadow map out of sight.
     spec.visual.quality.shadowsize, spec.visual.quality.offsamples = 2048, 0

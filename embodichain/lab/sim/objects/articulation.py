@@ -92,11 +92,9 @@ class Articulation:
         """Lowest and highest effort of the drives, [2, J], Nm or N; infinite without a limit, 0 without a drive."""
         self.body_data = self._read_body_data(model)
         self.drives: JointDrives = JointDrives(backend, self._ctrl_adr, self._qvel_adr, self.body_data.default_qpos[0])
-        """The joints' drives."""
         self.link_physics: LinkPhysics = LinkPhysics(backend, self._links)
         """Masses, centres of mass and friction of its links."""
         self.base: BasePose = BasePose(cfg, backend)
-        """The pose of its base."""
         self.state_cache = StateCache(backend)
         self._column_cache: dict[tuple[int, ...], Columns] = {}
         self._link_chains: dict[str, SerialChain] = {}
@@ -241,9 +239,9 @@ class Articulation:
         self.set_qpos(targets, env_ids=env_ids)
 
     def _read_effort_limits(self, model: mujoco.MjModel) -> Tensor:
-        inf = float("inf")
-        joint = np.where(model.jnt_actfrclimited, model.jnt_actfrcrange.T, [[-inf], [inf]])[:, self._joint_ids]
-        limits = np.where(model.actuator_forcelimited, model.actuator_forcerange.T, [[-inf], [inf]])
+        unlimited = [[-math.inf], [math.inf]]
+        joint = np.where(model.jnt_actfrclimited, model.jnt_actfrcrange.T, unlimited)[:, self._joint_ids]
+        limits = np.where(model.actuator_forcelimited, model.actuator_forcerange.T, unlimited)
         drive = np.zeros((2, self.dof))
         drive[:, self.driven_ids] = limits[:, list(self._ctrl_adr.values())]
         efforts = np.stack((np.maximum(joint[0], drive[0]), np.minimum(joint[1], drive[1])))
@@ -268,16 +266,14 @@ class Articulation:
             return body_pose(self._backend, body)
         chain = self._link_chains.get(name)
         if chain is None:
-            chain = SerialChain(model, joints, body, np.eye(4), self._backend.device)
-            self._link_chains[name] = chain
+            chain = self._link_chains[name] = SerialChain(model, joints, body, np.eye(4), self._backend.device)
         ids = [self._joint_ids.index(joint) for joint in joints]
         pose = chain.forward(self._backend.qpos[:, self._columns(self._qpos_adr, ids)])
         shift = self.base.shift
         return pose if shift is None else shift @ pose
 
     def _read_body_data(self, model: mujoco.MjModel) -> BodyData:
-        n, device = self._backend.num_envs, self._backend.device
-        inf = float("inf")
+        n, device, inf = self._backend.num_envs, self._backend.device, math.inf
         limits = [tuple(model.jnt_range[j]) if model.jnt_limited[j] else (-inf, inf) for j in self._joint_ids]
         largest = per_joint(self.cfg.drive_pros, "max_velocity", self.joint_names, (), self.uid)
         velocities = [inf if limit is None else limit for limit in largest.values()]
@@ -323,7 +319,6 @@ class BasePose:
             self._qpos, self._qvel = int(model.jnt_qposadr[joint]), int(model.jnt_dofadr[joint])
             self.initial = torch.as_tensor(model.key_qpos[0, self._qpos : self._qpos + 7]).float().to(device)
         self.state_cache: StateCache = StateCache(backend)
-        """Cache of values computed from the present state."""
         self._from_initial = torch.linalg.inv(pose_from_row(self.initial[None]))
         self._row = self.initial.repeat(backend.num_envs, 1)
         self._shift: Tensor | None = None

@@ -37,8 +37,7 @@ class SceneBody:
 
     def get_local_pose(self, to_matrix: bool = False) -> Tensor:
         """Return the world pose, [N, 7] (x, y, z, qw, qx, qy, qz) or [N, 4, 4]."""
-        pos, quat = (self._backend.read(name)[:, self._body] for name in ("xpos", "xquat"))
-        row = torch.cat((pos, quat), dim=1)
+        row = torch.cat([self._backend.read(name)[:, self._body] for name in ("xpos", "xquat")], dim=1)
         return pose_from_row(row) if to_matrix else row
 
 
