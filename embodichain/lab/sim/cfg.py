@@ -1,9 +1,8 @@
 """Typed configuration of a scene's entities and sensors.
 
 Units: metres, kilograms, seconds, newtons (or newton metres), radians, except ``init_rot``, which is in degrees;
-images are described in pixels, as OpenCV does.
-Where MuJoCo has no counterpart for a key of the original's physics engine, the key is accepted, and the scene lists
-it in one warning when it is set (see ``scene.py``).
+images are described in pixels, as OpenCV does. Where MuJoCo has no counterpart for a key of the original's physics
+engine, the key is accepted, and the scene lists it in one warning when it is set (see ``scene.py``).
 """
 
 from dataclasses import field

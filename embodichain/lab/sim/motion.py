@@ -26,12 +26,8 @@ _ROOT = 7  # columns of a CSV file before the joints': position and quaternion o
 class MotionClip:
     """The motion of a robot, in the layout of the files that mjlab's ``csv_to_npz.py`` writes.
 
-    Velocities are of the bodies' origins. Body 0 is the base.
-
-    Attributes:
-        joint_pos, joint_vel: [T, J].
-        body_pos_w, body_lin_vel_w, body_ang_vel_w: [T, B, 3].
-        body_quat_w: [T, B, 4].
+    Arrays of joints are [T, J], of bodies [T, B, 3] or, quaternions, [T, B, 4]. Velocities are of the bodies' origins.
+    Body 0 is the base.
     """
 
     fps: float

@@ -33,9 +33,7 @@ def mask_numbers(model: mujoco.MjModel) -> dict[str, int]:
 class Camera:
     """One camera of every environment; it renders when its images are read, and only changed environments.
 
-    Attributes:
-        mask_numbers: numbers in ``mask``, by uid.
-        is_held: return the last images again without rendering.
+    ``mask_numbers`` are the numbers in ``mask``, by uid; with ``is_held`` it returns the last images without rendering.
     """
 
     state_names = ("_pose", "_intrinsics")

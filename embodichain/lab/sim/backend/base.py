@@ -161,11 +161,9 @@ class Backend(ABC):
 
     @abstractmethod
     def choose(self, mask: Tensor) -> AbstractContextManager[Tensor]:
-        """Restrict writes inside the block to the environments of a mask [N] bool.
+        """Restrict writes inside the block to the environments of a mask [N] bool; yield those to compute values for.
 
-        Yields:
-            [n] int64, the environments to compute values for: the mask's, or all of them where reading the mask
-            would wait for the device. It may be empty.
+        They are [n] int64: the mask's, or all of them where reading the mask would wait for the device. Maybe none.
         """
 
     @abstractmethod

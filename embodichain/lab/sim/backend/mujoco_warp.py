@@ -82,9 +82,8 @@ class MujocoWarpBackend(Backend):
         for name, view in self._views.items():
             values = torch.from_numpy(np.array(getattr(data, name)))
             self._initial[name] = values.to(device, view.dtype).reshape(view.shape[1:])
+            view.copy_(self._initial[name].expand_as(view))
         self._fixed_geoms = FixedGeoms(model, device)
-        for name, initial in self._initial.items():
-            self._views[name].copy_(initial.expand_as(self._views[name]))
 
     @override
     def _cast(self, name: str) -> Tensor:
@@ -501,11 +500,9 @@ _UNLIMITED = 0.5  # how far from the initial position a joint without limits is 
 
 @dataclass(frozen=True)
 class Capacity:
-    """The largest numbers of contacts and constraints of an environment.
+    """The largest numbers of contacts, and of rows of constraints, of an environment.
 
-    Attributes:
-        contacts: average over all environments, which share one pool; pairs of near geoms count, too.
-        constraints: rows of any one environment.
+    The contacts are an average over all environments, which share one pool; pairs of near geoms count, too.
     """
 
     contacts: int

@@ -111,10 +111,7 @@ class SceneBuilder:
     """Collects entities and compiles them. Every scene has a ground, a sky and lights.
 
     Errors begin with ``place``, an entity's place in the config; without it, with its kind and uid.
-
-    Attributes:
-        entities: configs of the entities so far, in their order, by uid.
-        contents: their names.
+    ``entities`` are the configs so far, in their order, by uid, and ``contents`` their names.
     """
 
     def __init__(self, cfg: SimulationManagerCfg) -> None:

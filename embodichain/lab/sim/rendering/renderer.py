@@ -97,10 +97,8 @@ class Drawer(Protocol):
 class Appearance:
     """Fields of the model for rendering that differ between environments: colours, materials, lights.
 
-    The physics model does not have them, so they cost no step time.
-
-    Attributes:
-        version: [N] int64, increases with each change of an environment's appearance.
+    The physics model does not have them, so they cost no step time. An environment's ``version``, [N] int64, increases
+    with each change.
     """
 
     def __init__(self, model: mujoco.MjModel, num_envs: int) -> None:
