@@ -161,9 +161,10 @@ class Backend(ABC):
 
     @abstractmethod
     def choose(self, mask: Tensor) -> AbstractContextManager[Tensor]:
-        """Restrict writes inside the block to the environments of a mask [N] bool; yield those to compute values for.
+        """Restrict writes inside the block to the environments of a mask [N] bool.
 
-        They are [n] int64: the mask's, or all of them where reading the mask would wait for the device. Maybe none.
+        It yields the environments to compute values for, [n] int64, possibly none: the mask's, or all where reading
+        the mask would wait for the device.
         """
 
     @abstractmethod

@@ -19,8 +19,8 @@ _UNBOUNDED = (mujoco.mjtGeom.mjGEOM_PLANE, mujoco.mjtGeom.mjGEOM_HFIELD)
 def frame(backend: Backend, appearance: Appearance, bodies: list[int], up: Vec3, intrinsics: Intrinsics) -> CameraPose:
     """Return a pose from which the visible geoms of the first environment fill three quarters of the image.
 
-    No bodies: all but the world, or the world if there are no others. Of the intrinsics, fx, fy, cx, cy in pixels, cx
-    and cy are in the middle.
+    Without bodies it shows all but the world, or the world if there are no others. The intrinsics are fx, fy, cx, cy
+    in pixels; cx and cy must be in the middle.
     """
     points = _visible_points(backend, appearance, bodies)
     centre = (points.min(axis=0) + points.max(axis=0)) / 2
