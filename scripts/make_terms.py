@@ -14,8 +14,11 @@ import re
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+from pydantic.fields import FieldInfo
+
+from embodichain.lab.gym.envs.managers import types
 from embodichain.utils.module_utils import public_names
 
 PAGE = Path(__file__).parents[1] / "docs" / "terms.md"
@@ -83,6 +86,8 @@ TYPES = {
     "tuple[PositiveFloat, PositiveFloat]": "[float > 0, float > 0]",
     "Floats": "list[float]",
     "SensorName": "str",
+    "PartName": "str | null",
+    "PoseKey": "str",
     "JointName": "str",
     "JointIds": "list[int]",
     "JointRange": "[[...], [...]]",
@@ -139,7 +144,7 @@ def term_text(name: str, term: Any) -> str:
     rows = []
     for parameter in parameters(term):
         default = "required" if parameter.default is parameter.empty else f"`{plain(parameter.default)}`"
-        meaning = meanings.get(parameter.name, "")
+        meaning = meanings.get(parameter.name) or type_meaning(parameter.annotation)
         rows.append(f"- `{parameter.name}` ({type_text(parameter.annotation)}, {default}): {meaning}")
     listed = "\n".join(rows) + "\n" if rows else ""
     return "\n".join(part for part in (f"### `{name}`\n", f"{about}\n", returns and f"{returns}\n", listed) if part)
@@ -198,6 +203,12 @@ def type_text(annotation: str) -> str:
     annotation = annotation.replace("Sequence[", "list[")
     annotation = re.sub(r"Literal\[(.*?)\]", lambda match: match[1].replace(", ", " | "), annotation)
     return annotation
+
+
+def type_meaning(annotation: str) -> str:
+    """Return the description of a parameter's type, of the module of such types; empty: it has none."""
+    metadata = get_args(getattr(types, annotation.removeprefix("types."), None))[1:]
+    return next((item.description or "" for item in metadata if isinstance(item, FieldInfo)), "")
 
 
 def plain(value: Any) -> str:

@@ -38,13 +38,12 @@ class DeltaQposTerm(ActionTerm):
 
     Args:
         scale: largest change in a control step, rad or m.
-        part_name: the control part; None: the environment's active joints.
     """
 
     kind = "qpos"
 
     @override
-    def configure(self, scale: PositiveFloat = 1.0, part_name: str | None = None) -> None:
+    def configure(self, scale: PositiveFloat = 1.0, part_name: types.PartName = None) -> None:
         self.scale = scale
         self.choose_joints(part_name)
         self._low, self._high = _position_limits(self)
@@ -66,11 +65,10 @@ class ChoiceTerm(DeltaQposTerm):
 
     Args:
         choices: the changes, rad or m: for each choice a list of one number for each joint.
-        part_name: the control part; None: the environment's active joints.
     """
 
     @override
-    def configure(self, choices: list[list[float]], part_name: str | None = None) -> None:  # type: ignore[override]
+    def configure(self, choices: list[list[float]], part_name: types.PartName = None) -> None:  # type: ignore[override]
         super().configure(1.0, part_name)
         for change in choices:
             if len(change) != len(self.joint_ids):
@@ -109,13 +107,12 @@ class QposTerm(_AffineTerm):
 
     Args:
         scale: rad or m of an action of 1.
-        part_name: the control part; None: the environment's active joints.
     """
 
     kind = "qpos"
 
     @override
-    def configure(self, scale: PositiveFloat = 1.0, part_name: str | None = None) -> None:
+    def configure(self, scale: PositiveFloat = 1.0, part_name: types.PartName = None) -> None:
         self.choose_joints(part_name)
         low, high = _position_limits(self)
         self._map = own = self.joint_command(self.meaning, scale, 0.0, low, high)
@@ -132,7 +129,6 @@ class QposDenormalizedTerm(_AffineTerm):
         joint_ids: robot joints that are mapped so; the term's others get ``scale`` times the action as it is,
             rad or m. None: all of the term's.
         range: the interval that stands for the joint's whole range.
-        part_name: the control part; None: the environment's active joints.
     """
 
     kind = "qpos"
@@ -143,7 +139,7 @@ class QposDenormalizedTerm(_AffineTerm):
         scale: PositiveFloat = 1.0,
         joint_ids: types.JointIds | None = None,
         range: types.Interval = (-1.0, 1.0),
-        part_name: str | None = None,
+        part_name: types.PartName = None,
     ) -> None:
         self.choose_joints(part_name)
         low, high = _position_limits(self)
@@ -161,14 +157,16 @@ class QposNormalizedTerm(ActionTerm):
     Args:
         joint_ids: robot joints to map; the term's others stay as they are. None: all of the term's.
         range: new values of the lower and the upper limit.
-        part_name: the control part; None: the environment's active joints.
     """
 
     kind = "qpos"
 
     @override
     def configure(
-        self, joint_ids: types.JointIds | None = None, range: types.Interval = (0.0, 1.0), part_name: str | None = None
+        self,
+        joint_ids: types.JointIds | None = None,
+        range: types.Interval = (0.0, 1.0),
+        part_name: types.PartName = None,
     ) -> None:
         self.choose_joints(part_name)
         self._offset, self._factor = _unit_map(self, joint_ids, range)
@@ -193,7 +191,6 @@ class EefPoseTerm(ActionTerm):
     Args:
         scale: factor of the action.
         pose_dim: 6 for Euler angles, 7 for a quaternion, which cannot be ``relative``.
-        part_name: the control part; None: the environment's active joints.
         relative: whether the action is a change of the present pose.
         rotation_scale: factor of the Euler angles instead of ``scale``; a quaternion has none.
     """
@@ -205,7 +202,7 @@ class EefPoseTerm(ActionTerm):
         self,
         scale: PositiveFloat = 1.0,
         pose_dim: Literal[6, 7] = 7,
-        part_name: str | None = None,
+        part_name: types.PartName = None,
         relative: bool = False,
         rotation_scale: PositiveFloat | None = None,
     ) -> None:
@@ -275,7 +272,7 @@ class _RateTerm(_AffineTerm):
     mode: ClassVar[DriveMode]
 
     @override
-    def configure(self, scale: PositiveFloat = 1.0, part_name: str | None = None) -> None:
+    def configure(self, scale: PositiveFloat = 1.0, part_name: types.PartName = None) -> None:
         self.choose_joints(part_name)
         data = self.env.robot.body_data
         limit = (data.qvel_limits if self.mode == "velocity" else data.qf_limits)[0, self.joint_ids]
@@ -293,7 +290,6 @@ class QvelTerm(_RateTerm):
 
     Args:
         scale: rad/s or m/s of an action of 1.
-        part_name: the control part; None: the environment's active joints.
     """
 
     kind, mode, meaning = "qvel", "velocity", "joint velocity, rad/s or m/s"
@@ -306,7 +302,6 @@ class QfTerm(_RateTerm):
 
     Args:
         scale: Nm or N of an action of 1.
-        part_name: the control part; None: the environment's active joints.
     """
 
     kind, mode, meaning = "qf", "effort", "joint effort, Nm or N"
@@ -360,7 +355,7 @@ class _EefShiftTerm(ActionTerm):
         scale: PositiveFloat = 0.02,
         low: types.Floats | None = None,
         high: types.Floats | None = None,
-        part_name: str | None = None,
+        part_name: types.PartName = None,
     ) -> None:
         self.choose_joints(part_name)
         if self.part is None:
@@ -404,7 +399,6 @@ class EefPlaneTerm(_EefShiftTerm):
         scale: largest shift in a control step, m.
         low: lowest x and y of the target, m; None: no bound.
         high: highest x and y of the target, m; None: no bound.
-        part_name: the control part; None: the environment's active joints.
     """
 
     axes = "xy"
@@ -419,7 +413,6 @@ class EefPositionTerm(_EefShiftTerm):
         scale: largest shift along each axis in a control step, m.
         low: lowest x, y and z of the target, m; None: no bound.
         high: highest x, y and z of the target, m; None: no bound.
-        part_name: the control part; None: the environment's active joints.
     """
 
     axes = "xyz"
@@ -481,7 +474,6 @@ class JointPositionTerm(ActionTerm):
     Args:
         scale: rad or m of an action of 1.
         limit: actions are clipped to [-limit, limit].
-        part_name: the control part; None: the environment's active joints.
         delay: ``[lowest, highest]`` control steps until an action reaches the drives, drawn for each episode. Before
             its first action does, the targets are the initial positions.
     """
@@ -493,7 +485,7 @@ class JointPositionTerm(ActionTerm):
         self,
         scale: PositiveFloat = 0.25,
         limit: PositiveFloat = 10.0,
-        part_name: str | None = None,
+        part_name: types.PartName = None,
         delay: types.Delay = (0, 0),
     ) -> None:
         self.choose_joints(part_name)

@@ -24,7 +24,6 @@ class command_range(Functor):  # noqa: N801 (named like a function, as configs n
     lasted for ``long_share`` of the time limit, else downwards.
 
     Args:
-        command: command's name in ``env.commands``.
         initial: share of the ranges at the start of the training.
         step: change of the share per episode of every environment.
         long_share: share of the time limit from which an episode counts as long.

@@ -32,7 +32,6 @@ class replace_assets_from_group(Functor):  # noqa: N801 (named like a function, 
     The mass properties are the mesh's; the mass stays, or where the configured one is 0 it follows from the volume.
 
     Args:
-        entity_cfg: the body.
         folder_path: folder of .obj and .stl files, relative to the working directory or absolute; or a pattern of files
             such as ``"assets/cups/cup_*.obj"``.
     """
@@ -62,7 +61,6 @@ def drop_rigid_object_group_sequentially(
     """Drop the objects of a group one after the other, unturned and from rest.
 
     Args:
-        entity_cfg: the group.
         drop_position: x, y, z from where they fall, m.
         position_range: ``[lowest, highest]`` offset from there along x, y, z, m, drawn for each object.
         physics_step: physics substeps that these environments make after each object.

@@ -86,11 +86,7 @@ def last_action(env: TermEnv) -> Tensor:
 
 @deployed_as(lambda env, command: raw(_command(env, command)))
 def generated_command(env: TermEnv, command: types.CommandName = types.BASE_VELOCITY) -> Tensor:
-    """Return the command that the next action is to follow, [N, C].
-
-    Args:
-        command: command's name in ``env.commands``.
-    """
+    """Return the command that the next action is to follow, [N, C]."""
     return env.command_manager.get_command(command)
 
 
@@ -104,7 +100,6 @@ def gait_phase(
 
     Args:
         frequency: strides in a second, 1/s.
-        command: command's name in ``env.commands``.
     """
     phase = state_values.gait_clock(env, frequency)
     moving = state_values.is_moving(env.command_manager.get_command(command))
@@ -119,11 +114,7 @@ def base_height(env: TermEnv) -> Tensor:
 
 @deployed_as(_contact_recipe)
 def feet_contact(env: TermEnv, sensor: types.SensorName) -> Tensor:
-    """Return 1 for each link of a contact sensor that touches something, else 0: [N, F].
-
-    Args:
-        sensor: the contact sensor.
-    """
+    """Return 1 for each link of a contact sensor that touches something, else 0: [N, F]."""
     return env.sim.get_contact_sensor(sensor).in_contact.float()
 
 

@@ -35,7 +35,6 @@ def track_lin_vel_xy_exp(
 
     Args:
         std: error at which the reward is 1 / e, m/s.
-        command: command's name in ``env.commands``.
     """
     error = env.robot.base.linear_velocity()[:, :2] - _velocity(env, command)[:, :2]
     return torch.exp(error.square().sum(dim=1) * (-1.0 / std**2))
@@ -51,7 +50,6 @@ def track_lin_vel_xy_linear(
 
     Args:
         least: smallest divisor, m/s: for commands to stand, and slow ones.
-        command: command's name in ``env.commands``.
     """
     wanted = _velocity(env, command)[:, :2]
     error = torch.linalg.vector_norm(env.robot.base.linear_velocity()[:, :2] - wanted, dim=1)
@@ -67,7 +65,6 @@ class track_ang_vel_z_linear(Functor):  # noqa: N801 (named like a function, as 
     Args:
         least: smallest divisor, rad/s: for commands not to turn, and slow ones.
         time_constant: time constant of the mean, s: about a stride.
-        command: command's name in ``env.commands``.
     """
 
     def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:
@@ -99,7 +96,6 @@ def track_ang_vel_z_exp(
 
     Args:
         std: error at which the reward is 1 / e, rad/s.
-        command: command's name in ``env.commands``.
     """
     error = env.robot.base.angular_velocity()[:, 2] - _velocity(env, command)[:, 2]
     return torch.exp(error.square() * (-1.0 / std**2))
@@ -256,10 +252,8 @@ def feet_step(
     the command is to stand still, it is 0.
 
     Args:
-        sensor: the feet's contact sensor.
         shortest: time in the air that earns 1, s.
         longest: time in the air beyond which nothing is earned, s.
-        command: command's name in ``env.commands``.
     """
     feet = env.sim.get_contact_sensor(sensor)
     flown = feet.air_time.amax(dim=1)
@@ -280,9 +274,7 @@ def feet_air_time(
     As in Rudin et al., "Learning to walk in minutes using massively parallel deep reinforcement learning", 2021.
 
     Args:
-        sensor: the feet's contact sensor.
         threshold: s.
-        command: command's name in ``env.commands``.
     """
     feet = env.sim.get_contact_sensor(sensor)
     gained = ((feet.last_air_time - threshold) * feet.first_contact).sum(dim=1)
@@ -290,11 +282,7 @@ def feet_air_time(
 
 
 def feet_slide(env: TermEnv, sensor: types.SensorName) -> Tensor:
-    """Return the sum of the horizontal speeds of the feet in contact, m/s.
-
-    Args:
-        sensor: the feet's contact sensor.
-    """
+    """Return the sum of the horizontal speeds of the feet in contact, m/s."""
     feet = env.sim.get_contact_sensor(sensor)
     return (torch.linalg.vector_norm(feet.vel[:, :, :2], dim=2) * feet.in_contact).sum(dim=1)
 
@@ -303,7 +291,6 @@ def feet_clearance(env: TermEnv, sensor: types.SensorName, target_height: Positi
     """Return the sum over the feet of (height - target)^2 times their horizontal speed, m^3/s.
 
     Args:
-        sensor: the feet's contact sensor.
         target_height: height of a foot's origin above the ground, m.
     """
     feet = env.sim.get_contact_sensor(sensor)
@@ -315,7 +302,6 @@ def feet_impact(env: TermEnv, sensor: types.SensorName, max_force: PositiveFloat
     """Return the sum of the contact forces on the feet beyond a bound, N.
 
     Args:
-        sensor: the feet's contact sensor.
         max_force: N, on one foot.
     """
     force = torch.linalg.vector_norm(env.sim.get_contact_sensor(sensor).force, dim=2)
@@ -340,13 +326,11 @@ def feet_gait(
     periodic reward composition", 2021.
 
     Args:
-        sensor: the feet's contact sensor.
         offsets: phase of each foot in the sensor's order, the robot's, in strides; [0.5, 0, 0, 0.5] of FL, FR, RL, RR
             is a trot.
         frequency: strides in a second, 1/s.
         swing_height: height of a foot above its height in contact, m.
         foot_radius: height of a foot's origin in contact, m.
-        command: command's name in ``env.commands``.
     """
     feet = env.sim.get_contact_sensor(sensor)
     phase = constant(tuple(offsets), env.device, torch.float32) * (2 * math.pi)
@@ -365,11 +349,7 @@ _SLIDE_STD = 0.2  # speed at which a foot in contact earns 1 / e, m/s
 
 
 def undesired_contacts(env: TermEnv, sensor: types.SensorName) -> Tensor:
-    """Return how many links of a contact sensor touch something in the step's last physics substep.
-
-    Args:
-        sensor: the contact sensor.
-    """
+    """Return how many links of a contact sensor touch something in the step's last physics substep."""
     return env.sim.get_contact_sensor(sensor).in_contact.float().sum(dim=1)
 
 

@@ -26,7 +26,6 @@ def get_rigid_object_pose(env: TermEnv, entity_cfg: types.RigidEntity, to_matrix
     """Return a rigid body's pose in the environment's frame.
 
     Args:
-        entity_cfg: the body.
         to_matrix: [N, 4, 4], else [N, 7] (position m, quaternion wxyz).
     """
     return env.sim.get_rigid_object(entity_cfg.uid).get_local_pose(to_matrix)
@@ -43,11 +42,7 @@ def get_object_pose(env: TermEnv, entity_cfg: types.SceneEntityCfg, to_matrix: b
 
 
 def get_rigid_object_velocity(env: TermEnv, entity_cfg: types.RigidEntity) -> Tensor:
-    """Return a rigid body's linear (m/s) and angular (rad/s) velocity in the environment's frame, [N, 6].
-
-    Args:
-        entity_cfg: the body.
-    """
+    """Return a rigid body's linear (m/s) and angular (rad/s) velocity in the environment's frame, [N, 6]."""
     return env.sim.get_rigid_object(entity_cfg.uid).get_velocity()
 
 
@@ -67,12 +62,8 @@ def get_robot_eef_pose(
     return pose if to_matrix else row_from_pose(pose)
 
 
-def target_position(env: TermEnv, target_pose_key: str = "goal_pose") -> Tensor:
-    """Return the position of a target pose, [N, 3], m.
-
-    Args:
-        target_pose_key: under which the target pose is stored.
-    """
+def target_position(env: TermEnv, target_pose_key: types.PoseKey = "goal_pose") -> Tensor:
+    """Return the position of a target pose, [N, 3], m."""
     return state_values.target_pose(env, target_pose_key)[:, :3, 3]
 
 
@@ -80,18 +71,18 @@ def offset_from_eef(env: TermEnv, entity_cfg: types.RigidEntity, part_name: str 
     """Return the vector from a control part's tool centre point to a rigid body, in the environment's frame, [N, 3], m.
 
     Args:
-        entity_cfg: the body.
         part_name: the control part.
     """
     return env.sim.get_rigid_object(entity_cfg.uid).pos - env.robot.get_eef_pose(part_name)[:, :3, 3]
 
 
-def offset_from_target(env: TermEnv, entity_cfg: types.SceneEntityCfg, target_pose_key: str = "goal_pose") -> Tensor:
+def offset_from_target(
+    env: TermEnv, entity_cfg: types.SceneEntityCfg, target_pose_key: types.PoseKey = "goal_pose"
+) -> Tensor:
     """Return the vector from a target pose to an entity, in the environment's frame, [N, 3], m.
 
     Args:
         entity_cfg: a rigid body, or an articulation or robot, by its base.
-        target_pose_key: under which the target pose is stored.
     """
     return state_values.offset_to_target(env, entity_cfg.uid, target_pose_key)
 
@@ -140,11 +131,7 @@ class normalize_robot_joint_data(Functor):  # noqa: N801 (named like a function,
 
 
 def get_object_body_scale(env: TermEnv, entity_cfg: types.RigidEntity) -> Tensor:
-    """Return the size of a rigid body as a factor of the configured one along its axes, [N, 3].
-
-    Args:
-        entity_cfg: the body.
-    """
+    """Return the size of a rigid body as a factor of the configured one along its axes, [N, 3]."""
     return env.sim.get_rigid_object(entity_cfg.uid).physics.get_body_scale()
 
 
@@ -162,9 +149,6 @@ def get_rigid_object_physics_attributes(env: TermEnv, entity_cfg: types.RigidEnt
 
     ``mass`` [N, 1] kg, ``friction`` [N, 1] (sliding coefficient), ``damping`` [N, 1] (decay of the linear velocity,
     1/s) and ``inertia`` [N, 3] (about the principal axes, kg m^2) of each environment.
-
-    Args:
-        entity_cfg: the body.
     """
     physics = env.sim.get_rigid_object(entity_cfg.uid).physics
     return {
@@ -180,9 +164,6 @@ def get_articulation_joint_drive(env: TermEnv, entity_cfg: types.JointedEntity) 
 
     ``stiffness`` (N/m or Nm/rad), ``damping`` (N s/m or Nm s/rad), ``max_effort`` (N or Nm), ``max_velocity`` (m/s or
     rad/s), ``friction`` (N or Nm) and ``armature`` (kg or kg m^2) of each environment; a missing limit is 0.
-
-    Args:
-        entity_cfg: the articulation or robot.
     """
     articulation = env.sim.get_articulation_or_robot(entity_cfg.uid)
     data, strength = articulation.body_data, articulation.drives.strength
@@ -218,7 +199,6 @@ def get_sensor_pose_in_robot_frame(
     """Return a camera's pose in the frame of a robot's base, [N, 4, 4]; it looks along -z, and +y is up in its image.
 
     Args:
-        entity_cfg: the camera.
         robot_uid: the robot; None: the environment's.
         is_right: use a stereo camera's right one.
     """
@@ -231,7 +211,6 @@ def get_sensor_intrinsics(env: TermEnv, entity_cfg: types.CameraEntity, is_right
     """Return a camera's matrix, [N, 3, 3], pixels.
 
     Args:
-        entity_cfg: the camera.
         is_right: use a stereo camera's right one.
     """
     return _camera(env, entity_cfg.uid, is_right).get_intrinsics()
@@ -243,7 +222,6 @@ def compute_semantic_mask(
     """Return a camera's masks of background, foreground and robot, [N, H, W, 3] uint8, 0 or 1; needs ``enable_mask``.
 
     Args:
-        entity_cfg: the camera.
         foreground_uids: the entities, and groups of rigid objects, in the foreground; all else but the robot is
             background.
         is_right: use a stereo camera's right one.

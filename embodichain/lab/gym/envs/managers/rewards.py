@@ -49,7 +49,7 @@ def distance_to_target(
     action: Tensor,
     info: dict[str, Any],
     source_entity_cfg: types.SceneEntityCfg,
-    target_pose_key: str = "goal_pose",
+    target_pose_key: types.PoseKey = "goal_pose",
     exponential: bool = False,
     sigma: PositiveFloat = 1.0,
     use_xy_only: bool = False,
@@ -58,7 +58,6 @@ def distance_to_target(
 
     Args:
         source_entity_cfg: a rigid body, or an articulation or robot, by its base.
-        target_pose_key: under which the target pose is stored.
         exponential: the second form, between 0 and 1.
         sigma: the distance of which the second form is exp(-1/2), m.
         use_xy_only: the distance in the horizontal plane.
@@ -98,7 +97,6 @@ class incremental_distance_to_target(Functor):  # noqa: N801 (named like a funct
 
     Args:
         source_entity_cfg: the body.
-        target_pose_key: under which the target pose is stored.
         tanh_scale: steepness, 1/m.
         positive_weight: factor of progress.
         negative_weight: factor of steps back.
@@ -130,7 +128,7 @@ class incremental_distance_to_target(Functor):  # noqa: N801 (named like a funct
         action: Tensor,
         info: dict[str, Any],
         source_entity_cfg: types.RigidEntity,
-        target_pose_key: str = "goal_pose",
+        target_pose_key: types.PoseKey = "goal_pose",
         tanh_scale: float = 10.0,
         positive_weight: float = 1.0,
         negative_weight: float = 1.0,
@@ -160,7 +158,7 @@ def reaching_behind_object(
     action: Tensor,
     info: dict[str, Any],
     object_cfg: types.RigidEntity,
-    target_pose_key: str = "goal_pose",
+    target_pose_key: types.PoseKey = "goal_pose",
     behind_offset: float = 0.015,
     height_offset: float = 0.015,
     distance_scale: float = 5.0,
@@ -173,7 +171,6 @@ def reaching_behind_object(
 
     Args:
         object_cfg: the body to push.
-        target_pose_key: under which the target pose is stored.
         behind_offset: m.
         height_offset: m.
         distance_scale: steepness, 1/m.

@@ -1,4 +1,7 @@
-"""Types of terms' parameters, which say what a config may write; names in the scene are checked by ``checks``."""
+"""Types of terms' parameters, which say what a config may write; names in the scene are checked by ``checks``.
+
+The description of a type is its parameters', where a term's docstring has none of its own.
+"""
 
 from collections.abc import Sequence
 from copy import copy
@@ -110,25 +113,25 @@ def _of_kind(kind: str) -> AfterValidator:
     return AfterValidator(marked)
 
 
-RigidEntity = Annotated[SceneEntityCfg, _of_kind("rigid object")]
+RigidEntity = Annotated[SceneEntityCfg, _of_kind("rigid object"), Field(description="the body.")]
 """A parameter that must name an entity of a kind, which :mod:`~embodichain.lab.gym.envs.managers.checks` checks."""
-GroupEntity = Annotated[SceneEntityCfg, _of_kind("rigid object group")]
+GroupEntity = Annotated[SceneEntityCfg, _of_kind("rigid object group"), Field(description="the group.")]
 RobotEntity = Annotated[SceneEntityCfg, _of_kind("robot")]
 ArticulationEntity = Annotated[SceneEntityCfg, _of_kind("articulation")]
-JointedEntity = Annotated[SceneEntityCfg, _of_kind("articulation or robot")]
-LightEntity = Annotated[SceneEntityCfg, _of_kind("light")]
-CameraEntity = Annotated[SceneEntityCfg, _of_kind("camera")]
+JointedEntity = Annotated[
+    SceneEntityCfg, _of_kind("articulation or robot"), Field(description="the articulation or robot.")
+]
+LightEntity = Annotated[SceneEntityCfg, _of_kind("light"), Field(description="the light.")]
+CameraEntity = Annotated[SceneEntityCfg, _of_kind("camera"), Field(description="the camera.")]
 CameraName = Annotated[str, SceneName.of("camera")]
 """A parameter that must name a camera."""
-
-
-SensorName = Annotated[str, SceneName.of("contact sensor")]
-"""A parameter that must name a contact sensor."""
+PartName = Annotated[str | None, Field(description="the control part; None: the environment's active joints.")]
+PoseKey = Annotated[str, Field(description="under which the target pose is stored.")]
+SensorName = Annotated[str, SceneName.of("contact sensor"), Field(description="the contact sensor.")]
 
 BASE_VELOCITY = SceneName.named("command", "base_velocity")
 """The command that terms of locomotion follow by default."""
-CommandName = Annotated[str, SceneName.of("command")]
-"""A parameter that must name a command of ``env.commands``."""
+CommandName = Annotated[str, SceneName.of("command"), Field(description="command's name in `env.commands`.")]
 
 JointName = Annotated[str, SceneName.of("joint")]
 """A key that must name joints of the environment's robot."""

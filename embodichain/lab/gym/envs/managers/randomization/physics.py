@@ -46,7 +46,6 @@ def randomize_rigid_object_mass(
     """Draw the mass of a dynamic body; its moments of inertia and its damping follow in proportion.
 
     Args:
-        entity_cfg: the body.
         mass_range: ``[lowest, highest]``, kg. At least a thousandth of the configured mass remains.
         relative: the range is added to the configured mass.
     """
@@ -68,7 +67,6 @@ class randomize_rigid_object_center_of_mass(_MovesCentersOfMass):  # noqa: N801 
     """Draw the centre of mass of a dynamic body.
 
     Args:
-        entity_cfg: the body.
         com_pos_offset_range: ``[lowest, highest]`` offset from the configured place along the body's x, y, z, m.
     """
 
@@ -86,7 +84,6 @@ def randomize_rigid_object_friction(
     """Draw the sliding friction coefficient of a body; of two touching bodies the larger counts.
 
     Args:
-        entity_cfg: the body.
         friction_range: ``[lowest, highest]``; below 0 it is 0.
         relative: the range is added to the configured coefficient.
     """
@@ -134,7 +131,6 @@ def randomize_rigid_object_scale(
     along x and y.
 
     Args:
-        entity_cfg: the body.
         scale_factor_range: ``[lowest, highest]`` factor, of one number each, or of three (x, y, z).
         same_scale_all_axes: one factor for all axes, from the first numbers of the range.
     """

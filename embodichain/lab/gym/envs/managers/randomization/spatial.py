@@ -38,7 +38,6 @@ def randomize_rigid_object_pose(
     """Put a rigid body at a random pose and at rest.
 
     Args:
-        entity_cfg: the body.
         position_range: range of x, y, z, or None for the configured position.
         rotation_range: range of the Euler angles, or None for the configured orientation.
         relative_position: the range is around the configured position, else in the environment's frame.

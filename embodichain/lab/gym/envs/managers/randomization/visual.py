@@ -46,7 +46,6 @@ def randomize_light(
     """Change a light; values without a range stay.
 
     Args:
-        entity_cfg: the light.
         position_range: around the configured position, m.
         color_range: range of the colour.
         intensity_range: range of the intensity; 100 is full brightness.
@@ -95,7 +94,6 @@ def randomize_camera_intrinsics(
     """Change a camera's lens; of a stereo camera, the left one's.
 
     Args:
-        entity_cfg: the camera.
         focal_x_range: around the configured fx, pixels.
         focal_y_range: around fy.
         cx_range: around cx.
@@ -121,7 +119,6 @@ def randomize_camera_extrinsics(
     """Move a camera around where its config puts it.
 
     Args:
-        entity_cfg: the camera.
         pos_range: around ``pos``, m, in the parent's frame; where the config has no ``eye``.
         euler_range: a turn before the configured one, about the camera's x, then y, then z axis, degrees; as above.
         eye_range: around ``eye``, m; where the config has one.
@@ -152,7 +149,6 @@ def set_rigid_object_visual_material(
     """Give a rigid body a colour.
 
     Args:
-        entity_cfg: the body.
         mat_cfg: the appearance.
     """
     env.sim.appearance.set_color(entity_cfg.uid, _rgba(mat_cfg, env), row_numbers(env_ids))
@@ -164,7 +160,6 @@ def set_rigid_object_group_visual_material(
     """Give all members of a group of rigid bodies a colour.
 
     Args:
-        entity_cfg: the group.
         mat_cfg: the appearance.
     """
     for member in env.sim.get_rigid_object_group(entity_cfg.uid).members:
