@@ -256,14 +256,10 @@ class EmbodiedEnv(BaseEnv):
         self.event_manager.apply("reset", env_ids)
         if self.sim.terrain is not None and self.sim.robots:
             self.sim.terrain.begin(self.robot.base, env_ids)
-        self.event_manager.reset(env_ids)
-        self.command_manager.reset(env_ids)
-        self.action_manager.reset(env_ids)
-        self.observation_manager.reset(env_ids)
-        self.reward_manager.reset(env_ids)
-        self.termination_manager.reset(env_ids)
-        self.curriculum_manager.reset(env_ids)
-        self.dataset_manager.reset(env_ids)
+        before = (self.event_manager, self.command_manager, self.action_manager, self.observation_manager)
+        after = (self.reward_manager, self.termination_manager, self.curriculum_manager, self.dataset_manager)
+        for manager in (*before, *after):
+            manager.reset(env_ids)
 
     def _stateful(self) -> list[object]:
         return [*super()._stateful(), *(term for manager in self._managers().values() for term in manager.stateful())]

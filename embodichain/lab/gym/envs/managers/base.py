@@ -65,6 +65,10 @@ class TermEnv(Protocol):
     """The folder for files."""
     single_observation_space: spaces.Dict
     """Space of one environment; not there yet when the terms are built."""
+    action_manager: Any
+    """The :class:`~embodichain.lab.gym.envs.managers.ActionManager`."""
+    command_manager: Any
+    """The :class:`~embodichain.lab.gym.envs.managers.CommandManager`."""
 
     @property
     def state_cache(self) -> StateCache:
@@ -73,14 +77,6 @@ class TermEnv(Protocol):
     @property
     def step_dt(self) -> float:
         """Duration of a control step, s."""
-
-    @property
-    def action_manager(self) -> Any:
-        """The :class:`~embodichain.lab.gym.envs.managers.ActionManager`."""
-
-    @property
-    def command_manager(self) -> Any:
-        """The :class:`~embodichain.lab.gym.envs.managers.CommandManager`."""
 
     @property
     def followed_uid(self) -> str | None:
@@ -353,8 +349,7 @@ class CommandTerm(Functor):
     def move(self, done: Tensor) -> Tensor:
         """Put robots where a new command wants them, after a step's rewards; return which, [N] bool.
 
-        Args:
-            done: [N] bool, episodes that have ended.
+        ``done`` [N] bool says which episodes have ended.
         """
         raise NotImplementedError  # called where a subclass has its own
 
