@@ -87,8 +87,7 @@ class EnvSource(ABC):
     def parse(self, data: Mapping[str, Any], allowed_imports: Sequence[str]) -> ParsedTask[Any]:
         """Turn the data of a config with such an id into a typed one and check it; nothing is built.
 
-        Args:
-            allowed_imports: prefixes of the modules that it may name.
+        It may name modules whose prefixes are allowed.
         """
 
     @abstractmethod

@@ -52,11 +52,7 @@ TOP_KEYS = (*_FILE_KEYS, *TOP_FIELDS, *SCENE_KEYS)
 
 @dataclasses.dataclass(frozen=True)
 class ConfigFile:
-    """An environment config's file; called, it returns the typed config.
-
-    Attributes:
-        path: the file's path.
-    """
+    """The path of an environment config's file; called, it returns the config."""
 
     path: Path
 
@@ -178,18 +174,11 @@ def _parse(
 
 
 def terms_to_cfg(
-    block: Any,
-    cls: type[Cfg],
-    place: str,
-    names: SceneNames,
-    problems: list[str],
-    allowed_imports: Sequence[str],
+    block: Any, cls: type[Cfg], place: str, names: SceneNames, problems: list[str], allowed_imports: Sequence[str]
 ) -> dict[str, Cfg]:
-    """Turn a block of terms by name into typed configs, whose functors are resolved and whose parameters are checked.
+    """Turn a block of terms of a class by name into typed configs, with functors resolved and parameters checked.
 
-    Args:
-        cls: class of the block's terms.
-        problems: every error found is added, one per line.
+    Every error found is added to ``problems``, one per line.
     """
     terms, wrong = parse(cast("type[dict[str, Cfg]]", dict[str, cls]), block, place)  # type: ignore[valid-type]
     problems += [f"{path}: {problem}" for path, problem in wrong.items()]

@@ -209,12 +209,7 @@ def _name_of(func: Callable[..., Any] | str, term: str) -> str:
 
 
 def build_mirror_map(cfg: EnvSymmetryCfg, observation: spaces.Dict, action_dims: Mapping[str, int]) -> MirrorMap:
-    """Return the mirror map of an environment, on the CPU.
-
-    Args:
-        observation: one environment's observation space.
-        action_dims: size of each action term, in their order.
-    """
+    """Return the mirror map, on the CPU, for one environment's observation and its action terms' sizes, in order."""
     problems: list[str] = []
     entry_dims = {name: columns.stop - columns.start for name, columns in entry_columns(observation).items()}
     of_entries = _mirrors(cfg.observations, entry_dims, "env.symmetry.observations", problems)

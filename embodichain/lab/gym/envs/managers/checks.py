@@ -97,11 +97,7 @@ class SceneNames:
 
 
 def uids_by_kind(entities: Iterable[EntityCfg], added: Iterable[str] = ()) -> dict[str, frozenset[str]]:
-    """Return the uids of each kind of entity.
-
-    Args:
-        added: uids of entities that a task adds, which may be of any kind.
-    """
+    """Return the uids of each kind of entity, with the ``added`` ones, a task's own, which may be of any kind."""
     entities = list(entities)
     found = {
         kind: frozenset([*added, *(cfg.uid for cfg in entities if isinstance(cfg, cls))])
@@ -438,13 +434,7 @@ def wrong_return(place: str, func: Any, value: object, wanted: str) -> ConfigErr
 
 @contextmanager
 def leaving_unchanged(place: str, func: Any, shared: Mapping[str, Tensor]) -> Iterator[None]:
-    """Raise a ConfigError if a term writes into a tensor that others read, inside the block.
-
-    Args:
-        place: the term's place in the config.
-        func: the term.
-        shared: the tensors, by names for the message.
-    """
+    """Raise a ConfigError if a term writes into one of the ``shared`` tensors that others read, inside the block."""
     before = {key: value._version for key, value in shared.items() if not value.is_inference()}  # they have none
     yield
     for key, version in before.items():

@@ -66,10 +66,6 @@ def is_moving(command: Tensor) -> Tensor:
 
 
 def gait_clock(env: TermEnv, frequency: float) -> Tensor:
-    """Return the phase of a gait's clock, [N], rad: 0 at the start of each episode.
-
-    Args:
-        frequency: strides in a second, 1/s.
-    """
+    """Return the phase of a gait's clock, [N], rad, for a stride frequency, 1/s: 0 at the start of each episode."""
     cycles = env.elapsed_steps * (env.step_dt * frequency)
     return torch.frac(cycles) * (2 * math.pi)

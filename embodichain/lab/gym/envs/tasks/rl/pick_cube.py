@@ -173,13 +173,7 @@ _STEEPEST = 2.0
 
 
 def is_gripped(env: EmbodiedEnv, fingers: tuple[str, str], grip_force: float) -> Tensor:
-    """Return whether both fingers press on something between them, [N] bool.
-
-    Args:
-        fingers: the robot's links on the +x and on the -x side of the tool of control part ``arm``, with
-            ``sense_contacts``.
-        grip_force: least force on each along the line between them, N.
-    """
+    """Return whether both fingers press on something between them, [N] bool; ``PickCubeEnv`` explains the arguments."""
     line = env.robot.get_eef_pose()[:, :3, 0]
     one, two = fingers
     return _is_pressed(env, one, line, grip_force) & _is_pressed(env, two, -line, grip_force)
@@ -188,9 +182,7 @@ def is_gripped(env: EmbodiedEnv, fingers: tuple[str, str], grip_force: float) ->
 def finger_problems(cfg: EmbodiedEnvCfg, fingers: tuple[str, str], task: str) -> list[str]:
     """Return why a config does not let :func:`is_gripped` measure a task's grip, one per line.
 
-    Args:
-        fingers: names of the task's fingers, unless the config's ``extensions`` name others.
-        task: task's name, for the message.
+    The config's ``extensions`` may name other fingers than the task's.
     """
     given = [] if cfg.robot is None else cfg.robot.sense_contacts
     named = cfg.extensions.get("fingers", fingers)
