@@ -77,7 +77,7 @@ For a term of your own see [Add a term](extending.md#add-a-term).
 """
 # Parameters that the managers pass.
 LEADING = {"self", "env", "env_ids", "obs", "action", "reward", "done", "info", "data"}
-_KINDS = ("Articulation", "Camera", "Group", "Jointed", "Light", "Rigid", "Robot")
+_KINDS = ("", "Articulation", "Camera", "Group", "Jointed", "Light", "Rigid", "Robot")
 # Annotations in the words of JSON.
 TYPES = {
     "SceneEntityCfg": '`{"uid": str}`',
@@ -86,7 +86,8 @@ TYPES = {
     "tuple[PositiveFloat, PositiveFloat]": "[float > 0, float > 0]",
     "Floats": "list[float]",
     "SensorName": "str",
-    "PartName": "str | null",
+    "ActivePart": "str | null",
+    "PartName": "str",
     "PoseKey": "str",
     "JointName": "str",
     "JointIds": "list[int]",

@@ -43,7 +43,7 @@ class DeltaQposTerm(ActionTerm):
     kind = "qpos"
 
     @override
-    def configure(self, scale: PositiveFloat = 1.0, part_name: types.PartName = None) -> None:
+    def configure(self, scale: PositiveFloat = 1.0, part_name: types.ActivePart = None) -> None:
         self.scale = scale
         self.choose_joints(part_name)
         self._low, self._high = _position_limits(self)
@@ -68,7 +68,7 @@ class ChoiceTerm(DeltaQposTerm):
     """
 
     @override
-    def configure(self, choices: list[list[float]], part_name: types.PartName = None) -> None:  # type: ignore[override]
+    def configure(self, choices: list[list[float]], part_name: types.ActivePart = None) -> None:  # type: ignore[override]
         super().configure(1.0, part_name)
         for change in choices:
             if len(change) != len(self.joint_ids):
@@ -112,7 +112,7 @@ class QposTerm(_AffineTerm):
     kind = "qpos"
 
     @override
-    def configure(self, scale: PositiveFloat = 1.0, part_name: types.PartName = None) -> None:
+    def configure(self, scale: PositiveFloat = 1.0, part_name: types.ActivePart = None) -> None:
         self.choose_joints(part_name)
         low, high = _position_limits(self)
         self._map = own = self.joint_command(self.meaning, scale, 0.0, low, high)
@@ -139,7 +139,7 @@ class QposDenormalizedTerm(_AffineTerm):
         scale: PositiveFloat = 1.0,
         joint_ids: types.JointIds | None = None,
         range: types.Interval = (-1.0, 1.0),
-        part_name: types.PartName = None,
+        part_name: types.ActivePart = None,
     ) -> None:
         self.choose_joints(part_name)
         low, high = _position_limits(self)
@@ -166,7 +166,7 @@ class QposNormalizedTerm(ActionTerm):
         self,
         joint_ids: types.JointIds | None = None,
         range: types.Interval = (0.0, 1.0),
-        part_name: types.PartName = None,
+        part_name: types.ActivePart = None,
     ) -> None:
         self.choose_joints(part_name)
         self._offset, self._factor = _unit_map(self, joint_ids, range)
@@ -202,7 +202,7 @@ class EefPoseTerm(ActionTerm):
         self,
         scale: PositiveFloat = 1.0,
         pose_dim: Literal[6, 7] = 7,
-        part_name: types.PartName = None,
+        part_name: types.ActivePart = None,
         relative: bool = False,
         rotation_scale: PositiveFloat | None = None,
     ) -> None:
@@ -272,7 +272,7 @@ class _RateTerm(_AffineTerm):
     mode: ClassVar[DriveMode]
 
     @override
-    def configure(self, scale: PositiveFloat = 1.0, part_name: types.PartName = None) -> None:
+    def configure(self, scale: PositiveFloat = 1.0, part_name: types.ActivePart = None) -> None:
         self.choose_joints(part_name)
         data = self.env.robot.body_data
         limit = (data.qvel_limits if self.mode == "velocity" else data.qf_limits)[0, self.joint_ids]
@@ -355,7 +355,7 @@ class _EefShiftTerm(ActionTerm):
         scale: PositiveFloat = 0.02,
         low: types.Floats | None = None,
         high: types.Floats | None = None,
-        part_name: types.PartName = None,
+        part_name: types.ActivePart = None,
     ) -> None:
         self.choose_joints(part_name)
         if self.part is None:
@@ -485,7 +485,7 @@ class JointPositionTerm(ActionTerm):
         self,
         scale: PositiveFloat = 0.25,
         limit: PositiveFloat = 10.0,
-        part_name: types.PartName = None,
+        part_name: types.ActivePart = None,
         delay: types.Delay = (0, 0),
     ) -> None:
         self.choose_joints(part_name)

@@ -120,7 +120,7 @@ def prepare_extra_attr(env: TermEnv, env_ids: Tensor, attrs: list[dict[str, Any]
 def register_entity_attrs(
     env: TermEnv,
     env_ids: Tensor,
-    entity_cfg: types.SceneEntityCfg,
+    entity_cfg: types.Entity,
     registration: str = "affordance_datas",
     attrs: Sequence[str] = (),
     prefix: bool = True,
@@ -128,7 +128,6 @@ def register_entity_attrs(
     """Store attributes of an entity: its own, its ``physics``' (``mass``, ...), or ``prepare_extra_attr``'s.
 
     Args:
-        entity_cfg: the entity.
         registration: the environment's attribute to store them in.
         attrs: names of the attributes.
         prefix: store them as ``<uid>_<name>``, else by their names.

@@ -31,11 +31,10 @@ def get_rigid_object_pose(env: TermEnv, entity_cfg: types.RigidEntity, to_matrix
     return env.sim.get_rigid_object(entity_cfg.uid).get_local_pose(to_matrix)
 
 
-def get_object_pose(env: TermEnv, entity_cfg: types.SceneEntityCfg, to_matrix: bool = True) -> Tensor:
+def get_object_pose(env: TermEnv, entity_cfg: types.Entity, to_matrix: bool = True) -> Tensor:
     """Return the pose of a rigid body, or of the base of an articulation or robot, in the environment's frame.
 
     Args:
-        entity_cfg: the entity.
         to_matrix: [N, 4, 4], else [N, 7] (position m, quaternion wxyz).
     """
     return env.sim.get_asset(entity_cfg.uid).get_local_pose(to_matrix)
@@ -47,12 +46,11 @@ def get_rigid_object_velocity(env: TermEnv, entity_cfg: types.RigidEntity) -> Te
 
 
 def get_robot_eef_pose(
-    env: TermEnv, part_name: str = "arm", to_matrix: bool = True, position_only: bool = False
+    env: TermEnv, part_name: types.PartName = "arm", to_matrix: bool = True, position_only: bool = False
 ) -> Tensor:
     """Return the pose of a control part's tool centre point in the environment's frame.
 
     Args:
-        part_name: the control part.
         to_matrix: [N, 4, 4], else [N, 7] (position m, quaternion wxyz).
         position_only: the position alone, [N, 3], m.
     """
@@ -67,12 +65,8 @@ def target_position(env: TermEnv, target_pose_key: types.PoseKey = "goal_pose") 
     return state_values.target_pose(env, target_pose_key)[:, :3, 3]
 
 
-def offset_from_eef(env: TermEnv, entity_cfg: types.RigidEntity, part_name: str = "arm") -> Tensor:
-    """Return the vector from a control part's tool centre point to a rigid body, in the environment's frame, [N, 3], m.
-
-    Args:
-        part_name: the control part.
-    """
+def offset_from_eef(env: TermEnv, entity_cfg: types.RigidEntity, part_name: types.PartName = "arm") -> Tensor:
+    """Return the vector from a part's tool centre point to a rigid body, in the environment's frame, [N, 3], m."""
     return env.sim.get_rigid_object(entity_cfg.uid).pos - env.robot.get_eef_pose(part_name)[:, :3, 3]
 
 
@@ -135,12 +129,8 @@ def get_object_body_scale(env: TermEnv, entity_cfg: types.RigidEntity) -> Tensor
     return env.sim.get_rigid_object(entity_cfg.uid).physics.get_body_scale()
 
 
-def get_object_uid(env: TermEnv, entity_cfg: types.SceneEntityCfg) -> Tensor:
-    """Return an entity's number in the scene: [N] int32 of a rigid body, [N, links] of an articulation or robot.
-
-    Args:
-        entity_cfg: the entity.
-    """
+def get_object_uid(env: TermEnv, entity_cfg: types.Entity) -> Tensor:
+    """Return an entity's number in the scene: [N] int32 of a rigid body, [N, links] of an articulation or robot."""
     return env.sim.get_asset(entity_cfg.uid).get_user_ids()
 
 

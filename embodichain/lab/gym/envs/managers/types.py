@@ -113,6 +113,7 @@ def _of_kind(kind: str) -> AfterValidator:
     return AfterValidator(marked)
 
 
+Entity = Annotated[SceneEntityCfg, Field(description="the entity.")]
 RigidEntity = Annotated[SceneEntityCfg, _of_kind("rigid object"), Field(description="the body.")]
 """A parameter that must name an entity of a kind, which :mod:`~embodichain.lab.gym.envs.managers.checks` checks."""
 GroupEntity = Annotated[SceneEntityCfg, _of_kind("rigid object group"), Field(description="the group.")]
@@ -125,7 +126,8 @@ LightEntity = Annotated[SceneEntityCfg, _of_kind("light"), Field(description="th
 CameraEntity = Annotated[SceneEntityCfg, _of_kind("camera"), Field(description="the camera.")]
 CameraName = Annotated[str, SceneName.of("camera")]
 """A parameter that must name a camera."""
-PartName = Annotated[str | None, Field(description="the control part; None: the environment's active joints.")]
+PartName = Annotated[str, Field(description="the control part.")]
+ActivePart = Annotated[str | None, Field(description="the control part; None: the environment's active joints.")]
 PoseKey = Annotated[str, Field(description="under which the target pose is stored.")]
 SensorName = Annotated[str, SceneName.of("contact sensor"), Field(description="the contact sensor.")]
 
