@@ -39,11 +39,7 @@ Intrinsics = tuple[PositiveFloat, PositiveFloat, float, float]
 
 
 class VideoEvent(Functor):
-    """An interval event that adds images to a video, after each step and of the first state of an episode.
-
-    Attributes:
-        recording: recording that has the video.
-    """
+    """An interval event that adds images to a video, after each step and of the first state of an episode."""
 
     is_global, only_reads = True, True
     recording: "Recording"
@@ -137,9 +133,7 @@ class record_camera_data(VideoEvent):  # noqa: N801 (named like a function, as c
 
         def render(env_id: int) -> np.ndarray:
             if self._view is None:
-                params: dict[str, Any] = {"eye": eye, "target": target, "up": up, "follow_uid": follow_uid}
-                params |= {"resolution": resolution, "intrinsics": intrinsics}
-                self._view = View(env, resolution, params)
+                self._view = View(env, resolution, self.cfg.params)
             return self._view.render(env_id)
 
         self.recording.add(render)
