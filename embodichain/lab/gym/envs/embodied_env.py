@@ -29,15 +29,7 @@ _ACTIVE = "<active>"  # the name of a part made of several parts, or of joints
 
 
 class EmbodiedEnv(BaseEnv):
-    """The environment of a task; a task subclasses it and writes ``compute_task_state``.
-
-    Attributes:
-        action_manager, command_manager, observation_manager, reward_manager, termination_manager, event_manager,
-            curriculum_manager, dataset_manager: the managers of the terms.
-        active_joint_ids: the robot's joints that the actions move.
-        active_part: their control part, or None for all joints.
-        output: the folder of the terms' files; ``outputs`` unless :meth:`write_into` changes it.
-    """
+    """The environment of a task; a task subclasses it and writes ``compute_task_state``."""
 
     cfg: EmbodiedEnvCfg
     action_manager: managers.ActionManager

@@ -62,7 +62,7 @@ class TermEnv(Protocol):
     last_action: Tensor
     """[N, A]: the action of the present step, within its limits."""
     output: files.OutputFolder
-    """The folder for files."""
+    """The folder of the terms' files; ``outputs`` unless the environment's ``write_into`` changes it."""
     single_observation_space: spaces.Dict
     """Space of one environment; not there yet when the terms are built."""
     action_manager: Any
@@ -378,21 +378,15 @@ class CommandTerm(Functor):
 
 @dataclass(frozen=True)
 class Term(Generic[Cfg]):
-    """A term ready to be called.
-
-    Attributes:
-        name: its key in the config.
-        cfg: its config.
-        func: the function, or the instance of the class.
-        params: keyword arguments for each call.
-        place: place in the config, ``env.rewards.near``.
-    """
+    """A term ready to be called, with the keyword arguments ``params`` of each call."""
 
     name: str
     cfg: Cfg
     func: Any
+    """The function, or the instance of the class."""
     params: dict[str, Any]
     place: str
+    """Place in the config, ``env.rewards.near``."""
 
     @cached_property
     def stream(self) -> str:
@@ -413,13 +407,10 @@ class Term(Generic[Cfg]):
 
 
 class Manager:
-    """The terms of one block of the config.
-
-    Attributes:
-        state_names: the manager's own state, without its terms'.
-    """
+    """The terms of one block of the config."""
 
     state_names: tuple[str, ...] = ()
+    """The manager's own state, without its terms'."""
 
     def __init__(self, env: TermEnv, terms: Sequence[Term[Any]]) -> None:
         self._env = env
