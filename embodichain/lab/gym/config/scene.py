@@ -135,8 +135,7 @@ def _declared(env_class: type[EmbodiedEnv], name: str, hooks: Sequence[str]) -> 
     """Return the names that a class declares, or None where a subclass overrides a hook without declaring them."""
     for cls in env_class.__mro__:
         if name in vars(cls):
-            declared: tuple[str, ...] = getattr(env_class, name)
-            return declared
+            return getattr(env_class, name)
         if any(hook in vars(cls) for hook in hooks):
             return None
     return None

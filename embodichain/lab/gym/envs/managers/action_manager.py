@@ -9,7 +9,6 @@ from torch import Tensor
 from embodichain.lab.gym.envs.managers.base import ActionTerm, Manager, TermEnv, kind_of, own_actuators
 from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms
-from embodichain.lab.sim.backend.base import Columns
 from embodichain.lab.sim.objects.articulation import columns
 from embodichain.utils import ConfigError, logger
 
@@ -48,11 +47,8 @@ class ActionManager(Manager):
             if given != post.joint_ids:
                 names = (", ".join(env.robot.joint_names[joint] for joint in ids) for ids in (given, post.joint_ids))
                 raise ConfigError("env.actions.{}: the targets are of {}, and it is for {}".format(name, *names))
-        self._controls: dict[ActionTerm, Columns] = {
-            term: columns(list(term.actuators.values()), env.device)
-            for term in self.terms.values()
-            if term.kind == "ctrl"
-        }
+        controlling = [term for term in self.terms.values() if term.kind == "ctrl"]
+        self._controls = {term: columns(list(term.actuators.values()), env.device) for term in controlling}
         if env.cfg.robot is not None:
             _warn_of_idle_actuators(env, bool(self._controls))
         lows, highs = zip(*(term.action_limits for term in self.terms.values()), strict=True)

@@ -437,13 +437,9 @@ class ActuatorTerm(ActionTerm):
 
     @override
     def configure(self, actuators: list[str] | None = None) -> None:
-        known = own_actuators(self.env)
+        known, robot = own_actuators(self.env), self.env.cfg.robot
         if not known:
-            place = (
-                "the scene's file"
-                if self.env.cfg.robot is None
-                else f"robot '{self.env.cfg.robot.uid}', less its drives,"
-            )
+            place = "the scene's file" if robot is None else f"robot '{robot.uid}', less its drives,"
             raise ConfigError(f"func: {place} has no actuator, so that there is nothing to act with")
         chosen = match_names(actuators or [".*"], list(known), "params.actuators", "actuator")
         self._chosen = {name: known[name] for name in chosen}

@@ -122,6 +122,5 @@ class CurriculumManager(Manager):
         with env.random.stream(term.stream, tick=env.elapsed_steps):
             value = term(env, env_ids)
         if not (isinstance(value, Tensor) and value.shape in ((), (env.num_envs,))):
-            wanted = f"[] or [N] = [{env.num_envs}]"
-            raise checks.wrong_return(term.place, term.func, value, wanted)
+            raise checks.wrong_return(term.place, term.func, value, f"[] or [N] = [{env.num_envs}]")
         self._metrics[f"curriculum/{term.name}"] = value

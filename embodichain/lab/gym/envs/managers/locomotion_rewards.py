@@ -258,9 +258,8 @@ def feet_step(
     feet = env.sim.get_contact_sensor(sensor)
     flown = feet.air_time.amax(dim=1)
     is_step = (feet.in_contact.sum(dim=1) == 1) & (flown <= longest)
-    return (flown / shortest).clamp(max=1.0) * (
-        is_step & state_values.is_moving(env.command_manager.get_tracked(command))
-    )
+    is_moving = state_values.is_moving(env.command_manager.get_tracked(command))
+    return (flown / shortest).clamp(max=1.0) * (is_step & is_moving)
 
 
 def feet_air_time(

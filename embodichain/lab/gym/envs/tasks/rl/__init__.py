@@ -35,5 +35,4 @@ register_env("SceneRL", override=True)(SceneEnv)
 
 def build_env(id: str, base_env_cfg: EmbodiedEnvCfg) -> EmbodiedEnv:
     """Build a registered environment from its config; a missing ``max_episode_steps`` is the registered one."""
-    env: EmbodiedEnv = make(id, base_env_cfg)
-    return env
+    return make(id, base_env_cfg)
