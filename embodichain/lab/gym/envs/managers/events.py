@@ -24,6 +24,8 @@ from embodichain.utils.device import constant
 from embodichain.utils.module_utils import find_admitted
 
 _MESHES = (".obj", ".stl")
+_EXTRA = "extra_attrs"
+_POSE_OF_OBJECT = "_pose_object"
 
 
 class replace_assets_from_group(Functor):  # noqa: N801 (named like a function, as configs name it)
@@ -94,10 +96,6 @@ def _meshes(folder_path: str) -> list[Path]:
         kinds = " or ".join(_MESHES)
         raise ConfigError(f"replace_assets_from_group: folder_path: no {kinds} file '{pattern}' in {folder.resolve()}")
     return found
-
-
-_EXTRA = "extra_attrs"
-_POSE_OF_OBJECT = "_pose_object"
 
 
 def prepare_extra_attr(env: TermEnv, env_ids: Tensor, attrs: list[dict[str, Any]]) -> None:
