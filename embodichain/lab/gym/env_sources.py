@@ -50,23 +50,20 @@ Cfg = TypeVar("Cfg", bound=TaskCfg)
 
 @dataclass(frozen=True)
 class ParsedTask(Generic[Cfg]):
-    """The config of environments, typed and checked.
-
-    Attributes:
-        cfg: the typed config, without wrong values.
-        env_id: registered name of the task, or id of another library's; None: it is unknown.
-        time_limit: limit of episodes, steps; None if there is none.
-        problems: mistakes, one per line.
-        data: getter of the content of a file that is parsed to the same config; the task is known.
-        names: names that terms may have in its scene.
-    """
+    """The config of environments, typed and checked."""
 
     cfg: Cfg
+    """The typed config, without wrong values."""
     env_id: str | None
+    """Registered name of the task, or id of another library's; None: it is unknown."""
     time_limit: int | None
+    """Limit of episodes, steps; None if there is none."""
     problems: list[str]
+    """Mistakes, one per line."""
     data: Callable[[], dict[str, Any]]
+    """Getter of the content of a file that is parsed to the same config; the task is known."""
     names: SceneNames = field(default_factory=SceneNames)
+    """Names that terms may have in its scene."""
 
 
 class EnvSource(ABC):

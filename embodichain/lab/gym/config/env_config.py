@@ -146,9 +146,7 @@ def _parse(
 ) -> tuple[EmbodiedEnvCfg, dict[str, str]]:
     """Return the typed config of a file without its wrong values, and the errors by path in the file.
 
-    Args:
-        defaults: in place of what the file leaves out, of the file and of its ``env``.
-        problems: unknown keys are added.
+    ``defaults`` stand for what the file and its ``env`` leave out. Unknown keys are added to ``problems``.
     """
     _, wrong = parse(EnvFileCfg, {key: data[key] for key in _FILE_KEYS if key in data}, "")
     env = data.get("env", {})
@@ -196,9 +194,7 @@ def _check_terms(
 ) -> dict[str, Cfg]:
     """Return the terms with their functions resolved, and add the errors of their parameters to ``problems``.
 
-    Args:
-        wrong: paths of values that are wrong already.
-        find: returns what a name stands for, as :func:`find_admitted`.
+    ``find`` looks functions up, as :func:`find_admitted`. Terms at paths that are ``wrong`` already are not checked.
     """
     found = {}
     for name, cfg in terms.items():
@@ -215,8 +211,7 @@ def _check_terms(
 def _entry_problems(observations: Mapping[str, ObservationCfg], names: SceneNames, known: Sequence[str]) -> list[str]:
     """Return the problems of ``modify`` terms without an entry, and of ``add`` terms that would replace one.
 
-    Args:
-        known: problems so far; an ``add`` term with one of its own may be meant as ``modify``.
+    An ``add`` term with a problem of its own among the ``known`` ones may be meant as ``modify``.
     """
     if names.entries is None:
         return []

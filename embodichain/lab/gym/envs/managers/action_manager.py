@@ -19,14 +19,7 @@ _DRIVES = {"qpos": "qpos", "qvel": "qvel", "qf": "qf", "eef_pose": "qpos"}
 
 
 class ActionManager(Manager):
-    """Passes each term its part of the action, in the order of the config, and sets the drives' targets.
-
-    Attributes:
-        terms: the terms of mode ``pre``, by name.
-        metrics: metrics of the terms for the last action, [N] each.
-        processed_action: the last action's targets after the terms of mode ``post``, if any, by kind, [N, J], for
-            datasets.
-    """
+    """Passes each term its part of the action, in the order of the config, and sets the drives' targets."""
 
     state_names = ("metrics", "processed_action")
 
@@ -35,6 +28,7 @@ class ActionManager(Manager):
         super().__init__(env, built)
         terms: dict[str, ActionTerm] = {term.name: term.func for term in built}
         self.terms = {name: term for name, term in terms.items() if term.cfg.mode == "pre"}
+        """The terms of mode ``pre``, by name."""
         self._post = {name: term for name, term in terms.items() if term.cfg.mode == "post"}
         # Called with the action alone.
         self._targets = {term.name: term.calling(_joint_targets(term.func, term.name)) for term in built}
@@ -57,7 +51,9 @@ class ActionManager(Manager):
         self.high: Tensor = torch.cat(highs)
         """Highest action, [A]."""
         self.metrics: dict[str, Tensor] = {}
+        """Metrics of the terms for the last action, [N] each."""
         self.processed_action: dict[str, Tensor] = {}
+        """The last action's targets after the terms of mode ``post``, if any, by kind, [N, J], for datasets."""
 
     @property
     def total_action_dim(self) -> int:

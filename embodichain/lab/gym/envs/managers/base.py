@@ -195,19 +195,18 @@ class ActionTerm(Functor):
     """The meaning of (a part of) the action; its parameters are the arguments of :meth:`configure`.
 
     Shapes: N environments, A action size, J joints of the term.
-
-    Attributes:
-        kind: kind of the targets from :meth:`process_action`: ``qpos``, ``qvel`` or ``qf``; ``ctrl`` for
-            actuators of the file; empty: nothing.
-        joint_ids: robot joints that they are for; the environment's active ones unless ``choose_joints`` is
-            called.
-        part: the control part they are, or None for all joints.
-        choices: the number of possibilities of each of the term's A discrete actions; empty: actions are numbers.
     """
 
     cfg: ActionTermCfg
     kind: ClassVar[str] = ""
+    """Kind of the targets from :meth:`process_action`: ``qpos``, ``qvel``, ``qf``, or ``ctrl`` of the file's actuators;
+    empty: nothing."""
+    part: str | None
+    """The control part of the joints that the targets are for; None: all joints."""
+    joint_ids: list[int]
+    """These joints of the robot; the environment's active ones unless ``choose_joints`` is called."""
     choices: tuple[int, ...] = ()
+    """The number of possibilities of each of the term's A discrete actions; empty: actions are numbers."""
     _action_limits: Tensor | None = None  # [2, A] of ``limit_action``
 
     def __init__(self, cfg: ActionTermCfg, env: TermEnv) -> None:
@@ -221,7 +220,7 @@ class ActionTerm(Functor):
     def choose_joints(self, part_name: str | None) -> None:
         """Move the joints of a control part; None: the environment's active joints."""
         self.part = self.env.active_part if part_name is None else part_name
-        self.joint_ids: list[int] = list(self.env.robot.get_joint_ids(self.part))
+        self.joint_ids = list(self.env.robot.get_joint_ids(self.part))
         if self.kind and not (self.joint_ids and {*self.joint_ids} <= {*self.env.robot.driven_ids}):
             names = ", ".join(own_actuators(self.env))
             instead = f"; ActuatorTerm sets the controls of its actuators {names}" if names else ""
@@ -291,26 +290,24 @@ class CommandTerm(Functor):
     """A command that the policy follows; its parameters are the arguments of :meth:`configure`.
 
     It is drawn at the start of each episode and after each ``resampling_time``.
-
-    Attributes:
-        size: C, the length of the command.
-        numbers: name and unit of each of its C numbers, for sliders.
-        command: [N, C], which the next action is to follow.
-        tracked: [N, C], which the last action followed: rewards and metrics are about this one.
-        time_left: [N], until the next draw, s.
     """
 
     cfg: CommandCfg
     size: int
+    """C, the length of the command."""
     numbers: tuple[str, ...] = ()
+    """Name and unit of each of its C numbers, for sliders."""
 
     def __init__(self, cfg: CommandCfg, env: TermEnv) -> None:
         super().__init__(cfg, env)
         self.configure(**cfg.params)  # may set the size
         self._held: Tensor | None = None
         self.command: Tensor = torch.zeros(env.num_envs, self.size, device=env.device)
+        """[N, C], which the next action is to follow."""
         self.tracked: Tensor = self.command
+        """[N, C], which the last action followed: rewards and metrics are about this one."""
         self.time_left: Tensor = torch.zeros(env.num_envs, device=env.device)
+        """[N], until the next draw, s."""
 
     def configure(self, *args: Any, **params: Any) -> None:
         """Read the config's ``params``; a subclass writes its own as arguments."""

@@ -67,25 +67,22 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
 
 @dataclass(frozen=True)
 class SceneNames:
-    """Names that terms may use, without names that are only known once the environment is built.
-
-    Attributes:
-        uids: uids of the entities of each kind (``SceneEntityCfg.kind``; "": any), and the names in ``env.commands``.
-        parts: control parts of each robot, by its uid.
-        entries: base observation's entries, by slash-separated name; None: not known.
-        robot: uid of the environment's robot.
-        joints: joints of robots and articulations, in their order, by uid.
-        links: their links, likewise.
-        sensed: links of contact sensors, in their order, by uid.
-    """
+    """Names that terms may use, without names that are only known once the environment is built."""
 
     uids: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Uids of the entities of each kind (``SceneEntityCfg.kind``; "": any), and the names in ``env.commands``."""
     parts: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """Control parts of each robot, by its uid."""
     entries: frozenset[str] | None = None
+    """Base observation's entries, by slash-separated name; None: not known."""
     robot: str | None = None
+    """Uid of the environment's robot."""
     joints: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Joints of robots and articulations, in their order, by uid."""
     links: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Their links, likewise."""
     sensed: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Links of contact sensors, in their order, by uid."""
 
     @classmethod
     def of(cls, env: TermEnv) -> Self:
@@ -255,17 +252,14 @@ def _check_interval(cfg: EventCfg, place: str) -> None:
 
 @dataclass(frozen=True)
 class Signature:
-    """The arguments of a function that a config gives.
-
-    Attributes:
-        cls: a config class with a field for each, typed and with its default as in the signature.
-        untyped: parameters without an annotation, or with one that only a type checker can resolve.
-        takes_more: whether the function has ``**kwargs`` too.
-    """
+    """The arguments of a function that a config gives."""
 
     cls: type
+    """A config class with a field for each, typed and with its default as in the signature."""
     untyped: frozenset[str]
+    """Parameters without an annotation, or with one that only a type checker can resolve."""
     takes_more: bool
+    """Whether the function has ``**kwargs`` too."""
 
 
 @functools.cache
@@ -296,11 +290,7 @@ def _make_class(name: str, hints: dict[str, Any], defaults: dict[str, Any]) -> t
 
 
 def parse_params(func: Callable[..., Any], skip: int, params: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """Check a config's ``params`` against a signature.
-
-    Args:
-        skip: number of leading arguments that the manager passes.
-        place: params' place in the config, for messages.
+    """Check the ``params`` at a place in the config against a signature without the manager's ``skip`` first arguments.
 
     Returns:
         All arguments, defaults included, converted to their types; ``{"uid": ...}`` is a :class:`SceneEntityCfg`.

@@ -149,16 +149,13 @@ def recorders_in(functors: Iterable[object]) -> list[record_camera_data]:
 
 
 class Recording:
-    """Videos, one after the other; what fails is a warning, since a training does not depend on its images.
-
-    Attributes:
-        video: the video that is being recorded; None: none is.
-        footage: images of the recording that began last.
-    """
+    """Videos, one after the other; what fails is a warning, since a training does not depend on its images."""
 
     def __init__(self) -> None:
         self.video: EpisodeVideo | None = None
+        """The video that is being recorded; None: none is."""
         self.footage = video.Footage()
+        """Images of the recording that began last."""
 
     def start(self, episodes: "EpisodeVideo") -> None:
         """Add images to a video from now on."""
@@ -200,8 +197,7 @@ class Recording:
 class View:
     """A camera that renders each environment, by the parameters of :class:`record_camera_data`.
 
-    Attributes:
-        fixed: the camera's pose; relative to the position of the entity that the camera moves with, if there is one.
+    Its pose ``fixed`` is relative to the position of the entity that it moves with, if there is one.
     """
 
     def __init__(self, env: TermEnv, size: tuple[int, int], params: Mapping[str, Any] | None = None) -> None:
@@ -274,9 +270,6 @@ class EpisodeVideo:
         num_episodes: number of the first episode that is not shown: its environment keeps its last image.
         is_captioned: write episode, time, return and outcome over each image, and the instruction under it.
         max_frames: number of images after which the video is full; None: it never is.
-
-    Attributes:
-        frames: number of times that images were added.
     """
 
     def __init__(
@@ -290,7 +283,8 @@ class EpisodeVideo:
         is_captioned: bool = True,
         max_frames: int | None = None,
     ) -> None:
-        self.path, self.frames, self._env, self._fps = path, 0, env, fps
+        self.path, self._env, self._fps = path, env, fps
+        self.frames = 0  # number of times that images were added
         self._cells = [_Cell() for _ in range(min(count, env.num_envs))]
         self._columns = columns or math.ceil(math.sqrt(len(self._cells)))
         self._num_episodes, self._is_captioned, self._max_frames = num_episodes, is_captioned, max_frames

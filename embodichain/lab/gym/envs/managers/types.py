@@ -81,13 +81,10 @@ class SceneEntityCfg:
 
 
 class SceneName(str):
-    """A name in the scene or the config.
-
-    Attributes:
-        kind: kind of the named thing; ``"joint"``: a name, or a regular expression, of the robot's joints.
-    """
+    """A name in the scene or the config."""
 
     kind: str
+    """Kind of the named thing; ``"joint"``: a name, or a regular expression, of the robot's joints."""
 
     @classmethod
     def of(cls, kind: str) -> AfterValidator:
