@@ -71,20 +71,13 @@ def step_chunk(
 
 
 class _Record:
-    """Collects the control steps of a chunk, of each environment up to the end of its episode.
-
-    Attributes:
-        alive: [N] bool, environments with no episode end in the chunk yet.
-        reward: [N, H] float32; 0 where not executed.
-        executed: [N, H] bool, the control steps that were made.
-        terminated, truncated: [N] bool, how episodes ended in the chunk.
-    """
+    """Collects the control steps of a chunk, of each environment up to the end of its episode."""
 
     def __init__(self, num_envs: int, length: int, device: torch.device) -> None:
-        self.alive = torch.ones(num_envs, dtype=torch.bool, device=device)
-        self.reward = torch.zeros(num_envs, length, device=device)
+        self.alive = torch.ones(num_envs, dtype=torch.bool, device=device)  # no episode end in the chunk yet
+        self.reward = torch.zeros(num_envs, length, device=device)  # 0 where not executed
         self.executed = torch.zeros(num_envs, length, dtype=torch.bool, device=device)
-        self.terminated = torch.zeros_like(self.alive)
+        self.terminated = torch.zeros_like(self.alive)  # [N], how episodes ended in the chunk
         self.truncated = torch.zeros_like(self.alive)
         self._succeeded = torch.zeros_like(self.alive)
         self._columns: dict[str, dict[str, Tensor]] = {"rewards": {}, "metrics": {}}  # [N, H] by name

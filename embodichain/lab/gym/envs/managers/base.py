@@ -176,16 +176,14 @@ class CommandMap:
 
     It is exported with a policy, for robot software that runs without an environment. It does not depend on the robot's
     state: a command that is a change must be added to the present value by its receiver.
-
-    Attributes:
-        meaning: meaning of the commands, with units.
-        names: names of the commands: C joints, or coordinates.
-        offset, factor, low, high: [C] each; ``factor * action`` broadcasts an action [N, 1] over all.
     """
 
     meaning: str
+    """Meaning of the commands, with units."""
     names: list[str]
+    """Names of the commands: C joints, or coordinates."""
     offset: Tensor
+    """[C], as the next ones; ``factor * action`` broadcasts an action [N, 1] over all."""
     factor: Tensor
     low: Tensor
     high: Tensor

@@ -31,17 +31,14 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Recipe:
-    """The steps of a term on an entry's value without an environment.
-
-    Attributes:
-        steps: plain data, carried out one after the other: ``{"measurement": name}``, ``{"subtract": [D numbers]}``,
-            ``{"last_action": true}``, ``{"gait_clock": {...}}``, ``{"history": k}``. None of a term that modifies an
-            entry: it models a real sensor's own behaviour, and leaves the value as it is.
-        measurements: measurements that the steps read.
-    """
+    """The steps of a term on an entry's value without an environment."""
 
     steps: list[dict[str, Any]]
+    """Plain data, carried out one after the other: ``{"measurement": name}``, ``{"subtract": [D numbers]}``,
+    ``{"last_action": true}``, ``{"gait_clock": {...}}``, ``{"history": k}``. Without steps a term that modifies an
+    entry models a real sensor's own behaviour, and leaves the value as it is."""
     measurements: list[Measurement] = field(default_factory=list)
+    """Measurements that the steps read."""
 
     def followed_by(self, other: "Recipe") -> "Recipe":
         """Return the recipe of both, one after the other."""

@@ -30,22 +30,19 @@ _STATE = ("pos", "quat", "lin_vel", "ang_vel")
 
 @dataclass(frozen=True)
 class _Clips:
-    """The frames of all clips, one clip after the other.
-
-    Attributes:
-        joints: [T, 2 J], positions and velocities.
-        links: [T, links, 13], states of all links of the robot.
-        last: [T] int64, the last frame of the frame's clip.
-        part: [T] int64, the frame's part, 0 to K - 1.
-        is_first, is_last: [T] bool, whether the frame is its clip's first, or last.
-    """
+    """The frames of all clips, one clip after the other."""
 
     joints: Tensor
+    """[T, 2 J], positions and velocities."""
     links: Tensor
+    """[T, links, 13], states of all links of the robot."""
     last: Tensor
+    """[T] int64, the last frame of the frame's clip."""
     part: Tensor
+    """[T] int64, the frame's part, 0 to K - 1."""
     is_first: Tensor
     is_last: Tensor
+    """[T] bool, whether the frame is its clip's first, or last."""
 
     @classmethod
     def of(cls, clips: Sequence[MotionClip], part_frames: float, device: torch.device) -> Self:
