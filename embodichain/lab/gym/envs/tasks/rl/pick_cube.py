@@ -26,6 +26,10 @@ _ABOVE = 0.02
 _HOVER, _OVER, _TURNED, _AROUND = 0.08, 0.015, 0.15, 0.012
 _IK_ITERATIONS = 10
 _OPEN, _CLOSED = -1.0, 1.0
+# A grip's force along the fingers' line is at least this many times the force across; the fingers' friction is 1.2.
+_STEEPEST = 2.0
+
+Arm = TypeVar("Arm", bound=ActionTerm)
 
 
 @register_env("PickCubeRL", max_episode_steps=80, override=True, default_cfg=default_cfg("pick_cube"))
@@ -164,12 +168,6 @@ class PickCubeEnv(EmbodiedEnv):
         pose[:, :3, :3] = matrix_from_euler(torch.stack((still + math.pi, still, yaw), dim=1))
         pose[:, :2, 3], pose[:, 2, 3] = self.cube.pos[:, :2], height
         return pose
-
-
-Arm = TypeVar("Arm", bound=ActionTerm)
-
-# A grip's force along the fingers' line is at least this many times the force across; the fingers' friction is 1.2.
-_STEEPEST = 2.0
 
 
 def is_gripped(env: EmbodiedEnv, fingers: tuple[str, str], grip_force: float) -> Tensor:
