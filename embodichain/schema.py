@@ -13,7 +13,7 @@ import json
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, cast
 
@@ -252,10 +252,13 @@ def _params_schema(cls: type[FunctorCfg], functor: Any, defs: Json) -> Json:
     signature = read_signature(function, skip)
     params = _of(signature.cls, defs)
     params.pop("description", None)
-    said: Mapping[str, str] = argument_docs(functor)
+    said: dict[str, str] = {}
+    for owner in reversed(functor.__mro__) if is_class else (functor,):
+        said |= argument_docs(owner)
     for name, value in params["properties"].items():
-        if name in said:
-            value["description"] = said[name]
+        # Beside null, a type's own description stands in the first choice.
+        if meaning := said.get(name) or value.get("anyOf", [{}])[0].pop("description", None):
+            value["description"] = meaning
     return params | {"additionalProperties": signature.takes_more}
 
 

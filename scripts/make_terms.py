@@ -86,7 +86,7 @@ TYPES = {
     "tuple[PositiveFloat, PositiveFloat]": "[float > 0, float > 0]",
     "Floats": "list[float]",
     "SensorName": "str",
-    "ActivePart": "str | null",
+    "Part": "str",
     "PartName": "str",
     "PoseKey": "str",
     "JointName": "str",
@@ -208,7 +208,7 @@ def type_text(annotation: str) -> str:
 
 def type_meaning(annotation: str) -> str:
     """Return the description of a parameter's type, of the module of such types; empty: it has none."""
-    metadata = get_args(getattr(types, annotation.removeprefix("types."), None))[1:]
+    metadata = get_args(getattr(types, annotation.removeprefix("types.").removesuffix(" | None"), None))[1:]
     return next((item.description or "" for item in metadata if isinstance(item, FieldInfo)), "")
 
 

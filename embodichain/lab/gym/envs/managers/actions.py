@@ -43,7 +43,7 @@ class DeltaQposTerm(ActionTerm):
     kind = "qpos"
 
     @override
-    def configure(self, scale: PositiveFloat = 1.0, part_name: types.ActivePart = None) -> None:
+    def configure(self, scale: PositiveFloat = 1.0, part_name: types.Part | None = None) -> None:
         self.scale = scale
         self.choose_joints(part_name)
         self._low, self._high = _position_limits(self)
@@ -68,7 +68,7 @@ class ChoiceTerm(DeltaQposTerm):
     """
 
     @override
-    def configure(self, choices: list[list[float]], part_name: types.ActivePart = None) -> None:  # type: ignore[override]
+    def configure(self, choices: list[list[float]], part_name: types.Part | None = None) -> None:  # type: ignore[override]
         super().configure(1.0, part_name)
         for change in choices:
             if len(change) != len(self.joint_ids):
@@ -112,7 +112,7 @@ class QposTerm(_AffineTerm):
     kind = "qpos"
 
     @override
-    def configure(self, scale: PositiveFloat = 1.0, part_name: types.ActivePart = None) -> None:
+    def configure(self, scale: PositiveFloat = 1.0, part_name: types.Part | None = None) -> None:
         self.choose_joints(part_name)
         low, high = _position_limits(self)
         self._map = own = self.joint_command(self.meaning, scale, 0.0, low, high)
@@ -139,7 +139,7 @@ class QposDenormalizedTerm(_AffineTerm):
         scale: PositiveFloat = 1.0,
         joint_ids: types.JointIds | None = None,
         range: types.Interval = (-1.0, 1.0),
-        part_name: types.ActivePart = None,
+        part_name: types.Part | None = None,
     ) -> None:
         self.choose_joints(part_name)
         low, high = _position_limits(self)
@@ -166,7 +166,7 @@ class QposNormalizedTerm(ActionTerm):
         self,
         joint_ids: types.JointIds | None = None,
         range: types.Interval = (0.0, 1.0),
-        part_name: types.ActivePart = None,
+        part_name: types.Part | None = None,
     ) -> None:
         self.choose_joints(part_name)
         self._offset, self._factor = _unit_map(self, joint_ids, range)
@@ -202,7 +202,7 @@ class EefPoseTerm(ActionTerm):
         self,
         scale: PositiveFloat = 1.0,
         pose_dim: Literal[6, 7] = 7,
-        part_name: types.ActivePart = None,
+        part_name: types.Part | None = None,
         relative: bool = False,
         rotation_scale: PositiveFloat | None = None,
     ) -> None:
@@ -272,7 +272,7 @@ class _RateTerm(_AffineTerm):
     mode: ClassVar[DriveMode]
 
     @override
-    def configure(self, scale: PositiveFloat = 1.0, part_name: types.ActivePart = None) -> None:
+    def configure(self, scale: PositiveFloat = 1.0, part_name: types.Part | None = None) -> None:
         self.choose_joints(part_name)
         data = self.env.robot.body_data
         limit = (data.qvel_limits if self.mode == "velocity" else data.qf_limits)[0, self.joint_ids]
@@ -338,7 +338,13 @@ def _unit_map(term: ActionTerm, joint_ids: Sequence[int] | None, ends: tuple[flo
 
 
 class _EefShiftTerm(ActionTerm):
-    """Shifts the tool centre point's target along the first D axes; everything else of its pose stays."""
+    """Shifts the tool centre point's target along the first D axes; everything else of its pose stays.
+
+    Args:
+        scale: largest shift along each axis in a control step, m.
+        low: lowest coordinates of the target, m; None: no bound.
+        high: highest coordinates of the target, m; None: no bound.
+    """
 
     kind = "qpos"
     axes: ClassVar[str]
@@ -355,7 +361,7 @@ class _EefShiftTerm(ActionTerm):
         scale: PositiveFloat = 0.02,
         low: types.Floats | None = None,
         high: types.Floats | None = None,
-        part_name: types.ActivePart = None,
+        part_name: types.Part | None = None,
     ) -> None:
         self.choose_joints(part_name)
         if self.part is None:
@@ -394,11 +400,6 @@ class EefPlaneTerm(_EefShiftTerm):
     """Shifts the tool centre point's target along x and y of the environment's frame; height and orientation stay.
 
     The target begins each episode where the tool is. Actions are in [-1, 1].
-
-    Args:
-        scale: largest shift in a control step, m.
-        low: lowest x and y of the target, m; None: no bound.
-        high: highest x and y of the target, m; None: no bound.
     """
 
     axes = "xy"
@@ -408,11 +409,6 @@ class EefPositionTerm(_EefShiftTerm):
     """Shifts the tool centre point's target along x, y and z of the environment's frame; the orientation stays.
 
     The target begins each episode where the tool is. Actions are in [-1, 1].
-
-    Args:
-        scale: largest shift along each axis in a control step, m.
-        low: lowest x, y and z of the target, m; None: no bound.
-        high: highest x, y and z of the target, m; None: no bound.
     """
 
     axes = "xyz"
@@ -481,7 +477,7 @@ class JointPositionTerm(ActionTerm):
         self,
         scale: PositiveFloat = 0.25,
         limit: PositiveFloat = 10.0,
-        part_name: types.ActivePart = None,
+        part_name: types.Part | None = None,
         delay: types.Delay = (0, 0),
     ) -> None:
         self.choose_joints(part_name)

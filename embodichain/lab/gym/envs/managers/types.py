@@ -124,7 +124,7 @@ CameraEntity = Annotated[SceneEntityCfg, _of_kind("camera"), Field(description="
 CameraName = Annotated[str, SceneName.of("camera")]
 """A parameter that must name a camera."""
 PartName = Annotated[str, Field(description="the control part.")]
-ActivePart = Annotated[str | None, Field(description="the control part; None: the environment's active joints.")]
+Part = Annotated[str, Field(description="the control part; None: the environment's active joints.")]
 PoseKey = Annotated[str, Field(description="under which the target pose is stored.")]
 SensorName = Annotated[str, SceneName.of("contact sensor"), Field(description="the contact sensor.")]
 
