@@ -82,12 +82,7 @@ def open_folder(exp_name: str, point: SavedRun | None, placement: launch.Placeme
 
 
 def begin_writing(
-    run: RunConfig,
-    folder: Path,
-    env: EvalEnv,
-    trainer: Trainer,
-    log: sinks.RunLog,
-    resume: SavedRun | None,
+    run: RunConfig, folder: Path, env: EvalEnv, trainer: Trainer, log: sinks.RunLog, resume: SavedRun | None
 ) -> None:
     """Write the resolved config, and begin the logs and the recordings.
 

@@ -73,10 +73,7 @@ def weight_metrics(rows: Rows, cap: float) -> dict[str, torch.Tensor]:
     if not isinstance(rows.weight, torch.Tensor):
         return {}
     capped = (rows.weight >= cap).float()
-    return {
-        "behaviour_weight": masked_mean(rows.weight, rows.mask),
-        "capped_fraction": masked_mean(capped, rows.mask),
-    }
+    return {"behaviour_weight": masked_mean(rows.weight, rows.mask), "capped_fraction": masked_mean(capped, rows.mask)}
 
 
 def _where_behind(batch: TensorDict, behind: torch.Tensor, current: torch.Tensor) -> torch.Tensor:

@@ -18,13 +18,7 @@ class RolloutBuffer:
     """Storage for one rollout, reused for the next; arguments as of ``allocate_rollout``."""
 
     def __init__(
-        self,
-        num_envs: int,
-        rollout_len: int,
-        obs_dim: int,
-        action_dim: int,
-        device: torch.device | str,
-        **fields: Any,
+        self, num_envs: int, rollout_len: int, obs_dim: int, action_dim: int, device: torch.device | str, **fields: Any
     ) -> None:
         self._rollout = allocate_rollout(num_envs, rollout_len, obs_dim, action_dim, device, **fields)
         self._full = False

@@ -8,14 +8,7 @@ from embodichain.utils import face
 if TYPE_CHECKING:
     from embodichain.ext.asynchronous.collector import AsyncCollector, InferencePolicy, PolicyPublisher, PolicySnapshot
 
-__all__ = [
-    "AsyncCollector",
-    "BaseCollector",
-    "InferencePolicy",
-    "PolicyPublisher",
-    "PolicySnapshot",
-    "SyncCollector",
-]
+__all__ = ["AsyncCollector", "BaseCollector", "InferencePolicy", "PolicyPublisher", "PolicySnapshot", "SyncCollector"]
 
 _EXTENSION = ("AsyncCollector", "InferencePolicy", "PolicyPublisher", "PolicySnapshot")
 

@@ -18,17 +18,8 @@ from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 from torch.utils.tensorboard import SummaryWriter
 
 from embodichain.agents.rl.config.trainer_cfg import LoggerCfg, TrainerCfg
-from embodichain.utils import (
-    MISSING,
-    ConfigError,
-    UnavailableError,
-    collected,
-    install_extra,
-    logger,
-    read_bytes,
-    reason_of,
-    write_atomically,
-)
+from embodichain.utils import MISSING, ConfigError, UnavailableError, collected, install_extra, logger, reason_of
+from embodichain.utils.files import read_bytes, write_atomically
 from embodichain.utils.module_utils import find_admitted
 from embodichain.utils.system import open_without_links
 from embodichain.utils.utility import leaves_by_path

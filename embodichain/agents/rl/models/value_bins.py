@@ -29,9 +29,8 @@ class ValueBins(nn.Module):
     def forward(self, logits: torch.Tensor) -> torch.Tensor:
         """Return the values [...] of logits [..., K]."""
         centres = (self.edges[1:] + self.edges[:-1]) / 2
-        return (logits.float().softmax(-1) * centres).sum(
-            -1
-        )  # a product of matrices would be bfloat16 with that precision
+        # A product of matrices would be bfloat16 with that precision.
+        return (logits.float().softmax(-1) * centres).sum(-1)
 
     def loss(self, logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Return the cross-entropy [...] of logits [..., K] for target values [...]; NaN where one is infinite."""

@@ -46,12 +46,7 @@ class ScriptRun:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        parts: ScriptParts,
-        cfg: TrainerCfg,
-        given: Mapping[str, Any],
-        writer: Any,
+        self, folder: Path, parts: ScriptParts, cfg: TrainerCfg, given: Mapping[str, Any], writer: Any
     ) -> None:
         settings = _settings(cfg, parts, given)
         self.cfg = from_dict(TrainerCfg, settings, "Trainer")
