@@ -78,9 +78,9 @@ class EpisodeTable:
         self.knows_success = True
         self._num_episodes = num_episodes
         self._names: list[str] = []
-        self._sums: Tensor | None = None  # [K, N], of unfinished episodes
-        self._rows: Tensor | None = None  # [K, E]
-        self._ends: Tensor | None = None  # [metrics, E], at the last step
+        self._sums = torch.empty(0)  # [K, N], of unfinished episodes; empty before the first step, like the others
+        self._rows = torch.empty(0)  # [K, E]
+        self._ends = torch.empty(0)  # [metrics, E], at the last step
         self._metrics: list[str] = []
         self._flags: frozenset[str] = frozenset()  # metrics of type bool
 
@@ -102,9 +102,6 @@ class EpisodeTable:
         if list(columns) != self._names:
             self._join(list(columns), list(metrics), values)
             self._flags |= {name for name, value in metrics.items() if value.dtype == torch.bool}
-        assert self._sums is not None
-        assert self._rows is not None
-        assert self._ends is not None
         self._sums += values
         ended = (done & (episode < self._num_episodes)).nonzero().squeeze(1)
         rows = episode[ended]
@@ -121,7 +118,7 @@ class EpisodeTable:
         """Make room for new names; episodes that have ended do not have them."""
         sums, rows = torch.zeros_like(values), values.new_zeros(len(names) + 1, self._num_episodes)
         ends = values.new_full((len(metrics), self._num_episodes), math.nan)
-        if self._sums is not None and self._rows is not None and self._ends is not None:
+        if self._names:
             at = [names.index(name) for name in self._names]
             sums[at], rows[[*at, -1]] = self._sums, self._rows
             ends[[metrics.index(name) for name in self._metrics]] = self._ends
@@ -132,7 +129,7 @@ class EpisodeTable:
 
         All are 0 for episodes of other processes.
         """
-        if self._rows is None:
+        if not self._names:
             return torch.zeros(4, self._num_episodes, dtype=torch.float64)
         return self._rows[[-1, 0, 1, _ONCE]].cpu()
 
@@ -162,7 +159,7 @@ class EpisodeTable:
         ``length`` (steps), ``rewards/<term>`` (the episode's sum of the weighted term), ``metrics/<name>`` (its mean
         over the episode's steps that have it) and ``metrics/<name> at the end`` (at its last).
         """
-        if self._rows is None or self._ends is None:
+        if not self._names:
             return {}
         rows, ends = self._rows.cpu().numpy(), self._ends.cpu().numpy()
         table = dict(zip(self._names, rows[:-1], strict=True))
