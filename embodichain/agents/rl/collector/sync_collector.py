@@ -319,7 +319,9 @@ class StepInfo:
                 values.append(value)
         if values:
             if self._block is None:
-                self._begin(info, values[0].device)
+                self._names = [f"{kind}/{name}" for kind in _NUMBERS for name in info[kind]]
+                self._block = torch.zeros(self._num_slots, len(self._names), self._num_envs, device=values[0].device)
+                self._slots = self._block.unbind(0)
             torch.stack(values, out=self._slots[t])
 
     def finish(self) -> None:
@@ -331,11 +333,6 @@ class StepInfo:
             fields |= zip(self._names, self._block.permute(1, 2, 0).unbind(0), strict=True)
         if fields:
             self._rollout["info"] = TensorDict(fields, batch_size, device=device)
-
-    def _begin(self, info: dict[str, Any], device: torch.device) -> None:
-        self._names = [f"{kind}/{name}" for kind in _NUMBERS for name in info[kind]]
-        self._block = torch.zeros(self._num_slots, len(self._names), self._num_envs, device=device)
-        self._slots = self._block.unbind(0)
 
 
 def sum_over_chunk(value: Tensor, executed: Tensor) -> Tensor:
