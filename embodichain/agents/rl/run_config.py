@@ -452,10 +452,9 @@ def scene_env(env: object) -> EmbodiedEnv | None:
 
 def with_scene(cfg: TaskCfg, place: str) -> EmbodiedEnvCfg:
     """Return the config of environments of ours, for a tool that needs their scene; ``place`` names the tool."""
-    own = scene_cfg(cfg)
-    if own is None:
+    if not isinstance(cfg, EmbodiedEnvCfg):
         raise ConfigError(f"{place}: {_no_scene(cfg)}")
-    return own
+    return cfg
 
 
 def _no_scene(cfg: Any) -> str:

@@ -206,11 +206,8 @@ class OffPolicyAlgorithm(BaseAlgorithm):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state besides the policy; the replay buffer's steps are in ``stores``."""
-        return super().state_dict() | {
-            "num_updates": self._num_updates,
-            "owed": self._owed,
-            "demonstrations": self._demonstrations_digest,
-        }
+        own = {"num_updates": self._num_updates, "owed": self._owed, "demonstrations": self._demonstrations_digest}
+        return super().state_dict() | own
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load what ``state_dict`` returned; ConfigError if it is of other demonstrations."""

@@ -147,8 +147,6 @@ class ReplayBuffer:
         batch["next"] = select_rows(self._slots.select(*_OBSERVED, strict=False), behind)
         return batch
 
-    # --- for checkpoints ---
-
     @property
     def slot_bytes(self) -> int:
         """Size of a slot in the result of ``read``."""
@@ -211,8 +209,6 @@ class ReplayBuffer:
         starts = sizes.cumsum(dim=0) - sizes
         positions = first[envs] + torch.arange(len(envs), device=self.device) - starts[envs]
         return self._rows_of(positions, envs)
-
-    # --- private ---
 
     def _zeros(self, num_rows: int, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         return torch.zeros(num_rows, *shape, dtype=dtype, device=self.device)

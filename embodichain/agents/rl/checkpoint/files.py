@@ -205,15 +205,11 @@ class SegmentFolder:
     """
 
     def __init__(self, path: Path, rank: int) -> None:
+        self.path = path / SEGMENTS
         self._checkpoints = path
         self._rank = rank
         self._written: dict[str, list[_Segment]] = {}  # by store, in their order
         self._named: dict[Path, set[str]] = {}  # files that checkpoints need
-
-    @property
-    def path(self) -> Path:
-        """The folder itself."""
-        return self._checkpoints / SEGMENTS
 
     def save(self, stores: Mapping[str, ReplayBuffer], states: Mapping[str, Any]) -> dict[str, Any]:
         """Write the slots that no segment has yet, and return the checkpoint's entry.

@@ -79,12 +79,10 @@ def build_soft_actor_critic(
         raise ConfigError(f"policy '{cfg.name}': builds several critics from its block, and takes none")
     assert cfg.critic is not None
     squash = TanhSquash(given.action_space, f"policy.name: {cfg.name}", cfg.slope_floor)
-    encoder = None
-    if cfg.encoder is not None:
-        encoder = networks.ImageEncoder(
-            cfg.encoder, networks.image_shapes(cfg.encoder.keys, "policy.encoder.keys", given)
-        )
-    num_features = 0 if encoder is None else encoder.num_features
+    encoder, num_features = None, 0
+    if (block := cfg.encoder) is not None:
+        encoder = networks.ImageEncoder(block, networks.image_shapes(block.keys, "policy.encoder.keys", given))
+        num_features = block.num_features
     actor = custom.get("actor")
     if actor is None:
         assert cfg.actor is not None
