@@ -21,11 +21,8 @@ def own_part(content: dict[str, Any], process_group: ProcessGroup) -> dict[str, 
     """Return this rank's own entries of a checkpoint; None, with one warning, if it cannot continue from them."""
     others, world_size = content.get("other_ranks", []), content.get("world_size", 1)
     if process_group.world_size == world_size == 1 + len(others):
-        return (
-            {name: content[name] for name in OWN if name in content}
-            if process_group.is_main
-            else others[process_group.rank - 1]
-        )
+        of_main = {name: content[name] for name in OWN if name in content}
+        return of_main if process_group.is_main else others[process_group.rank - 1]
     if process_group.is_main:
         why = (
             f"the run had {world_size} processes and now has {process_group.world_size}"
@@ -45,21 +42,15 @@ class Saver:
 
     Args:
         stores: getter of the algorithm's replay buffers; only their counts are copied after every iteration.
-
-    Attributes:
-        finished: a copy of the trainer's state after the last finished iteration, if any.
-        saved_iteration: the iteration of the last checkpoint.
-        last: path of the last checkpoint, if any.
-        problem: the error of the last failed save.
     """
 
     def __init__(
         self, folder: CheckpointFolder, process_group: ProcessGroup, stores: Callable[[], Mapping[str, ReplayBuffer]]
     ) -> None:
-        self.finished: dict[str, Any] | None = None
-        self.saved_iteration = 0
-        self.last: Path | None = None
-        self.problem = ""
+        self.finished: dict[str, Any] | None = None  # a copy of the trainer's state after the last finished iteration
+        self.saved_iteration = 0  # of the last checkpoint
+        self.last: Path | None = None  # the last checkpoint
+        self.problem = ""  # the error of the last failed save
         self._best = (0.0, -math.inf)  # success rate and return of the best evaluation
         self._best_checkpoint: str | None = None  # its file's name
         self._folder = folder
