@@ -100,9 +100,6 @@ class CheckpointFolder:
 
     Args:
         keep_last: number of checkpoints to keep in addition to the best one; None: all.
-
-    Attributes:
-        path: the folder.
     """
 
     def __init__(self, path: Path, exp_name: str, keep_last: int | None = None) -> None:

@@ -47,15 +47,10 @@ class LostProcessError(CommandFailedError):
 
 
 class ProcessGroup:
-    """One process: nothing is shared. Several are :class:`TorchProcessGroup`.
+    """One process: nothing is shared. Several are :class:`TorchProcessGroup`."""
 
-    Attributes:
-        rank: number of this process.
-        world_size: W.
-    """
-
-    rank = 0
-    world_size = 1
+    rank = 0  # number of this process
+    world_size = 1  # W
 
     @property
     def is_main(self) -> bool:

@@ -45,12 +45,10 @@ class StopSignals:
 
     Args:
         grace: time for the present step and the work's end, s.
-
-    Attributes:
-        rescue: saves the finished iterations, called in another thread; returns a line for the terminal, or "".
     """
 
     def __init__(self, grace: float = GRACE) -> None:
+        # Saves the finished iterations, called in another thread; returns a line for the terminal, or "".
         self.rescue: Callable[[], str] = str
         self._grace = grace
         self._received: list[int] = []

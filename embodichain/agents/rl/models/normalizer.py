@@ -21,19 +21,13 @@ FEW = 0.1  # largest share of outliers in the first batch
 
 @dataclass(frozen=True)
 class Outliers:
-    """The components of a batch that were clamped before they entered the statistics.
-
-    Attributes:
-        count: their number.
-        index, value: first outlier in the batch [..., O].
-        mean, std: expected there.
-    """
+    """The components of a batch that were clamped before they entered the statistics."""
 
     count: int
-    index: tuple[int, ...]
-    value: float
-    mean: float
-    std: float
+    index: tuple[int, ...]  # place of the first one in the batch [..., O]
+    value: float  # the first one's
+    mean: float  # expected at its place
+    std: float  # likewise
 
 
 class RunningNormalizer(nn.Module):
@@ -49,9 +43,6 @@ class RunningNormalizer(nn.Module):
 
     Args:
         dim: O.
-
-    Attributes:
-        outliers: outliers of the last ``update``, or None.
     """
 
     count: torch.Tensor  # float64 []
@@ -67,7 +58,7 @@ class RunningNormalizer(nn.Module):
         self.register_buffer("m2", torch.zeros(dim, dtype=torch.float64))
         self.register_buffer("shift", torch.zeros(dim))
         self.register_buffer("scale", torch.ones(dim))
-        self.outliers: Outliers | None = None
+        self.outliers: Outliers | None = None  # of the last ``update``
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Normalise [..., O] to float32; the statistics stay as they are, in training mode too."""

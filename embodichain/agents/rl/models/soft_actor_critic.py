@@ -124,9 +124,6 @@ class SoftActorCritic(Policy):
         init_log_std: log-std for an output of 0.
         log_std_range: lowest and highest log-std.
         encoder: encoder of images to F features, read by actor and critics behind the observation; see ``encode``.
-
-    Attributes:
-        value_bins: bins of distributional critics, whose outputs are [..., K]; None: they are [..., 1], the value.
     """
 
     typed = TypedPolicy(SoftActorCriticCfg, build_soft_actor_critic, ("actor", "critic"))
@@ -157,7 +154,7 @@ class SoftActorCritic(Policy):
         mlps = [c for c in critics if isinstance(c, networks.Layers) and type(c) in (networks.MLP, networks.SimBa)]
         are_alike = len(mlps) == len(critics) and len({*map(str, critics)}) == 1
         self.critics = networks.MLPs(mlps) if are_alike else nn.ModuleList(critics)
-        self.value_bins: ValueBins | None = None
+        self.value_bins: ValueBins | None = None  # of distributional critics, whose outputs are [..., K], not [..., 1]
         self.squash = squash
         self.init_log_std = init_log_std
         self.log_std_range = log_std_range

@@ -36,26 +36,16 @@ def footage_of(env: Any) -> Footage:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The result of an evaluation.
+    """The result of an evaluation."""
 
-    Attributes:
-        success_rate: share of episodes with a success at the last step; None: the environment reports none.
-        success_interval: its 95 % interval (Wilson, 1927).
-        success_once: share of episodes with a success at any step; None: the environment does not know.
-        avg_reward: mean return.
-        avg_length: mean length, steps.
-        episodes: E.
-        metrics: means over the episodes of each metric of the environment, see :meth:`EpisodeTable.metrics`. A flag's
-            is a share of the episodes.
-    """
-
-    success_rate: float | None
-    success_interval: tuple[float, float] | None
-    success_once: float | None
-    avg_reward: float
-    avg_length: float
-    episodes: int
+    success_rate: float | None  # share of episodes with a success at the last step; None: the environment reports none
+    success_interval: tuple[float, float] | None  # its 95 % interval (Wilson, 1927)
+    success_once: float | None  # share of episodes with a success at any step; None: the environment does not know
+    avg_reward: float  # mean return
+    avg_length: float  # mean length, steps
+    episodes: int  # E
     videos: list[str] = field(default_factory=list)
+    # Means over the episodes, see :meth:`EpisodeTable.metrics`; of a flag it is a share of the episodes.
     metrics: dict[str, float] = field(default_factory=dict)
 
     def scalars(self) -> dict[str, float]:
@@ -66,16 +56,11 @@ class Evaluation:
 
 
 class EpisodeTable:
-    """Rewards, metrics and success of E episodes.
-
-    Attributes:
-        num_ended: number of ended episodes.
-        knows_success: whether the environment reports success.
-    """
+    """Rewards, metrics and success of E episodes."""
 
     def __init__(self, num_episodes: int) -> None:
-        self.num_ended = 0
-        self.knows_success = True
+        self.num_ended = 0  # number of ended episodes
+        self.knows_success = True  # the environment reports success
         self._num_episodes = num_episodes
         self._names: list[str] = []
         self._sums = torch.empty(0)  # [K, N], of unfinished episodes; empty before the first step, like the others
@@ -190,11 +175,6 @@ class Evaluator:
         env: environments with episodes that end.
         video_folder: folder of the videos, if the environments record any.
         process_group: shares the episodes; None: the training's.
-
-    Attributes:
-        table: the episodes of the last evaluation.
-        seconds: time of all evaluations so far, s.
-        footage: recorded images of all their videos.
     """
 
     def __init__(
@@ -207,9 +187,10 @@ class Evaluator:
         process_group: ProcessGroup | None = None,
     ) -> None:
         self.env = env
-        self.table = EpisodeTable(num_episodes)
+        self.table = EpisodeTable(num_episodes)  # of the last evaluation
         self.num_episodes = num_episodes
-        self.seconds, self.footage = 0.0, Footage()
+        self.seconds = 0.0  # s, of all evaluations so far
+        self.footage = Footage()  # of all their videos
         self._seed = seed
         self._device = device
         self._video_folder = video_folder

@@ -38,11 +38,6 @@ class ScriptRun:
     Args:
         given: the trainer's arguments that replace values of ``cfg``.
         writer: gets all scalars, if any; it is not closed.
-
-    Attributes:
-        cfg: the settings.
-        config: checkpoints' config: ``trainer``, ``policy``, ``algorithm`` and ``gym_config``; if the parts cannot be
-            described, ``trainer`` and the reason as ``problem``.
     """
 
     def __init__(
@@ -149,7 +144,10 @@ def check_agreement(
 
 
 def describe_parts(parts: ScriptParts, trainer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``ScriptRun.config``."""
+    """Return the checkpoints' config: ``trainer``, ``policy``, ``algorithm`` and ``gym_config``.
+
+    If the parts cannot be described, it has ``trainer``, and the reason as ``problem``.
+    """
     settings, env, policy, algorithm = dict(trainer), parts.env, parts.policy, parts.algorithm
     name, cfg = find_algo_name(type(algorithm)), getattr(algorithm, "cfg", None)
     try:
