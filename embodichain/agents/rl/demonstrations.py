@@ -33,38 +33,25 @@ _NUM_ENVS, _NUM_EPISODES = 16, 50  # of the expert
 
 @dataclass(frozen=True)
 class Task:
-    """Task that a dataset must fit.
-
-    Attributes:
-        joint_names: robot's joints; None where ``observation.state`` is something else.
-        config: environment's config, as plain data with every default.
-        reads_obs: the policy reads the flat observation. Otherwise the dataset may be another environment's, with the
-            same entries.
-        imitates: actions alone are learned from, and no rewards.
-        step_dt: the control period, s.
-    """
+    """Task that a dataset must fit."""
 
     observation_space: spaces.Dict
     action_space: spaces.Box
     success_terminates: bool
-    joint_names: list[str] | None
-    config: Mapping[str, Any]
+    joint_names: list[str] | None  # robot's joints; None where ``observation.state`` is something else
+    config: Mapping[str, Any]  # environment's, as plain data with every default
+    # The policy reads the flat observation. Otherwise the dataset may be another environment's, with the same entries.
     reads_obs: bool = True
-    imitates: bool = False
-    step_dt: float | None = None
+    imitates: bool = False  # actions alone are learned from, and no rewards
+    step_dt: float | None = None  # the control period, s
 
 
 @dataclass(frozen=True)
 class ExpertEpisode:
-    """An episode of the expert.
+    """An episode of the expert."""
 
-    Attributes:
-        observed: the policy's input, ``obs`` [T+1, O] and ``entries``; the last one is after the last step.
-        acted: ``action`` [T, A], ``reward`` [T] and ``terminated`` [T] of its steps.
-    """
-
-    observed: TensorDict
-    acted: TensorDict
+    observed: TensorDict  # the policy's input, ``obs`` [T+1, O] and ``entries``; the last one is after the last step
+    acted: TensorDict  # ``action`` [T, A], ``reward`` [T] and ``terminated`` [T] of its steps
     is_success: bool
 
     def rollout(self) -> TensorDict:

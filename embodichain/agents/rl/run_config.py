@@ -58,26 +58,17 @@ _RECORDERS = ("record_camera_data", "record_camera_data_async")  # events withou
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig:
-    """The whole config of a run, parsed and checked.
+    """The whole config of a run, parsed and checked."""
 
-    Attributes:
-        trainer: trainer's config; its ``gym_config`` is the path of the environment's config, or ``{}``.
-        algorithm_name, env_id: registered names.
-        algorithm: an instance of the algorithm's ``cfg_class``; a user's own class may lack all but ``device``.
-        env, eval_env: the environment's config for training, and for evaluation if enabled.
-        loggers: trainer's loggers.
-        resolved: the same as plain data, with every default; it loads as an equal ``RunConfig``.
-    """
-
-    trainer: TrainerCfg
+    trainer: TrainerCfg  # its ``gym_config`` is the path of the environment's config, or ``{}``
     policy: PolicyBlock
-    algorithm_name: str
-    algorithm: BaseAlgorithmCfg
+    algorithm_name: str  # a registered one, like ``env_id``
+    algorithm: BaseAlgorithmCfg  # instance of the algorithm's ``cfg_class``; a user's may lack all but ``device``
     env_id: str
-    env: TaskCfg
-    eval_env: TaskCfg | None
+    env: TaskCfg  # for training
+    eval_env: TaskCfg | None  # for evaluation, if enabled
     loggers: list[FoundLogger]
-    resolved: dict[str, Any]
+    resolved: dict[str, Any]  # the same as plain data, with every default; it loads as an equal ``RunConfig``
 
 
 def find_train_config(target: str | Path) -> Path:

@@ -30,25 +30,15 @@ Dimension = Literal["O", "A", "S", "H", "A'", "..."]
 
 @dataclass(frozen=True)
 class RolloutField:
-    """One field of a rollout, [N, T+1, *shape].
+    """One field of a rollout, [N, T+1, *shape]."""
 
-    Attributes:
-        name: its key.
-        writer: the only component that writes it.
-        shape: its dimensions behind [N, T+1]; "...": the environment's.
-        dtype: None: each entry has another.
-        exists: the condition under which a rollout has it.
-        is_nested: a TensorDict of tensors by name.
-        is_real_at_the_end: slot T is real.
-    """
-
-    name: str
-    writer: Literal["collector", "env"]
-    shape: tuple[Dimension, ...] = ()
-    dtype: torch.dtype | None = torch.float32
-    exists: str = "always"
-    is_nested: bool = False
-    is_real_at_the_end: bool = False
+    name: str  # its key
+    writer: Literal["collector", "env"]  # the only component that writes it
+    shape: tuple[Dimension, ...] = ()  # its dimensions behind [N, T+1]; "...": the environment's
+    dtype: torch.dtype | None = torch.float32  # None: each entry has another
+    exists: str = "always"  # the condition under which a rollout has it
+    is_nested: bool = False  # a TensorDict of tensors by name
+    is_real_at_the_end: bool = False  # slot T is real
 
 
 # In the order in which a step makes them.
@@ -85,19 +75,12 @@ ROLLOUT_FIELDS = (
 
 @dataclass(frozen=True)
 class RolloutOrigin:
-    """The origin of a rollout.
+    """The origin of a rollout."""
 
-    Attributes:
-        env_set: index of the set of environments.
-        number: number of the set's rollouts begun before.
-        continues: no rollout was dropped between the set's previous one and this one.
-        state: environments' and their collector's state after its last step, for a checkpoint.
-    """
-
-    env_set: int = 0
-    number: int = 0
-    continues: bool = True
-    state: dict[str, Any] | None = None
+    env_set: int = 0  # index of the set of environments
+    number: int = 0  # number of the set's rollouts begun before
+    continues: bool = True  # no rollout was dropped between the set's previous one and this one
+    state: dict[str, Any] | None = None  # environments' and collector's after its last step, for a checkpoint
 
 
 def allocate_rollout(

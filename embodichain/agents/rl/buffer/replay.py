@@ -275,17 +275,14 @@ class ReplayBuffer:
 
 @dataclass(frozen=True)
 class Demonstrations:
-    """Episodes, each as a rollout of one environment.
-
-    Attributes:
-        episodes: rollouts [1, T+1] of any T >= 1, with the policy's ``obs`` and ``entries``, ``action``
-            and, to learn from rewards, ``reward`` and ``terminated``. Slot T is the observation after the last step; if
-            that step terminated the episode, it is not read.
-        num_succeeded: episodes that ended with success.
-    """
+    """Episodes, each as a rollout of one environment."""
 
     episodes: Sequence[TensorDict]
+    """Rollouts [1, T+1] of any T >= 1, with the policy's ``obs`` and ``entries``, ``action`` and, to learn from
+    rewards, ``reward`` and ``terminated``. Slot T is the observation after the last step; if that step terminated the
+    episode, it is not read."""
     num_succeeded: int
+    """Episodes that ended with success."""
 
     @property
     def num_steps(self) -> int:

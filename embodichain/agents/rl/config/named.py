@@ -15,23 +15,14 @@ _FIRST = ("quickstart", _MAIN)  # the variants that a task's name alone means, i
 
 @dataclass(frozen=True)
 class ShippedConfig:
-    """A shipped training config.
+    """A shipped training config."""
 
-    Attributes:
-        path: path of its file.
-        variant: variant in its file's name: ``"quickstart"``, ``"grpo"``; the whole stem of ``train_config.json``.
-        env_id: the task that it trains.
-        algorithm: its algorithm's name.
-        is_first: whether the task's name alone means it.
-        starts_from_clone: whether its policy starts from the run of ``embodichain bc``.
-    """
-
-    path: Path
-    variant: str
-    env_id: str
-    algorithm: str
-    is_first: bool
-    starts_from_clone: bool
+    path: Path  # its file's
+    variant: str  # from its file's name: "quickstart", "grpo"; the whole stem of train_config.json
+    env_id: str  # of the task that it trains
+    algorithm: str  # its algorithm's name
+    is_first: bool  # whether the task's name alone means it
+    starts_from_clone: bool  # whether its policy starts from the run of ``embodichain bc``
 
     @property
     def task(self) -> str:

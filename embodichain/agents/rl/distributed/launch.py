@@ -31,34 +31,22 @@ _GRACE = 30.0  # s that the others have to end by themselves once one has failed
 
 @dataclass(frozen=True)
 class Launch:
-    """Identity of a launch by torchrun; a restarted process has the same.
+    """Identity of a launch by torchrun; a restarted process has the same."""
 
-    Attributes:
-        run_id: torchrun's ``--rdzv-id``; ``"none"`` if unset.
-        agent: host, process id and start time of the process that started rank 0.
-    """
-
-    run_id: str
-    agent: str
+    run_id: str  # torchrun's ``--rdzv-id``; "none" if unset
+    agent: str  # host, process id and start time of the process that started rank 0
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Place of this process in the training, from the launcher's environment variables.
+    """Place of this process in the training, from the launcher's environment variables."""
 
-    Attributes:
-        rank, world_size: number of this process, and of all.
-        local_rank, local_world_size: the same on this machine.
-        restarts: how often torchrun has restarted this machine's processes.
-        launch: None if started by ``start_local_processes``, which restarts nothing.
-    """
-
-    rank: int = 0
-    world_size: int = 1
-    local_rank: int = 0
+    rank: int = 0  # number of this process
+    world_size: int = 1  # number of all processes
+    local_rank: int = 0  # the same on this machine
     local_world_size: int = 1
-    restarts: int = 0
-    launch: Launch | None = None
+    restarts: int = 0  # of this machine's processes, by torchrun
+    launch: Launch | None = None  # None if started by ``start_local_processes``, which restarts nothing
 
     @classmethod
     def from_environment(

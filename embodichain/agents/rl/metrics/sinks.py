@@ -221,19 +221,16 @@ def _reason(error: Exception) -> str:
 
 @dataclass(frozen=True)
 class LoggedRun:
-    """Run that a logger logs.
-
-    Attributes:
-        name: the run folder's name.
-        folder: the run's folder.
-        config: run's config, plain data with every default.
-        last_step: environment step of the last metrics before a resume, some of which come again; None: a new run.
-    """
+    """Run that a logger logs."""
 
     name: str
+    """The run folder's name."""
     folder: Path
+    """The run's folder."""
     config: Mapping[str, Any]
+    """Run's config, plain data with every default."""
     last_step: int | None = None
+    """Environment step of the last metrics before a resume, some of which come again; None: a new run."""
 
 
 class FoundLogger(NamedTuple):

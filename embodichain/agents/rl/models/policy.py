@@ -320,19 +320,12 @@ PolicyBlock = Any
 
 @dataclass(frozen=True)
 class PolicySpaces:
-    """An environment's spaces.
+    """An environment's spaces."""
 
-    Attributes:
-        obs_dim: O.
-        action_dim: A.
-        action_space: one environment's action space, or A.
-        observation_space: one environment's structured space, if known.
-    """
-
-    obs_dim: int
-    action_dim: int
-    action_space: spaces.Space[Any] | int
-    observation_space: spaces.Dict | None
+    obs_dim: int  # O
+    action_dim: int  # A
+    action_space: spaces.Space[Any] | int  # one environment's, or A
+    observation_space: spaces.Dict | None  # one environment's structured space, if known
 
     @property
     def actor_outputs(self) -> int:
@@ -361,20 +354,15 @@ def space_size(space: spaces.Space[Any] | int) -> int:
 
 
 class TypedPolicy(NamedTuple):
-    """The typed config block of a policy, as the policy class's own attribute ``typed``.
+    """The typed config block of a policy, as the policy class's own attribute ``typed``."""
 
-    Attributes:
-        cfg_class: the block, with a field ``name``.
-        build: ``build(cfg, spaces, device, networks)``; ``networks`` replace the block's.
-        networks: fields of the block that are required, unless they are given.
-        check: ``check(cfg, admitted)`` refuses names in the block outside the prefixes of modules that are admitted.
-        chunk_length: number of actions of a choice, as far as the block says it.
-    """
-
-    cfg_class: type
+    cfg_class: type  # the block, with a field ``name``
+    # ``build(cfg, spaces, device, networks)``; ``networks`` replace the block's.
     build: Callable[[Any, PolicySpaces, torch.device | str, Mapping[str, nn.Module]], Policy]
-    networks: tuple[str, ...] = ()
+    networks: tuple[str, ...] = ()  # fields of the block that are required, unless they are given
+    # ``check(cfg, admitted)`` refuses names in the block outside the prefixes of modules that are admitted.
     check: Callable[[Any, Sequence[str]], None] = lambda cfg, admitted: None
+    # The number of actions of a choice, as far as the block says it.
     chunk_length: Callable[[Any], int] = lambda cfg: getattr(cfg, "chunk_length", 1)
 
 
