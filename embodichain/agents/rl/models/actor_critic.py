@@ -58,8 +58,7 @@ def build_actor_critic(
 
 def _settings(cfg: PolicyCfg, given: PolicySpaces) -> dict[str, Any]:
     """Return the settings of a block that all of these policies have."""
-    names = ("normalize_obs", "init_log_std", "log_std_range")
-    settings = {name: getattr(cfg, name) for name in names}
+    settings = {name: getattr(cfg, name) for name in ("normalize_obs", "init_log_std", "log_std_range")}
     if cfg.squash:
         return settings | {"squash": TanhSquash(given.action_space)}
     if choices := sizes_of(given.action_space):
@@ -181,7 +180,7 @@ class ActorCritic(StochasticPolicy):
         super().__init__(obs_dim, action_dim, **settings)
         self.actor = actor
         self.critic: Any = critic  # a network; None without one
-        self.obs_keys += networks.network_keys(*(network for network in (actor, critic) if network is not None))
+        self.obs_keys += networks.network_keys(actor, critic)
         self.to(device)
 
     def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
@@ -254,18 +253,9 @@ def build_actor_critic_recurrent(
         assert cfg.critic is not None
         with placed("policy.critic."):
             critic = networks.build_mlp_from_cfg(cfg.critic, cfg.hidden_size + critic_width, 1)
-    return ActorCriticRecurrent(
-        given.obs_dim,
-        given.action_dim,
-        device,
-        nn.GRUCell(actor_width, cfg.hidden_size),
-        actor,
-        critic,
-        cfg.sequence_length,
-        actor_columns,
-        critic_columns,
-        **_settings(cfg, given),
-    )
+    memory, settings = nn.GRUCell(actor_width, cfg.hidden_size), _settings(cfg, given)
+    built = given.obs_dim, given.action_dim, device, memory, actor, critic
+    return ActorCriticRecurrent(*built, cfg.sequence_length, actor_columns, critic_columns, **settings)
 
 
 class ActorCriticRecurrent(StochasticPolicy):

@@ -550,7 +550,7 @@ def run_network(network: nn.Module, obs: torch.Tensor, td: TensorDict) -> torch.
     return out.float()
 
 
-def network_keys(*networks: nn.Module) -> tuple[str, ...]:
+def network_keys(*networks: nn.Module | None) -> tuple[str, ...]:
     """Return the unique entries that networks read in addition to the flat observation."""
     readers = [network for network in networks if isinstance(network, CNN | ImageEncoder)]
     return tuple(dict.fromkeys(key for network in readers for key in network.keys))

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 import torch
 from gymnasium import spaces
-from pydantic import Field, PositiveInt, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, PositiveInt, ValidationInfo, field_validator
 from tensordict import TensorDict
 from torch import nn
 
@@ -250,6 +250,15 @@ class Policy(nn.Module, ABC):
         return {}
 
 
+def _check_range(value: tuple[float, float]) -> tuple[float, float]:
+    if not value[0] < value[1]:
+        raise ValueError("the lowest must be below the highest")
+    return value
+
+
+Range = Annotated[tuple[float, float], AfterValidator(_check_range)]
+
+
 @configclass
 class PolicyCfg:
     """The common keys of the ``policy`` blocks of all built-in policies."""
@@ -261,7 +270,7 @@ class PolicyCfg:
     normalize_obs: bool = True
     """Normalise the flat observation by its running mean and std. A network that reads joint efforts of hundreds of Nm
     as they are saturates."""
-    log_std_range: tuple[float, float] = LOG_STD_RANGE
+    log_std_range: Range = LOG_STD_RANGE
     """Lowest and highest log-std."""
     init_log_std: Annotated[float, Field(validate_default=True)] = 0.0
     """Initial log-std of the action."""
@@ -297,13 +306,6 @@ class PolicyCfg:
                 raise ValueError(f"'{group}': did you mean '{meant}'?")
             logger.warn_once(f"policy.obs_groups.{group}: only {', '.join(_GROUPS)} are read by the library's networks")
         return {"actor": ["*"], "critic": ["*"], **value}
-
-    @field_validator("log_std_range")
-    @classmethod
-    def _ordered(cls, value: tuple[float, float]) -> tuple[float, float]:
-        if not value[0] < value[1]:
-            raise ValueError("the lowest must be below the highest")
-        return value
 
     @field_validator("init_log_std")
     @classmethod

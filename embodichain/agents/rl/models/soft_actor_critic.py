@@ -15,7 +15,7 @@ from torch import nn
 
 from embodichain.agents.rl.models import distributions, networks
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
-from embodichain.agents.rl.models.policy import Policy, PolicyCfg, PolicySpaces, TypedPolicy
+from embodichain.agents.rl.models.policy import Policy, PolicyCfg, PolicySpaces, Range, TypedPolicy
 from embodichain.agents.rl.models.squash import LinearScale, TanhSquash
 from embodichain.agents.rl.models.value_bins import NUM_BINS, ValueBins
 from embodichain.utils import ConfigError, configclass
@@ -40,17 +40,10 @@ class SoftActorCriticCfg(PolicyCfg):
     bounds as the best actions."""
     num_critics: PositiveInt = 2
     """Critics, which differ in their initial weights."""
-    value_range: tuple[float, float] | None = None
+    value_range: Range | None = None
     """Critics learn distributions over 101 bins between these values (HL-Gauss), in the units that they learn in: with
     ``normalize_returns`` the returns' std. Values beyond are clamped, those within a bin of an end biased: choose a
     wider range than the values have. Null: plain values."""
-
-    @field_validator("value_range")
-    @classmethod
-    def _rises(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
-        if value is not None and not value[0] < value[1]:
-            raise ValueError("the lowest must be below the highest")
-        return value
 
 
 @configclass
@@ -158,7 +151,7 @@ class SoftActorCritic(Policy):
         self.squash = squash
         self.init_log_std = init_log_std
         self.log_std_range = log_std_range
-        self.obs_keys = networks.network_keys(*([] if encoder is None else [encoder]), actor, *critics)
+        self.obs_keys = networks.network_keys(encoder, actor, *critics)
         self.to(device)
 
     def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
