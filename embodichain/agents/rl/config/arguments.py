@@ -6,14 +6,13 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from embodichain.utils import ConfigError, collected, placed, raise_problems
+from embodichain.utils import ConfigError, collected, placed
 from embodichain.utils.border import OPTION, OPTION_HELP
 from embodichain.utils.device import resolve_device
 from embodichain.utils.module_utils import import_allowed_modules, imports_allowed_by_environment
 from embodichain.utils.utility import check_plain
 
 _ELEMENT = re.compile(r"\[\d+\]$")
-
 _INLINE = re.compile(r"(trainer\.)?gym_config\.")  # in a training config, and in a run's record
 
 
@@ -132,20 +131,19 @@ def apply_overrides(data: dict[str, Any], overrides: Sequence[str], problems: li
             *parents, last = keys
             node = data
             for key in parents:
-                raise_problems(_element_problems(node, key, override, is_entered=True))
+                _check_no_element(node, key, override, is_entered=True)
                 node = node.setdefault(key, {})
                 if not isinstance(node, dict):
                     raise ConfigError(f"override '{override}': '{key}' is not an object in the config")
-            raise_problems(_element_problems(node, last, override, is_entered=False))
+            _check_no_element(node, last, override, is_entered=False)
             node[last] = value
 
 
-def _element_problems(node: Mapping[str, Any], key: str, override: str, is_entered: bool) -> list[str]:
-    """Return the error of an element of a list: ``sensor.0``, or ``sensor[0]``, as errors name it."""
+def _check_no_element(node: Mapping[str, Any], key: str, override: str, is_entered: bool) -> None:
+    """Raise a ConfigError for an element of a list: ``sensor.0``, or ``sensor[0]``, as errors name it."""
     name = _ELEMENT.sub("", key)
     if isinstance(node.get(name), list) and (is_entered or name != key):
-        return [f"override '{override}': elements of a list cannot be set: give the whole list, {name}=[...]"]
-    return []
+        raise ConfigError(f"override '{override}': elements of a list cannot be set: give the whole list, {name}=[...]")
 
 
 def split_overrides(overrides: Sequence[str], env_keys: Collection[str]) -> tuple[list[str], list[str]]:
