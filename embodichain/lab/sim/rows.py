@@ -166,7 +166,7 @@ def _content(value: Any, of_rows: int | None) -> Any:
         if isinstance(value, np.ndarray):
             return value.copy()
         # A row for all environments is only replaced by one for each, never written into.
-        values = value if of_rows not in (None, len(value)) else value.detach().clone()
+        values = value.detach().clone() if of_rows is None or len(value) == of_rows else value
         return _Copy(values, None if value.is_inference() else value._version)
     if isinstance(value, torch.Generator):
         return value.get_state()

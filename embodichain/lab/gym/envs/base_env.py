@@ -128,7 +128,11 @@ class TaskHooks(gym.Env[Any, Any]):
         raise NotImplementedError
 
     def _extend_obs(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Add to the observation."""
+        """Add to the observation.
+
+        It is called once a step, again for the first observation of an episode, and again where an interval event has
+        changed the state: count steps in ``_update_sim_state``.
+        """
         return obs
 
     def _extend_reward(self, reward: Tensor, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
@@ -235,8 +239,11 @@ class BaseEnv(TaskHooks):
     def _rewind_observation(self) -> None:
         """Let the next observation replace the last one, where observing changes state."""
 
-    def _observe(self, mask: Tensor) -> TensorDict:
-        """Return the observation; only rows of a mask [N] bool change, in it and in the state of observation terms."""
+    def _observe(self, mask: Tensor, before: TensorDict | None = None) -> TensorDict:
+        """Return the observation; only rows of a mask [N] bool change, in it and in the state that it changes.
+
+        ``before`` is the previous observation; None: that from which the last step started.
+        """
         return self.get_obs()
 
     def _info_of_reset(self) -> dict[str, Any]:
@@ -325,13 +332,14 @@ class BaseEnv(TaskHooks):
         self.last_action = action
         self._step_action(action)
         ids = self.stepping_ids if self._paused else None
-        for paused, state in self._paused:
-            self.sim.backend.put_rows(paused, state)
         self.sim.update(self.cfg.sim_steps_per_control, ids)
         # A new tensor each step, so that the one in info does not change.
         stepping = None if ids is None else self._never.index_fill(0, ids, True)
         self.elapsed_steps = self.elapsed_steps + (1 if stepping is None else stepping.long())
-        self._update_sim_state()
+        with nullcontext() if stepping is None else changing_rows([self], stepping):
+            self._update_sim_state()
+        for paused, state in self._paused:  # whatever the action and the task have written into them
+            self.sim.backend.put_rows(paused, state)
         obs = self.get_obs() if stepping is None else self._observe(stepping)
         info = self.get_info()
         reward = self._extend_reward(self.get_reward(obs, action, info), obs, action, info)
@@ -339,7 +347,7 @@ class BaseEnv(TaskHooks):
         changed = self._apply_interval_events(reward, terminated | truncated, info)
         if changed is not None:
             self._rewind_observation()
-            obs = self._observe(changed)
+            obs = self._observe(changed, obs)
         diverged = self.sim.backend.diverged()
         if diverged is not None:
             diverged = diverged if stepping is None else diverged & stepping
@@ -358,9 +366,9 @@ class BaseEnv(TaskHooks):
         if self._moved is not None:
             if not len(done_ids):
                 self._rewind_observation()
-            obs, self._moved = self._observe(done | self._moved), None
+            obs, self._moved = self._observe(done | self._moved, obs), None
         elif len(done_ids):
-            obs = self._observe(done)
+            obs = self._observe(done, obs)
         self._begin_step(obs)
         return obs
 

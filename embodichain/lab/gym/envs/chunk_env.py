@@ -60,7 +60,7 @@ def step_chunk(
     finally:
         env.sim.hold_images(False)
         env.resume()
-    if not (is_last or draws_each_step):  # the images are from before the chunk
+    if env.sim.sensors and not (is_last or draws_each_step):  # the images are from before the chunk
         env._rewind_observation()
         obs = env._observe(chunk.executed[:, h])
     info, done = chunk.info(), ~chunk.alive

@@ -19,8 +19,10 @@ from embodichain.lab.gym.envs import managers
 from embodichain.lab.gym.envs.base_env import BaseEnv, StepResult
 from embodichain.lab.gym.envs.chunk_env import step_chunk
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg, build_mirror_map, check_parts, config_data, terms_data
+from embodichain.lab.gym.envs.managers.base import is_users
 from embodichain.lab.gym.envs.managers.record import recorders_in
 from embodichain.lab.sim.objects import Robot, cached_per_state
+from embodichain.lab.sim.rows import Snapshot
 from embodichain.utils import ConfigError, files, observations, profiling, replace, video
 from embodichain.utils.choices import Choices
 from embodichain.utils.state import is_all_saved
@@ -189,11 +191,16 @@ class EmbodiedEnv(BaseEnv):
     def _rewind_observation(self) -> None:
         self.observation_manager.rewind()
 
-    def _observe(self, mask: Tensor) -> TensorDict:
-        if not self.observation_manager.has_state:
+    def _observe(self, mask: Tensor, before: TensorDict | None = None) -> TensorDict:
+        is_own = is_users(type(self)._extend_obs) or is_users(type(self)._base_obs)  # which may have state, too
+        if not (is_own or self.observation_manager.has_state):
             return self.get_obs()
         with self.observation_manager.changing(mask):
-            return self.get_obs()
+            obs = self.get_obs()
+        before = self.observation_manager.shown if before is None else before
+        if is_own and before is not None:  # but images: a chunk renders them in the end
+            Snapshot(before.exclude("sensor")).with_rows_of(obs, mask)
+        return obs
 
     def _make_spaces(self) -> None:
         with self.observation_manager.leaving_no_trace():
@@ -261,6 +268,7 @@ class EmbodiedEnv(BaseEnv):
         self.dataset_manager.record(action, reward, done, info)
 
     def _begin_step(self, obs: TensorDict) -> None:
+        self.observation_manager.shown = obs
         self.reward_manager.begin_step()
         self.dataset_manager.begin(obs)
 

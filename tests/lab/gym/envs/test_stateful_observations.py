@@ -289,6 +289,59 @@ def test_checkpoint_in_the_middle_of_episodes_goes_on_alike() -> None:
     assert_goes_on(all_terms, steps=6)  # in the second episode of 4 steps
 
 
+class Own(EmbodiedEnv):
+    """Keeps the last K positions in its own hook; after the physics it moves a goal, and brakes."""
+
+    def _init_sim_state(self) -> None:
+        super()._init_sim_state()
+        self.frames, self.goal = torch.zeros(self.num_envs, K, J), torch.zeros(self.num_envs, 1)
+
+    def _initialize_episode(self, env_ids: Tensor) -> None:
+        super()._initialize_episode(env_ids)
+        self.frames[env_ids], self.goal[env_ids] = 0.0, 0.0
+        self.robot.set_qpos(self.random.uniform(env_ids, -0.1, 0.1, J), env_ids=env_ids)
+
+    def _update_sim_state(self) -> None:
+        super()._update_sim_state()
+        self.goal = self.goal + 1
+        self.robot.set_qvel(self.robot.get_qvel() * 0.5)
+
+    def _extend_obs(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
+        obs = super()._extend_obs(obs)
+        self.frames = torch.cat((self.frames[:, 1:], self.robot.get_qpos()[:, None]), dim=1)
+        return obs | {"task/frames": self.frames.flatten(1), "task/goal": self.goal}
+
+
+def calls(env: Any) -> Tensor:
+    env.calls = getattr(env, "calls", torch.zeros(env.num_envs, 1)) + 1
+    return env.calls
+
+
+def own(num_envs: int, first: int = 0) -> Own:
+    terms = {"calls": {"func": f"{__name__}.calls"}}
+    cfg = cart_cfg(num_envs, {"observations": terms}, allowed_imports=[__name__], max_episode_steps=9)
+    env = Own(replace(cfg, first_env_id=first))
+    env.reset(seed=3)
+    return env
+
+
+@pytest.mark.parametrize("length", [None, 5])
+def test_state_of_own_hooks_and_functions_does_not_depend_on_others(length: int | None) -> None:
+    env, single = own(2), [own(1, first=i) for i in range(2)]
+    env.elapsed_steps[0] += 6  # it ends its episode after 3 steps
+    single[0].elapsed_steps += 6
+    for action in actions_for(env, 5) if length is None else chunks_of(env, 1, length):
+        obs, *_, info = env.step(action) if length is None else env.step_chunk(action)
+        for i, one in enumerate(single):
+            for h in range(1 if length is None else int(info["executed"][i].sum())):
+                alone, *_, noted = one.step(action[i : i + 1] if length is None else action[i : i + 1, h])
+            assert_rows_equal(obs, i, alone)
+            assert_rows_equal(info["final_obs"], i, noted["final_obs"])
+    before, after = obs, env.reset(options={"reset_ids": [0]})[0]
+    assert_rows_equal(after[1:], 0, before[1:])
+    assert after["task", "goal"].tolist() == [[0], [5]]
+
+
 class Published(Filter):
     """Leaves its value for others."""
 

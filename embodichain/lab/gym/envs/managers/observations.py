@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any, Literal
 
 import torch
+from tensordict import TensorDict
 from torch import Tensor
 from typing_extensions import override
 
@@ -328,8 +329,11 @@ class ObservationManager(Manager):
         super().__init__(env, terms)
         self._terms: list[tuple[str, Term[ObservationCfg]]] = [(term.cfg.name or term.name, term) for term in terms]
         self._stateful = {name: func for name, func in self._functors.items() if func.is_stateful}
-        self.has_state = bool(self._stateful)
-        """Whether any term has state."""
+        self._kept = {*self._stateful, *(term.name for term in terms if is_users(term.func))}
+        self.has_state = bool(self._kept)
+        """Whether any term has state, or may keep some on the environment, as a user's function does."""
+        self.shown: TensorDict | None = None
+        """The observation from which the present step started."""
         self._takes_obs = frozenset(term.name for term in terms if checks.takes_observation(term.cfg))
         self._mask: Tensor | None = None  # [N] bool: rows that the next call changes; None: all
         self._before: dict[str, Snapshot] = {}  # state before the last call
@@ -352,7 +356,7 @@ class ObservationManager(Manager):
                 random.turn_to(term.stream)
                 with checks.leaving_unchanged(term.place, term.func, shared) if shared else nullcontext():
                     value = self._call(name, term, obs)
-                if term.name in self._stateful:
+                if term.name in self._kept:
                     value = self._with_other_rows(term, value)
                 if isinstance(value, Mapping) and term.cfg.mode == "add":
                     for key, part in value.items():
