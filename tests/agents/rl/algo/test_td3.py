@@ -24,7 +24,7 @@ from tests.agents.rl.algo.linear_sac import (
     make_sac,
     weight_of,
 )
-from tests.agents.rl.algo.test_sac_known_solutions import Quadratic, one_step_rollout
+from tests.agents.rl.algo.test_sac_formulas import Quadratic, one_step_rollout
 from tests.agents.rl.fakes import NETWORK
 
 M = 0.3
