@@ -1,7 +1,5 @@
 """Which tests are the core's unit tests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Every config that is shipped: it is read, its environment steps, and the documented command runs on it."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

@@ -1,7 +1,5 @@
 """The core's tests pass in a copy of the repository without ``embodichain/ext``; `make test` runs them only there."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Trainings that are killed at any time and resumed end as one that was not."""
 
-from __future__ import annotations
-
 import random
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """An installed package adds a task with its terms, a network, an algorithm and a command by entry points."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

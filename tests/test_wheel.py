@@ -1,7 +1,5 @@
 """The wheel, built and installed without the checkout around it: it does alone what the documentation says."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

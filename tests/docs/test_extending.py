@@ -1,7 +1,5 @@
 """docs/extending.md: its files and commands, word for word, from a package outside ours."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass

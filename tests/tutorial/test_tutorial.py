@@ -1,7 +1,5 @@
 """EmbodiChain's RL tutorial, block by block: the files of examples/embodichain_tutorial."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import dataclass

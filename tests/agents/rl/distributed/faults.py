@@ -1,7 +1,5 @@
 """Algorithms that fail on purpose; a config names this module. Each fault happens once: a file remembers it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Runs functions in several processes that have joined, for the tests of what they share."""
 
-from __future__ import annotations
-
 import io
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """What several processes tell each other; ``x`` of rank r is often r + 1."""
 
-from __future__ import annotations
-
 import os
 import signal
 from contextlib import suppress

@@ -3,8 +3,6 @@
 Legend: N envs, T rollout steps, B batch of a process.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Trainings in processes that are really started, also by torchrun: each imports everything anew, for seconds."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

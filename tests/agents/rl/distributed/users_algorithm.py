@@ -1,7 +1,5 @@
 """An algorithm as users write them: it knows nothing of several processes but the two helpers."""
 
-from __future__ import annotations
-
 import torch
 from tensordict import TensorDict
 

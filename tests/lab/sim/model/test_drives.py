@@ -1,7 +1,5 @@
 """Which joints a config means, and the drives they get."""
 
-from __future__ import annotations
-
 import mujoco
 import pytest
 

@@ -3,8 +3,6 @@
 Units: m, rad, N, N m.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

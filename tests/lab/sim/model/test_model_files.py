@@ -3,8 +3,6 @@
 Units: m, rad, Nm.
 """
 
-from __future__ import annotations
-
 import sys
 import types
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From configs to a compiled model. Units: m, kg, s, N."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

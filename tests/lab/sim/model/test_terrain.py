@@ -1,7 +1,5 @@
 """The surface of a terrain. Cells of the tests are small: 9 x 9 vertices, 0.5 m apart, around a platform of 2 m."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import mujoco
