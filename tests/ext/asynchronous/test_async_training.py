@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,22 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import PPO
-from embodichain.agents.rl.buffer import VLABuffer
 from embodichain.agents.rl.checkpoint.files import load_checkpoint
-from embodichain.agents.rl.collector import AsyncCollector
+from embodichain.agents.rl.collector import AsyncCollector, PolicySnapshot
 from embodichain.agents.rl.distributed.stop import InterruptedTraining
 from embodichain.agents.rl.metrics.sinks import RunLog
+from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.train import train_from_config
 from embodichain.agents.rl.trainer.trainer import Trainer
+from embodichain.agents.rl.vec_env import VecEnv
+from embodichain.ext.asynchronous.vla_buffer import VLABuffer
 from embodichain.utils import ConfigError
 from embodichain.utils.state import freeze, generators_state, load_generators_state, thaw
+from tests.agents.rl.buffer.test_layout import KINDS, check
+from tests.agents.rl.buffer.test_layout import T as STEPS
+from tests.agents.rl.collector.test_sync_collector import H, T
 from tests.agents.rl.fakes import (
+    ChunkedEnv,
     IdleAlgorithm,
     ListSink,
     ScriptedEnv,
@@ -30,6 +37,7 @@ from tests.agents.rl.fakes import (
     tiny_trainer,
     write_config,
 )
+from tests.agents.rl.test_algorithm_training import CHUNKS
 from tests.agents.rl.whole_trainings import CONFIGS, SAME, after, built
 from tests.ext.asynchronous.conftest import Jitter
 from tests.ext.asynchronous.test_collector import assert_chained, origin
@@ -291,3 +299,47 @@ def test_several_processes_are_refused(tmp_path: Path) -> None:
     config = write_config(tmp_path, tiny_config(trainer__asynchronous={}, trainer__distributed=True))
     with pytest.raises(ConfigError, match=r"trainer\.asynchronous: cannot go together with several processes"):
         train_from_config(config)
+
+
+def test_chunks_log_probs_follow_from_their_version(jitter: Jitter) -> None:
+    policy, fresh = linear_policy(chunk_length=H), linear_policy(chunk_length=H)
+    collector = AsyncCollector(ChunkedEnv(2), policy, VLABuffer(2), "cpu")
+    snapshots: dict[int, PolicySnapshot] = {}
+    collector.start()
+    snapshots[collector.publisher.latest.version] = collector.publisher.latest
+    rollouts = []
+    try:
+        for _ in range(5):
+            rollouts.append(collector.collect(T))
+            snapshots[collector.publisher.latest.version] = collector.publisher.latest
+            with torch.no_grad():
+                policy.actor.bias.add_(0.1)  # type: ignore[operator]
+    finally:
+        collector.stop()
+    for rollout in rollouts:
+        for t in range(T):
+            (version,) = rollout["policy_version"][:, t].unique().tolist()  # one for the whole chunk
+            fresh.load_state_dict(dict(snapshots[version].tensors))
+            at = rollout.exclude("origin")[:, t]
+            torch.testing.assert_close(fresh.evaluate_actions(at)["sample_log_prob"], at["sample_log_prob"])
+
+
+@pytest.mark.parametrize(("kind", "env", "policy", "fields"), KINDS, ids=[kind for kind, *_ in KINDS])
+def test_every_field_of_an_asynchronous_rollout_is_in_the_table(
+    kind: str, env: Callable[[], VecEnv], policy: Callable[[], Policy], fields: set[str]
+) -> None:
+    actor = policy()
+    collector = AsyncCollector([env(), env()], actor, VLABuffer(2), "cpu")
+    collector.start()
+    try:
+        check(collector.collect(STEPS), actor, fields | {"policy_version", "lag", "origin"})
+    finally:
+        collector.stop()
+
+
+@pytest.mark.parametrize("name", list(CHUNKS))
+def test_chunks_without_staleness_equal_synchronous_training(tmp_path: Path, name: str) -> None:
+    sync = after(tmp_path, 3, **CHUNKS[name])
+    ours = after(tmp_path, 3, **CHUNKS[name], trainer__asynchronous={"max_staleness": 0})
+    for part in SAME:
+        assert_same(ours[part], sync[part], part)

@@ -11,8 +11,7 @@ from embodichain.agents.rl.buffer.layout import ROLLOUT_FIELDS, RolloutField, Ro
 from embodichain.agents.rl.collector import SyncCollector
 from embodichain.agents.rl.models import Policy, build_policy
 from embodichain.agents.rl.vec_env import VecEnv
-from tests.agents.rl.collector.test_sync_collector import CountingPolicy
-from tests.agents.rl.collector.test_sync_collector import ScriptedEnv as CountingEnv
+from tests.agents.rl.collector.test_sync_collector import CountingPolicy, TableEnv
 from tests.agents.rl.fakes import NETWORK, ChunkedEnv, ScriptedEnv, linear_policy
 
 
@@ -59,7 +58,7 @@ KINDS: list[tuple[str, Callable[[], VecEnv], Callable[[], Policy], set[str]]] = 
     ("GRPO", lambda: ScriptedEnv(2), lambda: built("actor_only"), {"info"}),
     ("recurrent", lambda: ScriptedEnv(2), lambda: built("actor_critic_recurrent", critic=NETWORK), {"info", "state"}),
     # Reads an entry of the observation (as policies of images do), remembers, and writes a field of its own.
-    ("entries", CountingEnv, CountingPolicy, {"entries", "state", "twice"}),
+    ("entries", TableEnv, CountingPolicy, {"entries", "state", "twice"}),
     ("chunks", lambda: ChunkedEnv(2), lambda: linear_policy(chunk_length=3), {"info", "executed"}),
     ("divergences", lambda: DivergingEnv(2), linear_policy, {"info"}),
 ]
