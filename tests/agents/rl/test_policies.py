@@ -1,15 +1,20 @@
 """The built-in policies from their config block through collection and update. Legend: N envs, T rollout steps."""
 
+import copy
 from typing import Any
 
 import pytest
 import torch
+from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import PPO, PPOCfg, compute_gae
 from embodichain.agents.rl.buffer import iterate_minibatches, learning_batch
+from embodichain.agents.rl.build import build_envs, build_learner
 from embodichain.agents.rl.collector import SyncCollector
 from embodichain.agents.rl.models import Policy, build_policy
+from embodichain.agents.rl.run_config import load_run_config
 from tests.agents.rl.probes import IMAGE, ColourEnv, MemoryEnv, ProbeEnv
+from tests.lab.originals import PUSH_CUBE, PUSH_CUBE_TRAIN
 
 MLP: dict[str, Any] = {"type": "mlp", "network_cfg": {"hidden_sizes": [16], "activation": "tanh"}}
 CNN: dict[str, Any] = {
@@ -113,3 +118,25 @@ def test_cue_is_remembered_by_the_recurrent_policy_alone() -> None:
     # The deviation is learned too; at its first value, 0.37, the best policy still pays 0.14.
     assert train(MemoryEnv(64), BLOCKS["recurrent"], 40) > -0.25
     assert train(MemoryEnv(64), BLOCKS["plain"], 40) < -0.75
+
+
+def share_beyond_the_bounds(**policy_keys: Any) -> float:
+    """Return the share of the untrained policy's mean actions that the environment would clip."""
+    config = copy.deepcopy(PUSH_CUBE_TRAIN)
+    config["trainer"] |= {"gym_config": PUSH_CUBE, "device": "cpu", "num_envs": 8, "enable_eval": False}
+    config["policy"] |= policy_keys
+    run = load_run_config(config)
+    torch.manual_seed(0)
+    env, _ = build_envs(run)
+    policy, _ = build_learner(run, env, torch.device("cpu"))
+    collector = SyncCollector(env, policy, "cpu")
+    warm_up = collector.collect(16)
+    policy.update_normalizer(warm_up["obs"][:, :-1].flatten(0, 1))
+    obs = collector.collect(16)["obs"]
+    mean = policy(TensorDict({"obs": obs}, batch_size=obs.shape[:2]), deterministic=True)["action"]
+    return (mean.abs() > 1).float().mean().item()
+
+
+def test_large_joint_efforts_do_not_saturate_a_policy() -> None:
+    assert share_beyond_the_bounds() == 0
+    assert share_beyond_the_bounds(normalize_obs=False) > 0.1  # nothing is learned there: the arm is driven into limits

@@ -11,6 +11,7 @@ from torch import nn
 
 from embodichain.agents.rl.models import (
     ActorCritic,
+    ActorCriticRecurrent,
     Policy,
     RunningNormalizer,
     build_policy,
@@ -18,8 +19,9 @@ from embodichain.agents.rl.models import (
     register_policy,
 )
 from embodichain.agents.rl.models.actor_critic import ActorCriticCfg
-from embodichain.agents.rl.models.registry import _POLICIES
+from embodichain.agents.rl.models.registry import _POLICIES, parse_policy_block
 from embodichain.utils import ConfigError
+from embodichain.utils.observations import flatten_dict_observation
 from tests.agents.rl.fakes import StubPolicy
 
 OBS = spaces.Box(-np.inf, np.inf, (4, 3))  # flattened observations of 4 environments: O = 3
@@ -133,3 +135,127 @@ def test_name_of_a_shipped_policy_is_not_taken_in_silence() -> None:
         register_policy("vla")(ActorCritic)
     register_policy("vla", override=True)(ActorCritic)
     assert _POLICIES["vla"] is ActorCritic
+
+
+IMAGE = spaces.Box(0, 255, (12, 10, 3), np.uint8)
+SPACE = spaces.Dict(
+    {
+        "robot": spaces.Dict({"qvel": spaces.Box(-1, 1, (2,)), "qpos": spaces.Box(-1, 1, (2,))}),
+        "object": spaces.Dict({"pose": spaces.Box(-1, 1, (2, 2)), "goal_pos": spaces.Box(-1, 1, (1,))}),
+        "sensor": spaces.Dict({"cam": spaces.Dict({"color": IMAGE})}),
+    }
+)
+# The flat observation: object/goal_pos 0, object/pose 1-4, robot/qpos 5-6, robot/qvel 7-8. O = 9.
+O = 9  # noqa: E741
+
+MLP_BLOCK: dict[str, Any] = {"type": "mlp", "network_cfg": {"hidden_sizes": [4]}}
+CNN_BLOCK: dict[str, Any] = {
+    "type": "cnn",
+    "keys": ["sensor/cam/color"],
+    "network_cfg": {"channels": [2], "kernel_sizes": [4], "strides": [2], "hidden_sizes": [4]},
+}
+
+
+def build(**block: Any) -> Any:
+    block = {"name": "actor_critic", "actor": MLP_BLOCK, "critic": MLP_BLOCK} | block
+    return build_policy(block, O, ACTION, "cpu", observation_space=SPACE)
+
+
+def what_matters(policy: Any, output: str) -> list[int]:
+    """Return the columns of the flat observation on which the value or the most likely action depends."""
+    obs = torch.zeros(1, O, requires_grad=True)
+    td = TensorDict({"obs": obs, "state": torch.zeros(1, policy.state_size)}, batch_size=[1])
+    policy.forward(td, deterministic=True)[output].sum().backward()
+    assert obs.grad is not None
+    return obs.grad[0].nonzero().squeeze(1).tolist()
+
+
+@pytest.mark.parametrize("name", ["actor_critic", "actor_critic_recurrent"])
+def test_each_network_reads_the_entries_of_its_group(name: str) -> None:
+    torch.manual_seed(1)
+    smooth = {"type": "mlp", "network_cfg": {"hidden_sizes": [16], "activation": "tanh"}}
+    groups = {"actor": ["robot/*", "object/goal_pos"], "critic": ["*"]}
+    policy = build(name=name, actor=smooth, critic=smooth, obs_groups=groups)
+    assert what_matters(policy, "action") == [0, 5, 6, 7, 8]
+    assert what_matters(policy, "value") == list(range(O))
+
+
+def test_columns_are_those_of_the_flattened_observation() -> None:
+    obs = TensorDict(
+        {
+            "robot": {"qvel": torch.tensor([[7.0, 8.0]]), "qpos": torch.tensor([[5.0, 6.0]])},
+            "object": {"pose": torch.tensor([[[1.0, 2.0], [3.0, 4.0]]]), "goal_pos": torch.zeros(1, 1)},
+            "sensor": {"cam": {"color": torch.zeros(1, 12, 10, 3, dtype=torch.uint8)}},
+        },
+        batch_size=[1],
+    )
+    flat = flatten_dict_observation(obs)
+    policy = build(obs_groups={"actor": ["object/pose"], "critic": ["robot/qv*"]})
+    assert policy.actor[0](flat).tolist() == [[1, 2, 3, 4]]
+    assert policy.critic[0](flat).tolist() == [[7, 8]]
+
+
+def test_without_groups_networks_are_what_they_were() -> None:
+    assert [type(net).__name__ for net in (build().actor, build().critic)] == ["MLP", "MLP"]
+    assert set(build().state_dict()) == set(build(obs_groups={"actor": ["*"]}, squash=True).state_dict())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"obs_groups": {"actor": ["robot/*", "robt/*"]}},
+            r"obs_groups.actor\[1\]: unknown entry or pattern 'robt/\*'.*object/goal_pos, object/pose, robot/qpos",
+        ),
+        ({"obs_groups": {"critic": []}}, "policy.critic: there is no entry to read but images.*'cnn'"),
+        ({"name": "actor_critic_recurrent", "obs_groups": {"actor": []}}, "there is no entry to read but images"),
+        ({"critic": {**CNN_BLOCK, "keys": ["robot/qpos"]}}, "policy.critic.keys: unknown image 'robot/qpos'"),
+    ],
+)
+def test_block_that_does_not_fit_the_observation_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build(**change)
+
+
+@pytest.mark.parametrize("change", [{"obs_groups": {"actor": ["robot/*"]}}, {"actor": CNN_BLOCK}])
+def test_entries_cannot_be_named_without_the_structured_space(change: dict[str, Any]) -> None:
+    block = {"name": "actor_critic", "actor": MLP_BLOCK, "critic": MLP_BLOCK} | change
+    with pytest.raises(ValueError, match=r"policy\.(obs_groups\.actor|actor\.keys): needs .* observation space"):
+        build_policy(block, O, ACTION, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"actor": {"type": "cmn"}}, r"policy\.actor\.type: unknown network type 'cmn'\. Did you mean 'cnn'"),
+        ({"actor": {**CNN_BLOCK, "network_cfg": {"chanels": [2]}}}, "chanels: unknown key. Did you mean 'channels'"),
+        ({"actor": {**CNN_BLOCK, "network_cfg": {"channels": [2]}}}, "actor.network_cfg: .*of one length"),
+        ({"log_std_range": [2, -5]}, "policy.log_std_range: the lowest must be below the highest"),
+        ({"init_log_std": 3.0}, r"policy.init_log_std: 3.0 is outside log_std_range \[-5.0, 2.0\]"),
+        ({"obs_groups": {"actr": ["*"]}}, "policy.obs_groups: 'actr': did you mean 'actor'"),
+        ({"name": "actor_critic_recurrent", "actor": CNN_BLOCK}, "policy.actor.type: .*'mlp'"),
+    ],
+)
+def test_mistake_in_a_block_is_found_before_anything_is_built(change: dict[str, Any], message: str) -> None:
+    block = {"name": "actor_critic", "actor": MLP_BLOCK, "critic": MLP_BLOCK} | change
+    with pytest.raises(ValueError, match=message):
+        parse_policy_block(block)
+    parse_policy_block({"name": "actor_critic", "actor": MLP_BLOCK, "critic": CNN_BLOCK})
+
+
+def test_group_that_no_network_reads_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    parse_policy_block({"name": "actor_critic", "actor": {}, "critic": {}, "obs_groups": {"policy": ["x"]}})
+    line = "policy.obs_groups.policy: only actor, critic, teacher are read by the library's networks"
+    assert line in capsys.readouterr().err
+
+
+def test_options_reach_the_policy() -> None:
+    policy = build(squash=True, log_std_range=[-1, 1], init_log_std=0.5)
+    assert isinstance(policy, ActorCritic)
+    assert policy.squash is not None
+    assert policy.extra_fields == (("raw_action", 2),)
+    assert policy.log_std_range == (-1, 1)
+    recurrent = build(name="actor_critic_recurrent", hidden_size=6, sequence_length=3, squash=True, normalize_obs=True)
+    assert isinstance(recurrent, ActorCriticRecurrent)
+    assert (recurrent.state_size, recurrent.sequence_length) == (6, 3)
+    assert recurrent.extra_fields == (("raw_action", 2),)

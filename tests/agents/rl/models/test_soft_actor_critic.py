@@ -16,7 +16,8 @@ from embodichain.agents.rl.models import SoftActorCritic, build_policy
 from embodichain.agents.rl.models.squash import TanhSquash
 from embodichain.utils import ConfigError
 from tests.agents.rl.algo.linear_sac import linear, weight_of
-from tests.agents.rl.algo.test_sac_images import ENCODER, MLP
+from tests.agents.rl.algo.test_sac import ENCODER
+from tests.agents.rl.algo.test_sac import MLP_BLOCK as MLP
 
 # Centres 0 and 3, half-ranges 1 and 3.
 ACTION = spaces.Box(np.array([-1, 0], np.float32), np.array([1, 6], np.float32))
