@@ -20,7 +20,7 @@ from embodichain.ext.vla.lerobot.writing import write_lerobot_folder
 from embodichain.ext.vla.policy import LoRACfg, add_lora, without_adapters
 from embodichain.tools.policy import ParityError
 from embodichain.utils import ConfigError
-from tests.ext.vla.test_vla_training import write_config
+from tests.ext.vla.test_imitation import write_config
 from tests.lab.scenes import needs_gl
 
 pytest.importorskip("transformers", reason="needs the extra vla")
