@@ -13,37 +13,27 @@ def write(tmp_path: Path, name: str, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "problem"),
-    [
-        # The second line lacks a value: the parser stops at the brace, column 1 of line 3.
-        ("a.json", '{"a": 1,\n "b":\n}', "invalid JSON at line 3, column 1"),
-        # The colon of line 2 stands where the value of line 1 would go on.
-        ("a.yaml", "a: 1\n  b: 2\n", "invalid YAML at line 2, column 4: mapping values"),
-        ("a.json", "[1]", "the top level must be an object, got list$"),
-        ("a.json", "3", "the top level must be an object, got int$"),
-        ("a.json", "null", "the top level must be an object, got nothing$"),
-        ("a.yaml", " \n", "the file is empty$"),
-        ("a.json", " \n", "the file is empty$"),
-        *(
-            ("a.yaml", text, "(invalid YAML|is not JSON's)")
-            for text in (
-                "a: !!python/object/apply:os.getcwd []",
-                "a: !mine 1",
-                "a: !!binary aGk=",
-                "a: !!int x",
-                "a: \x07",
-            )
-        ),
-        ("a.json", '{"a": 1,\n  "b": {"c": 1, "c": 2}}', "invalid JSON: key 'c' is given twice$"),
-        ("a.yaml", "a: 1\nb: 2\na: 3\n", "invalid YAML at line 3, column 1: key 'a' is given twice$"),
-        (
-            "a.yaml",
-            "a:\n  1: 2\n",
-            "invalid YAML at line 2, column 3: a key must be text, in quotes if need be, got 1$",
-        ),
-    ],
-)
+NO_CONFIGS = [
+    # The second line lacks a value: the parser stops at the brace, column 1 of line 3.
+    ("a.json", '{"a": 1,\n "b":\n}', "invalid JSON at line 3, column 1"),
+    # The colon of line 2 stands where the value of line 1 would go on.
+    ("a.yaml", "a: 1\n  b: 2\n", "invalid YAML at line 2, column 4: mapping values"),
+    ("a.json", "[1]", "the top level must be an object, got list$"),
+    ("a.json", "3", "the top level must be an object, got int$"),
+    ("a.json", "null", "the top level must be an object, got nothing$"),
+    ("a.yaml", " \n", "the file is empty$"),
+    ("a.json", " \n", "the file is empty$"),
+    *(
+        ("a.yaml", text, "(invalid YAML|is not JSON's)")
+        for text in ("a: !!python/object/apply:os.getcwd []", "a: !mine 1", "a: !!binary aGk=", "a: !!int x", "a: \x07")
+    ),
+    ("a.json", '{"a": 1,\n  "b": {"c": 1, "c": 2}}', "invalid JSON: key 'c' is given twice$"),
+    ("a.yaml", "a: 1\nb: 2\na: 3\n", "invalid YAML at line 3, column 1: key 'a' is given twice$"),
+    ("a.yaml", "a:\n  1: 2\n", "invalid YAML at line 2, column 3: a key must be text, in quotes if need be, got 1$"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "problem"), NO_CONFIGS)
 def test_file_that_is_no_config_is_refused(tmp_path: Path, name: str, text: str, problem: str) -> None:
     path = write(tmp_path, name, text)
     with pytest.raises(ConfigError, match=f"^{path}: {problem}"):
