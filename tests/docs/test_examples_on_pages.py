@@ -1,4 +1,4 @@
-"""The examples of docs/tasks.md, docs/locomotion.md and docs/distributed.md are valid."""
+"""The examples of docs/index.md, tasks.md, locomotion.md and distributed.md are valid."""
 
 import json
 import re
@@ -43,7 +43,7 @@ def test_examples_of_cameras_and_datasets_are_read() -> None:
     from_dict(DatasetCfg, dataset["lerobot"], "dataset")
 
 
-LOCOMOTION = (Path(__file__).resolve().parents[2] / "docs/locomotion.md").read_text(encoding="utf-8")
+LOCOMOTION = (REPOSITORY / "docs/locomotion.md").read_text(encoding="utf-8")
 
 
 def test_example_of_a_terrain_is_one_with_every_kind() -> None:
@@ -53,7 +53,7 @@ def test_example_of_a_terrain_is_one_with_every_kind() -> None:
     assert make_heights(cfg).origins.shape == (8, 8, 3)
 
 
-DISTRIBUTED = (Path(__file__).resolve().parents[2] / "docs/distributed.md").read_text(encoding="utf-8")
+DISTRIBUTED = (REPOSITORY / "docs/distributed.md").read_text(encoding="utf-8")
 
 
 def test_event_of_the_page_changes_the_rows_of_a_mask() -> None:
@@ -66,3 +66,24 @@ def test_event_of_the_page_changes_the_rows_of_a_mask() -> None:
         event(env, torch.arange(3), 1.0, 2.0)
     assert [1.0 <= height < 2.0 for height in env.height.flatten().tolist()] == [True, False, True]
     assert float(env.height[1]) == 0.0
+
+
+TUTORIAL = (REPOSITORY / "docs/index.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.e2e
+def test_blocks_run_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "configs").symlink_to(REPOSITORY / "configs")
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"^```python\n(.*?)^```$", TUTORIAL, re.MULTILINE | re.DOTALL)
+    code = "\n".join(blocks).replace('"iterations": 20', '"iterations": 1')
+    found: dict[str, Any] = {}
+
+    exec(code, found)
+
+    assert len(blocks) == 3
+    assert found["summary"]["env_steps"] == 512
+    assert found["result"]["episodes"] == 20
+    assert "ended with success: [" in capsys.readouterr().out
