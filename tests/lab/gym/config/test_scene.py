@@ -207,9 +207,9 @@ UID = {"uid": "go2"}
 NO_LINK = UID | {"link_names": ["bas"]}
 
 
-def message_of(env: dict[str, Any] | None = None, **top: Any) -> str:
+def message_of(data: dict[str, Any]) -> str:
     with pytest.raises(ConfigError) as error:
-        config_to_cfg(legs_data(env, **top))
+        config_to_cfg(data)
     return str(error.value)
 
 
@@ -253,7 +253,7 @@ def message_of(env: dict[str, Any] | None = None, **top: Any) -> str:
     ],
 )
 def test_term_that_does_not_fit_the_model_is_one_line(block: str, term: dict[str, Any], message: str) -> None:
-    found = message_of({block: {"x": term}})
+    found = message_of(legs_data({block: {"x": term}}))
     assert found.startswith(f"env.{block}.x.params.{message}")
     assert "\n" not in found
 
@@ -277,7 +277,7 @@ def test_term_that_does_not_fit_the_model_is_one_line(block: str, term: dict[str
     ],
 )
 def test_robot_or_sensor_that_does_not_fit_the_model_is_one_line(top: dict[str, Any], message: str) -> None:
-    found = message_of(**top)
+    found = message_of(legs_data(**top))
     assert found.startswith(message)
     assert "\n" not in found
 
@@ -291,7 +291,8 @@ def test_names_of_the_model_are_in_its_order() -> None:
 
 
 def test_model_that_is_not_there_is_reported_once() -> None:
-    found = message_of({"rewards": {"posture": {"func": "posture"}}}, robot=GO2 | {"fpath": "absent.urdf"})
+    rewards = {"posture": {"func": "posture"}}
+    found = message_of(legs_data({"rewards": rewards}, robot=GO2 | {"fpath": "absent.urdf"}))
     assert found.startswith("robot.fpath: ")
     assert "\n" not in found
 
@@ -317,12 +318,6 @@ def test_robot_of_a_task_in_code_is_not_looked_for_in_the_config() -> None:
 EXCLUDED = "not with 'scene', whose file describes everything but cameras"
 
 
-def scene_error_of(data: dict[str, Any]) -> str:
-    with pytest.raises(ConfigError) as error:
-        config_to_cfg(data)
-    return str(error.value)
-
-
 @pytest.mark.parametrize(
     ("extra", "line"),
     [
@@ -338,17 +333,17 @@ def scene_error_of(data: dict[str, Any]) -> str:
     ],
 )
 def test_what_the_file_describes_cannot_stand_beside_it(tmp_path: Path, extra: dict[str, Any], line: str) -> None:
-    assert scene_error_of({"id": "SceneRL", "scene": rail_file(tmp_path)} | extra) == line
+    assert message_of({"id": "SceneRL", "scene": rail_file(tmp_path)} | extra) == line
 
 
 def test_a_scenes_task_needs_its_file() -> None:
-    assert scene_error_of({"id": "SceneRL"}) == "scene: required, but missing: the MJCF file of the whole scene"
+    assert message_of({"id": "SceneRL"}) == "scene: required, but missing: the MJCF file of the whole scene"
 
 
 def test_a_task_whose_scene_is_assembled_takes_no_file(tmp_path: Path) -> None:
     data = {"id": "CartPoleRL", "robot": CART, "scene": rail_file(tmp_path)}
     data["env"] = {"actions": {"move": {"func": "DeltaQposTerm"}}}
-    assert scene_error_of(data) == (
+    assert message_of(data) == (
         "scene: only for tasks whose scene is a file, such as 'SceneRL'; CartPoleEnv's is assembled"
     )
 
