@@ -53,6 +53,8 @@ NEGATIVE_BOX = {"uid": "box", "shape": {"shape_type": "Cube", "size": [1, 1, -1]
 CHANGE = {"func": "normalize_robot_joint_data", "name": "robot/qpos"}
 UPSIDE_DOWN = {"func": "randomize_target_pose", "params": {"position_range": [[1, 0, 0], [-1, 0, 0]]}}
 MODE = {"func": "randomize_robot_qpos", "mode": "resets", "params": {"qpos_range": [[0], [0]], "joint_ids": [0]}}
+NO_CAMERA = {"func": "record_camera"}
+NO_MESH = {"uid": "a", "shape": {"shape_type": "Mesh", "fpath": "a.obj"}}
 NO_ROBOT = {"func": "joint_velocity_penalty", "params": {"robot_uid": "Robbie"}}
 NO_PART = {"func": "get_robot_eef_pose", "params": {"part_name": "amr"}}
 
@@ -74,13 +76,7 @@ VALUES: list[tuple[str, str, Any, str, str]] = [
     ("train", "trainer.device", "gpu", "", "'cuda:<number>'"),
     ("train", "trainer.gym_config", "gim_config.json", "", "no such file"),
     ("train", "trainer.gym_config", MISSING, "", "required, but missing"),
-    (
-        "train",
-        "trainer.events",
-        {"eval": {"x": {"func": "record_camera"}}},
-        ".eval.x.func",
-        "mean 'record_camera_data'?",
-    ),
+    ("train", "trainer.events", {"eval": {"x": NO_CAMERA}}, ".eval.x.func", "mean 'record_camera_data'?"),
     ("train", "trainer.events", {"eval": {"x": CAMERA}}, ".eval.x.params.eye", "direction"),
     ("train", "policy.actor.network_cfg.activation", "rellu", "", "'relu'"),
     ("train", "policy.actor.network_cfg.hidden_sizes", [64, -64], "[1]", "greater than 0, got -64"),
@@ -97,13 +93,7 @@ VALUES: list[tuple[str, str, Any, str, str]] = [
     ("env", "env.actions.*.params", {"scael": 0.1}, ".scael", "Did you mean 'scale'?"),
     ("env", "env.actions.*.params", {"scale": "0.1"}, ".scale", "valid number, got '0.1'"),
     ("env", "robot.init_pos", [0.0, 0.5], "", "too few values, got [0.0, 0.5]"),
-    (
-        "env",
-        "background",
-        [{"uid": "a", "shape": {"shape_type": "Mesh", "fpath": "a.obj"}}],
-        "[0].shape.fpath",
-        "no such mesh",
-    ),
+    ("env", "background", [NO_MESH], "[0].shape.fpath", "no such mesh"),
     ("env", "background", [NEGATIVE_BOX], "[0].shape.size[2]", "greater than 0, got -1"),
     ("env", "terrain", {"kinds": [{"kind": "stairs"}], "num_levels": 0}, ".num_levels", "greater than 0, got 0"),
     ("env", "terrain", {"kinds": []}, ".kinds", "at least 1 item"),

@@ -158,13 +158,8 @@ def test_plain_mujoco_with_servos_is_the_environment(
 def rehearse(run: Path, end: str, *words: str) -> str:
     """Return what the script prints after 0.4 s, or episodes, with two policies in turn."""
     policy = str(run / "export/microduck/policy.onnx")
-    command = [
-        sys.executable,
-        str(run / f"export/microduck_rehearsal{end}/mujoco_robot.py"),
-        "--policies",
-        policy,
-        policy,
-    ]
+    script = str(run / f"export/microduck_rehearsal{end}/mujoco_robot.py")
+    command = [sys.executable, script, "--policies", policy, policy]
     command += ["--seconds", "0.4", "--command", "0.2", "0", "0", "--lag", "joint_vel", *words]
     alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return subprocess.run(command, capture_output=True, text=True, check=True, env=alone).stdout

@@ -130,30 +130,26 @@ def test_numbers_of_minibatches_and_steps_count_before_sizes() -> None:
     assert (found["algorithm"]["cfg"]["batch_size"], found["trainer"]["iterations"]) == (32, 2)
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "problem"),
-    [
-        ("algorithm.cfg.optimizer", {"name": "sgd"}, ".name: must be 'adam', got 'sgd': all algorithms use Adam"),
-        ("algorithm.cfg.optimizer", {"kwargs": {"eps": 1.0}}, ".kwargs: must be {}, got {'eps': 1.0}: Adam's other"),
-        ("algorithm.cfg.optimizer", {"lr": 1.0}, ".lr: has no counterpart here, got 1.0"),
-        (
-            "algorithm.cfg.lr_scheduler",
-            {"kwargs": {"end_factor": 0.4}},
-            ".kwargs.end_factor: must be 0.0, got 0.4: the",
-        ),
-        ("algorithm.cfg.lr_scheduler", {"name": "cosine"}, ".name: must be 'linear', got 'cosine': the learning rate"),
-        ("algorithm.cfg.maximum_learning_rate", 0.5, ": must be 0.01, got 0.5: the adapted learning rate is between"),
-        ("algorithm.cfg.schedule", "cosine", ": must be 'fixed' or 'adaptive', got 'cosine'"),
-        ("algorithm.cfg.num_mini_batches", 0, ": must be a whole number above 0, got 0"),
-        ("algorithm.cfg.num_mini_batches", 129, ": must be at most 128, the transitions of a rollout, got 129"),
-        ("trainer.save_frequency_updates", -1, ": must be a whole number above 0, got -1"),
-        ("algorithm.cfg.use_clipped_value_loss", 1, ": must be true or false, got 1"),
-        ("policy.actor_obs_normalization", "no", ": must be true or false, got 'no'"),
-        ("policy.initial_action_std", 0, ": must be a number above 0, got 0"),
-        ("policy.action_std_range", 2, ": must be a list of two numbers, got 2"),
-        ("policy.actor_obs_normalization", True, ": must be as 'policy.critic_obs_normalization': here both networks"),
-    ],
-)
+REFUSED = [
+    ("algorithm.cfg.optimizer", {"name": "sgd"}, ".name: must be 'adam', got 'sgd': all algorithms use Adam"),
+    ("algorithm.cfg.optimizer", {"kwargs": {"eps": 1.0}}, ".kwargs: must be {}, got {'eps': 1.0}: Adam's other"),
+    ("algorithm.cfg.optimizer", {"lr": 1.0}, ".lr: has no counterpart here, got 1.0"),
+    ("algorithm.cfg.lr_scheduler", {"kwargs": {"end_factor": 0.4}}, ".kwargs.end_factor: must be 0.0, got 0.4: the"),
+    ("algorithm.cfg.lr_scheduler", {"name": "cosine"}, ".name: must be 'linear', got 'cosine': the learning rate"),
+    ("algorithm.cfg.maximum_learning_rate", 0.5, ": must be 0.01, got 0.5: the adapted learning rate is between"),
+    ("algorithm.cfg.schedule", "cosine", ": must be 'fixed' or 'adaptive', got 'cosine'"),
+    ("algorithm.cfg.num_mini_batches", 0, ": must be a whole number above 0, got 0"),
+    ("algorithm.cfg.num_mini_batches", 129, ": must be at most 128, the transitions of a rollout, got 129"),
+    ("trainer.save_frequency_updates", -1, ": must be a whole number above 0, got -1"),
+    ("algorithm.cfg.use_clipped_value_loss", 1, ": must be true or false, got 1"),
+    ("policy.actor_obs_normalization", "no", ": must be true or false, got 'no'"),
+    ("policy.initial_action_std", 0, ": must be a number above 0, got 0"),
+    ("policy.action_std_range", 2, ": must be a list of two numbers, got 2"),
+    ("policy.actor_obs_normalization", True, ": must be as 'policy.critic_obs_normalization': here both networks"),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "problem"), REFUSED)
 def test_what_would_change_the_training_is_refused_in_a_line(path: str, value: Any, problem: str) -> None:
     (line,) = read(at(path, value))[1]
     assert line.startswith(path + problem)
