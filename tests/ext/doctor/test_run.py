@@ -82,21 +82,19 @@ def test_shipped_algorithm_passes_what_applies_to_it(name: str) -> None:
 
 @pytest.mark.learning
 @pytest.mark.filterwarnings("ignore:std\\(\\)")  # torch's own, of a single sample
-@pytest.mark.parametrize(("mistake", "check", "words"), MISTAKES, ids=[row[0] for row in MISTAKES])
-def test_planted_mistake_fails_its_check_alone(mistake: str, check: str, words: str) -> None:
-    (failure,) = (result for result in check_algorithm(with_bugs(mistake)) if result.status == "failed")
+@pytest.mark.parametrize(
+    ("algorithm", "check", "words"),
+    [
+        *(pytest.param(with_bugs(bug), *row, id=bug) for bug, *row in MISTAKES),
+        *(pytest.param(with_group_bugs(bug), *row, id=f"{bug} in groups") for bug, *row in GROUP_MISTAKES),
+    ],
+)
+def test_planted_mistake_fails_its_check_alone(algorithm: type[BaseAlgorithm], check: str, words: str) -> None:
+    (failure,) = (result for result in check_algorithm(algorithm) if result.status == "failed")
     assert failure.name == check
     assert words in failure.cause
     assert failure.expected
     assert failure.got
-
-
-@pytest.mark.learning
-@pytest.mark.parametrize(("mistake", "check", "words"), GROUP_MISTAKES, ids=[row[0] for row in GROUP_MISTAKES])
-def test_planted_mistake_in_groups_fails_the_check_that_names_it(mistake: str, check: str, words: str) -> None:
-    (failure,) = (result for result in check_algorithm(with_group_bugs(mistake)) if result.status == "failed")
-    assert failure.name == check
-    assert words in failure.cause
 
 
 def test_algorithm_of_normal_actions_skips_the_discrete_ones() -> None:
