@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-ROOMS = ("agents", "commands", "lab", "tools", "utils", "test_configs.py", "test_import_paths.py", "test_top_level.py")
+ROOMS = ("agents", "commands", "lab", "tools", "utils", "test_configs.py", "test_import_paths.py")
 _TESTS = Path(__file__).parent
 
 
