@@ -1,4 +1,4 @@
-"""docs/configuration.md says what the code does."""
+"""docs/configuration.md says what the code does; the catalogue of terms is complete, and as committed."""
 
 import json
 import re
@@ -10,9 +10,12 @@ import pytest
 
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.lab.gym.config.env_config import ENV_KEYS, TOP_KEYS, config_to_cfg
+from embodichain.lab.gym.envs.managers.cfg import DEFAULT_MANAGER_MODULES
 from embodichain.utils import ConfigError
+from embodichain.utils.module_utils import public_names
 from embodichain.utils.utility import load_json
 from scripts.config_docs import DOCUMENT, render
+from scripts.make_terms import PAGE, page, term_text
 
 TEXT = DOCUMENT.read_text(encoding="utf-8")
 PUSH_CUBE = DOCUMENT.parent.parent / "configs/agents/rl/push_cube"
@@ -65,3 +68,41 @@ def test_overrides_of_the_example_are_taken(tmp_path: Path, monkeypatch: pytest.
     run = load_run_config(PUSH_CUBE / "train_config.json", shlex.split(line))
     assert (run.env.num_envs, run.trainer.eval_freq) == (256, "5 it")
     assert run.resolved["policy"]["actor"]["network_cfg"]["hidden_sizes"] == [64, 64]
+
+
+def test_committed_catalogue_is_what_the_script_writes() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "run: python scripts/make_terms.py"
+
+
+def test_every_term_that_configs_may_name_is_there() -> None:
+    found = re.findall(r"^### `(\w+)`$", page(), flags=re.MULTILINE)
+    assert set(public_names(DEFAULT_MANAGER_MODULES)) <= set(found)
+
+
+def test_every_parameter_is_explained() -> None:
+    rows = [line for line in page().splitlines() if line.startswith("- `")]
+    assert len(rows) > 100
+    assert [row for row in rows if row.endswith("): ")] == []
+
+
+def term(cup: str, heights: tuple[int, int] = (1, 2), speed: float | None = None) -> None:
+    """Return :func:`nothing` of ``cup``.
+
+    Args:
+        cup: which one,
+            or another.
+        heights: m.
+        speed: m/s, or | none.
+
+    Returns:
+        [N].
+    """
+
+
+def test_text_of_a_term_is_its_docstring_with_its_parameters() -> None:
+    assert term_text("term", term) == (
+        "### `term`\n\nReturn `nothing` of `cup`.\n\nReturns [N].\n\n"
+        "- `cup` (str, required): which one, or another.\n"
+        "- `heights` (tuple[int, int], `[1, 2]`): m.\n"
+        "- `speed` (float | null, `null`): m/s, or | none.\n"
+    )

@@ -20,12 +20,12 @@ from embodichain.ext.vla.lerobot.writing import write_lerobot_folder
 from embodichain.ext.vla.policy import LoRACfg, add_lora, without_adapters
 from embodichain.tools.policy import ParityError
 from embodichain.utils import ConfigError
-from tests.ext.vla.test_imitation import write_config
+from tests.ext.vla.lerobot.conftest import FIXTURE
+from tests.ext.vla.test_imitation import SMOLVLA, write_config
 from tests.lab.scenes import needs_gl
 
 pytest.importorskip("transformers", reason="needs the extra vla")
 
-FIXTURE = Path(__file__).resolve().parents[2] / "ext/vla/lerobot/fixture"
 FEATURES = {
     "observation.images.top": "image/front",
     "observation.images.wrist": "image/front",
@@ -37,12 +37,8 @@ def train(folder: Path) -> Path:
     """Train for an iteration on one core; return the run's folder."""
     path = write_config(folder, iterations=1)
     data = json.loads(path.read_text())
-    data["policy"]["vla_config"] |= {
-        "model_path": str(FIXTURE),
-        "model_class": "embodichain.agents.rl.models.SmolVLA",
-        "model_config": {},
-        "features": FEATURES,
-    }
+    vla = {"model_path": str(FIXTURE), "model_class": SMOLVLA, "model_config": {}, "features": FEATURES}
+    data["policy"]["vla_config"] |= vla
     data["algorithm"]["cfg"] |= {"n_epochs": 1, "batch_size": 6, "learning_rate": 0.01, "lr_schedule": "constant"}
     data["algorithm"]["cfg"]["critic_warmup"] = 0  # the only update is to change the actions
     path.write_text(json.dumps(data))
@@ -78,7 +74,7 @@ def test_folder_with_other_actions_is_deleted(run: Path, tmp_path: Path, monkeyp
 
 def test_adapters_are_merged_into_the_weights() -> None:
     pytest.importorskip("peft", reason="needs the extra vla")
-    model = load_vla_model(FIXTURE, "embodichain.agents.rl.models.SmolVLA")
+    model = load_vla_model(FIXTURE, SMOLVLA)
     expected = load_file(FIXTURE / "expected.safetensors")
     given = {**expected, **{f"image/{name}": expected["image/hand"] for name in ("wrist", "empty_camera_0")}}
     policy = VLAPolicy(add_lora(model, LoRACfg(rank=2)), {})
@@ -90,9 +86,7 @@ def test_adapters_are_merged_into_the_weights() -> None:
     with torch.no_grad():
         results = [each.predict(given, expected["noise"]) for each in (policy.model, merged)]
     torch.testing.assert_close(*results, atol=1e-5, rtol=0)
-    assert list(merged.state_dict()) == list(
-        load_vla_model(FIXTURE, "embodichain.agents.rl.models.SmolVLA").state_dict()
-    )
+    assert list(merged.state_dict()) == list(load_vla_model(FIXTURE, SMOLVLA).state_dict())
 
 
 def test_only_a_policy_that_came_from_lerobot_is_exported() -> None:
