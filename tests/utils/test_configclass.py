@@ -237,6 +237,7 @@ UNKNOWN_GAIN = "gian: unknown key. Did you mean 'gain'? Known: name, gain"
         ),
         ({"uid": "a", "count": {"b": 1}}, ["count: Input should be a valid integer, got {'b': 1}"]),
     ],
+    ids=lambda value: str(value)[:60],
 )
 def test_errors_have_the_places_in_the_file(data: dict[str, Any], lines: list[str]) -> None:
     assert errors(data) == [f"thing.{line}" for line in lines]
