@@ -256,8 +256,9 @@ def _params_schema(cls: type[FunctorCfg], functor: Any, defs: Json) -> Json:
     for owner in reversed(functor.__mro__) if is_class else (functor,):
         said |= argument_docs(owner)
     for name, value in params["properties"].items():
-        # Beside null, a type's own description stands in the first choice.
-        if meaning := said.get(name) or value.get("anyOf", [{}])[0].pop("description", None):
+        # Where null is allowed, the type's own description is in the first choice.
+        of_type = value.get("anyOf", [{}])[0].pop("description", None)
+        if meaning := said.get(name) or of_type:
             value["description"] = meaning
     return params | {"additionalProperties": signature.takes_more}
 

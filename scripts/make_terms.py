@@ -86,6 +86,7 @@ TYPES = {
     "tuple[PositiveFloat, PositiveFloat]": "[float > 0, float > 0]",
     "Floats": "list[float]",
     "SensorName": "str",
+    "FeetSensor": "str",
     "Part": "str",
     "PartName": "str",
     "PoseKey": "str",

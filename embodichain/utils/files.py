@@ -50,7 +50,7 @@ def check_replaceable(path: Path, mark: bytes) -> None:
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object], *, private: bool = False) -> None:
     """Write a file atomically: a crash leaves the old or the new content. Links are not followed.
 
-    A ``private`` one can be read by this user alone.
+    With ``private`` only this user can read it.
     """
     # Unique per process and thread; remove_unfinished reads the process from the name.
     temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_native_id()}.tmp")

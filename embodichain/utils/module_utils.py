@@ -221,7 +221,7 @@ def check_free(registered: Mapping[str, type], name: str, new: type, kind: str) 
 
 
 def check_admitted(name: str, admitted: Sequence[str], place: str) -> None:
-    """Raise a ConfigError unless a config may name ``pkg.module.name``: of an imported module, admitted or trusted."""
+    """Raise a ConfigError unless ``pkg.module.name`` is in an imported module, trusted or below one of ``admitted``."""
     module = name.rpartition(".")[0]
     is_named = is_below(module, admitted)
     if module in sys.modules and (is_named or is_trusted(module)):
@@ -297,7 +297,7 @@ def own_terms(module: ModuleType) -> list[str]:
 def find_function_from_modules(name: str, modules: Sequence[str], raise_if_not_found: bool = True) -> Any:
     """Find a function or class by a plain name, in ``modules`` in their order, or by a dotted path ``pkg.module.name``.
 
-    Without one: a ConfigError with the nearest and all known names or, with ``raise_if_not_found`` false, None.
+    If there is none, raise a ConfigError with the nearest and all known names, or return None.
     """
     module, _, attribute = name.rpartition(".")
     try:

@@ -331,9 +331,7 @@ def init_policy(policy: Policy, cfg: PolicyBlock, env_config: Mapping[str, Any])
         )
         saved |= {name: value for name, value in policy.state_dict().items() if name.startswith(_CRITICS)}
     load_policy_state(policy, saved, _PLACE + path)
-    block = config.get("policy", {})
-    typed = typed_policy(block["name"]) if block.get("name") in get_registered_policy_names() else None
-    their_cfg = None if typed is None else from_dict(typed.cfg_class, dict(block), _PLACE + path)
+    their_cfg = _as_cfg(config.get("policy", {}), _PLACE + path)
     before, now = (_meaning(each, has_critic and theirs) for each in (their_cfg, cfg))
     lines = [f"{key} {before[key]!r} there, {now[key]!r} here" for key in now if before.get(key, now[key]) != now[key]]
     if lines:
@@ -391,6 +389,14 @@ def _interface(env_config: Mapping[str, Any]) -> dict[str, Any]:
     entries = {term.get("name") or key: term["func"] for key, term in terms}
     foreign = None if "env" in env_config else env_config.get("id")
     return {"env.observations": entries, "env.actions": env.get("actions"), "the environment": foreign}
+
+
+def _as_cfg(block: Mapping[str, Any], place: str) -> PolicyBlock | None:
+    """Return a built-in policy's block; None for any other."""
+    if block.get("name") not in get_registered_policy_names():
+        return None
+    typed = typed_policy(block["name"])
+    return None if typed is None else from_dict(typed.cfg_class, dict(block), place)
 
 
 def _meaning(cfg: PolicyBlock | None, has_critic: bool) -> dict[str, Any]:

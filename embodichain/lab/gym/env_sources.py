@@ -84,7 +84,7 @@ class EnvSource(ABC):
     def parse(self, data: Mapping[str, Any], allowed_imports: Sequence[str]) -> ParsedTask[Any]:
         """Turn the data of a config with such an id into a typed one and check it; nothing is built.
 
-        It may name modules whose prefixes are allowed.
+        The data may name modules below ``allowed_imports``.
         """
 
     @abstractmethod

@@ -180,7 +180,7 @@ class Servos:
     )
 
     def __init__(self, model: Any, num: int, read: Callable[[str], np.ndarray], own: Callable[[str], np.ndarray]):
-        """Start at rest; ``read`` returns a field of the data, [N, ...], always current, ``own`` one of the model."""
+        """Start at rest; ``read(name)`` is a field of the data [N, ...], always current, ``own(name)`` of the model."""
         is_servo, moved = _marked(model.actuator_user), model.actuator_trnid[:, 0]
         has_play = np.isin(moved, np.flatnonzero(_marked(model.jnt_user))) & (model.actuator_trntype == 0)
         self._drives = np.flatnonzero(is_servo | has_play)

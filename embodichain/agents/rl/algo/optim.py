@@ -84,10 +84,17 @@ class FusedAdam(torch.optim.Adam):
                 torch._foreach_add_(steps, 1)
             else:
                 torch._foreach_add_(steps, [1 - found_inf] * len(steps))
-            beta1, beta2 = group["betas"]
-            settings = {name: group[name] for name in ("lr", "weight_decay", "eps", "amsgrad", "maximize")}
-            settings |= {"beta1": beta1, "beta2": beta2, "found_inf": found_inf}
-            torch._fused_adamw_(parameters, grads, means, squares, [], steps, **settings)
+            torch._fused_adamw_(
+                *(parameters, grads, means, squares, [], steps),
+                lr=group["lr"],
+                beta1=group["betas"][0],
+                beta2=group["betas"][1],
+                weight_decay=group["weight_decay"],
+                eps=group["eps"],
+                amsgrad=False,
+                maximize=False,
+                found_inf=found_inf,
+            )
 
 
 def take_step_counts(optimizers: Iterable[torch.optim.Optimizer]) -> list[tuple[int, int]]:

@@ -80,7 +80,7 @@ class RolloutOrigin:
     env_set: int = 0  # index of the set of environments
     number: int = 0  # number of the set's rollouts begun before
     continues: bool = True  # no rollout was dropped between the set's previous one and this one
-    state: dict[str, Any] | None = None  # environments' and collector's after its last step, for a checkpoint
+    state: dict[str, Any] | None = None  # of environments and collector after the last step, for a checkpoint
 
 
 def allocate_rollout(

@@ -17,9 +17,9 @@ _FIRST = ("quickstart", _MAIN)  # the variants that a task's name alone means, i
 class ShippedConfig:
     """A shipped training config."""
 
-    path: Path  # its file's
+    path: Path  # path of the file
     variant: str  # from its file's name: "quickstart", "grpo"; the whole stem of train_config.json
-    env_id: str  # of the task that it trains
+    env_id: str  # registered name of its task
     algorithm: str  # its algorithm's name
     is_first: bool  # whether the task's name alone means it
     starts_from_clone: bool  # whether its policy starts from the run of ``embodichain bc``

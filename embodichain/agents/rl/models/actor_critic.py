@@ -253,9 +253,18 @@ def build_actor_critic_recurrent(
         assert cfg.critic is not None
         with placed("policy.critic."):
             critic = networks.build_mlp_from_cfg(cfg.critic, cfg.hidden_size + critic_width, 1)
-    memory, settings = nn.GRUCell(actor_width, cfg.hidden_size), _settings(cfg, given)
-    built = given.obs_dim, given.action_dim, device, memory, actor, critic
-    return ActorCriticRecurrent(*built, cfg.sequence_length, actor_columns, critic_columns, **settings)
+    return ActorCriticRecurrent(
+        given.obs_dim,
+        given.action_dim,
+        device,
+        nn.GRUCell(actor_width, cfg.hidden_size),
+        actor,
+        critic,
+        cfg.sequence_length,
+        actor_columns,
+        critic_columns,
+        **_settings(cfg, given),
+    )
 
 
 class ActorCriticRecurrent(StochasticPolicy):

@@ -12,7 +12,16 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 import torch
 from gymnasium import spaces
-from pydantic import Discriminator, Field, PositiveInt, Tag, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    Discriminator,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    Tag,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from tensordict import TensorDict
 from torch import nn
 
@@ -80,7 +89,7 @@ class SimBaNetworkCfg:
     """Width of the residual stream; blocks have 4 times as many hidden units."""
     num_blocks: PositiveInt = 2
     """Residual blocks."""
-    output_gain: Annotated[float, Field(gt=0)] = 1.0
+    output_gain: PositiveFloat = 1.0
     """Gain of the output layer's orthogonal weights; PPO's actors often have 0.01."""
 
 

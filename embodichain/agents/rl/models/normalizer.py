@@ -24,10 +24,10 @@ class Outliers:
     """The components of a batch that were clamped before they entered the statistics."""
 
     count: int
-    index: tuple[int, ...]  # place of the first one in the batch [..., O]
-    value: float  # the first one's
-    mean: float  # expected at its place
-    std: float  # likewise
+    index: tuple[int, ...]  # of the first outlier in the batch [..., O]
+    value: float  # of the first outlier
+    mean: float  # expected mean at this index
+    std: float  # expected std at this index
 
 
 class RunningNormalizer(nn.Module):

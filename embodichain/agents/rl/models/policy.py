@@ -256,7 +256,7 @@ def _check_range(value: tuple[float, float]) -> tuple[float, float]:
     return value
 
 
-Range = Annotated[tuple[float, float], AfterValidator(_check_range)]
+AscendingRange = Annotated[tuple[float, float], AfterValidator(_check_range)]
 
 
 @configclass
@@ -270,7 +270,7 @@ class PolicyCfg:
     normalize_obs: bool = True
     """Normalise the flat observation by its running mean and std. A network that reads joint efforts of hundreds of Nm
     as they are saturates."""
-    log_std_range: Range = LOG_STD_RANGE
+    log_std_range: AscendingRange = LOG_STD_RANGE
     """Lowest and highest log-std."""
     init_log_std: Annotated[float, Field(validate_default=True)] = 0.0
     """Initial log-std of the action."""

@@ -15,7 +15,7 @@ from torch import nn
 
 from embodichain.agents.rl.models import distributions, networks
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
-from embodichain.agents.rl.models.policy import Policy, PolicyCfg, PolicySpaces, Range, TypedPolicy
+from embodichain.agents.rl.models.policy import AscendingRange, Policy, PolicyCfg, PolicySpaces, TypedPolicy
 from embodichain.agents.rl.models.squash import LinearScale, TanhSquash
 from embodichain.agents.rl.models.value_bins import NUM_BINS, ValueBins
 from embodichain.utils import ConfigError, configclass
@@ -40,7 +40,7 @@ class SoftActorCriticCfg(PolicyCfg):
     bounds as the best actions."""
     num_critics: PositiveInt = 2
     """Critics, which differ in their initial weights."""
-    value_range: Range | None = None
+    value_range: AscendingRange | None = None
     """Critics learn distributions over 101 bins between these values (HL-Gauss), in the units that they learn in: with
     ``normalize_returns`` the returns' std. Values beyond are clamped, those within a bin of an end biased: choose a
     wider range than the values have. Null: plain values."""

@@ -45,7 +45,7 @@ class Evaluation:
     avg_length: float  # mean length, steps
     episodes: int  # E
     videos: list[str] = field(default_factory=list)
-    # Means over the episodes, see :meth:`EpisodeTable.metrics`; of a flag it is a share of the episodes.
+    # Each metric's mean over the episodes, see :meth:`EpisodeTable.metrics`; a flag's is a share of them.
     metrics: dict[str, float] = field(default_factory=dict)
 
     def scalars(self) -> dict[str, float]:

@@ -31,7 +31,10 @@ _ACTIVE = "<active>"  # the name of a part made of several parts, or of joints
 
 
 class EmbodiedEnv(BaseEnv):
-    """The environment of a task; a task subclasses it and writes ``compute_task_state``."""
+    """The environment of a task; a task subclasses it and writes ``compute_task_state``.
+
+    :class:`~embodichain.lab.gym.envs.managers.base.TermEnv` says what terms and tasks read of it.
+    """
 
     cfg: EmbodiedEnvCfg
     action_manager: managers.ActionManager
@@ -255,9 +258,9 @@ class EmbodiedEnv(BaseEnv):
         self.event_manager.apply("reset", env_ids)
         if self.sim.terrain is not None and self.sim.robots:
             self.sim.terrain.begin(self.robot.base, env_ids)
-        before = (self.event_manager, self.command_manager, self.action_manager, self.observation_manager)
-        after = (self.reward_manager, self.termination_manager, self.curriculum_manager, self.dataset_manager)
-        for manager in (*before, *after):
+        in_order = [self.event_manager, self.command_manager, self.action_manager, self.observation_manager]
+        in_order += [self.reward_manager, self.termination_manager, self.curriculum_manager, self.dataset_manager]
+        for manager in in_order:
             manager.reset(env_ids)
 
     def _stateful(self) -> list[object]:

@@ -19,7 +19,9 @@ def to_array(value: Tensor) -> np.ndarray:
 
 def to_arrays(obs: TensorCollection) -> dict[str, Any]:
     """Return an observation as nested dictionaries of arrays [N, ...]."""
-    return {str(n): to_array(v) if isinstance(v, Tensor) else to_arrays(v) for n, v in obs.items()}
+    return {
+        str(name): to_array(value) if isinstance(value, Tensor) else to_arrays(value) for name, value in obs.items()
+    }
 
 
 def outside_space(space: spaces.Box) -> spaces.Space[Any]:

@@ -64,7 +64,7 @@ def set_drives(
 ) -> list[str]:
     """Add a position actuator, named like the joint, to every driven one of ``joints`` (short name -> spec's name).
 
-    Return what of the config the file overrules, one per line.
+    Joints whose short names are in ``undriven`` get none. Return what of the config the file overrules, one per line.
     """
     stiffness, damping, effort, friction, armature, backlash = (
         per_joint(drive, key, list(joints), undriven, place)
@@ -167,7 +167,7 @@ def limit_collisions(
     """Disable the collisions of all shapes except the named ones and the named links'; no patterns: of all.
 
     Patterns are names or regular expressions of links (short name -> name in the spec) that have collision shapes, or
-    of such shapes. The disabled ones leave ``ground_pairs``, contacts of shapes, by name, with the floor.
+    of such shapes. Disabled shapes are removed from ``ground_pairs``, their names and contacts with the floor.
     """
     paired = {name for pair in spec.pairs for name in (pair.geomname1, pair.geomname2)} | {g for g, _ in ground_pairs}
     touching = [geom for geom in spec.geoms if geom.contype or geom.conaffinity or geom.name in paired]

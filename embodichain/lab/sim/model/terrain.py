@@ -246,7 +246,7 @@ def _cell(cfg: TerrainCfg, kind: SubTerrainCfg, level: int, column: int) -> np.n
             steps = np.floor(np.minimum(ring, reach) / kind.depth + _CLOSE)
             rise = _at(kind.height, level, cfg) * steps
             return -rise if kind.inverted else rise
-    return np.where(ring < reach - _CLOSE, heights, 0.0)
+    return np.where(ring < reach - _CLOSE, heights, 0.0)  # with a level platform in the middle
 
 
 def _at(values: tuple[float, float], level: int, cfg: TerrainCfg) -> float:

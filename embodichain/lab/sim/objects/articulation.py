@@ -14,7 +14,14 @@ from torch import Tensor
 from embodichain.lab.sim.backend.base import Backend, Columns, StateCache, cached_per_state
 from embodichain.lab.sim.cfg import ArticulationCfg
 from embodichain.lab.sim.kinematics import SerialChain, bodies_between
-from embodichain.lab.sim.math import matrix_from_quat, pose_from_row, quat_from_euler, quat_mul, row_from_pose
+from embodichain.lab.sim.math import (
+    matrix_from_quat,
+    pose_from_pos_quat,
+    pose_from_row,
+    quat_from_euler,
+    quat_mul,
+    row_from_pose,
+)
 from embodichain.lab.sim.model.drives import driven_joints, mimics, per_joint
 from embodichain.lab.sim.objects.body_physics import LinkPhysics
 from embodichain.utils import ConfigError, unknown_name
@@ -33,7 +40,7 @@ def columns(indices: Sequence[int], device: torch.device) -> Columns:
 
 def body_pose(backend: Backend, body: int) -> Tensor:
     """Return the world pose of a body as the engine has it, [N, 4, 4]; slower than a chain of joints."""
-    return pose_from_row(torch.cat((backend.read("xpos")[:, body], backend.read("xquat")[:, body]), dim=1))
+    return pose_from_pos_quat(backend.read("xpos")[:, body], backend.read("xquat")[:, body])
 
 
 @dataclass(frozen=True)
@@ -117,15 +124,17 @@ class Articulation:
         """Return joint velocities [N, J] (rad/s or m/s)."""
         return self._backend.qvel[:, self._columns(self._qvel_adr, self.get_joint_ids(name))]
 
-    @cached_per_state
     def get_qf(self, name: str | None = None) -> Tensor:
         """Return the drives' efforts on the joints at the current state and targets [N, J] (Nm or N).
 
         Computed by the drive's formula (see :class:`~embodichain.lab.sim.cfg.JointDrivePropertiesCfg`), which is faster
         than the engine's computation, with the same result; for servos at their nominal supply, without latency.
         """
-        if name is not None:
-            return self.get_qf()[:, columns(self.get_joint_ids(name), self._backend.device)]
+        qf = self._compute_qf()
+        return qf if name is None else qf[:, columns(self.get_joint_ids(name), qf.device)]
+
+    @cached_per_state
+    def _compute_qf(self) -> Tensor:
         effort = self.drives.efforts(self.get_qpos_target(), self.get_qpos(), self.get_qvel())
         low, high = self.effort_limits
         return torch.clamp(effort, low * self.drives.strength, high * self.drives.strength)
@@ -397,7 +406,11 @@ class JointDrives:
     def __init__(
         self, backend: Backend, actuators: Mapping[int, int], dof_addresses: Sequence[int], default_qpos: Tensor
     ) -> None:
-        """Read the drives, all for positions, from the compiled model; ``actuators`` by the driven joint's index."""
+        """Read the drives from the compiled model, where all of them are for positions.
+
+        ``actuators`` has the actuator of each driven joint, by the joint's index; ``dof_addresses`` and
+        ``default_qpos`` [J] are of all joints.
+        """
         self._backend = backend
         self._actuators = dict(actuators)
         self._joints = list(actuators)
@@ -417,7 +430,7 @@ class JointDrives:
         self._gain, self._pull, self._drag = self._coefficients(self._gains)
 
     def set_mode(self, mode: DriveMode, joint_ids: Sequence[int]) -> None:
-        """Set the mode of some drives; their targets now and after each reset are the initial positions, or else 0."""
+        """Set the mode of some drives; now and after each reset position targets are the initial ones, others 0."""
         if mode != "position" and self._backend.servos is not None:
             raise ConfigError(f"{mode} targets: servos and drives with play (robot.drive_pros) take positions alone")
         for joint in joint_ids:

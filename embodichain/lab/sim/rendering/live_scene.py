@@ -304,7 +304,7 @@ def add_geom(
 ) -> list[Any]:
     """Add a geom to a viser scene, in its body's frame; return its node, or none for kinds that no model file has.
 
-    ``look`` is its row of :func:`geom_looks`. Infinite planes end at the corners ``endless`` [2, 2], in their frame, m.
+    ``look`` is its row of :func:`geom_looks`. Infinite planes end at lower and upper corners, ``endless`` [2, 2], m.
     """
     size, data = model.geom_size[geom], int(model.geom_dataid[geom])
     paint = _paint(look)

@@ -177,7 +177,7 @@ def _array(model: mujoco.MjModel, name: str) -> np.ndarray:
 class CameraPose:
     """Pose and intrinsics (fx, fy, cx, cy in pixels) of a pinhole camera, in OpenCV's convention.
 
-    ``target`` is in the middle of the view, and ``up`` is upwards in the image; world frame, m.
+    ``eye`` and ``target``, the middle of the view, are in the world frame, m; ``up`` points upwards in the image.
     """
 
     eye: tuple[float, float, float]

@@ -342,8 +342,8 @@ class _EefShiftTerm(ActionTerm):
 
     Args:
         scale: largest shift along each axis in a control step, m.
-        low: lowest coordinates of the target, m; None: no bound.
-        high: highest coordinates of the target, m; None: no bound.
+        low: lowest coordinates of the target along these axes, m; None: no bound.
+        high: highest coordinates of the target along these axes, m; None: no bound.
     """
 
     kind = "qpos"

@@ -183,7 +183,7 @@ class CommandMap:
     names: list[str]
     """Names of the commands: C joints, or coordinates."""
     offset: Tensor
-    """[C], as the next ones; ``factor * action`` broadcasts an action [N, 1] over all."""
+    """[C], like ``factor``, ``low`` and ``high``; ``factor * action`` broadcasts an action [N, 1] over all."""
     factor: Tensor
     low: Tensor
     high: Tensor

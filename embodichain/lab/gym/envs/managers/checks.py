@@ -80,7 +80,7 @@ class SceneNames:
     joints: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Joints of robots and articulations, in their order, by uid."""
     links: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Their links, likewise."""
+    """Links of robots and articulations, in their order, by uid."""
     sensed: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Links of contact sensors, in their order, by uid."""
 

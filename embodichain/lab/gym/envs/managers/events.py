@@ -112,7 +112,7 @@ def prepare_extra_attr(env: TermEnv, env_ids: Tensor, attrs: list[dict[str, Any]
         uids = [attr["entity_cfg"]["uid"]] if "entity_cfg" in attr else _resolve_uids(env, attr["entity_uids"])
         for uid in uids:
             value = _extra_value(env.sim.get_asset(uid), attr)
-            _store(env, env_ids, vars(env).setdefault(_EXTRA, {}).setdefault(uid, {}), attr["name"], value)
+            _store(env, env_ids, _dictionary(env, _EXTRA).setdefault(uid, {}), attr["name"], value)
 
 
 def register_entity_attrs(
@@ -131,13 +131,13 @@ def register_entity_attrs(
         prefix: store them as ``<uid>_<name>``, else by their names.
     """
     asset = env.sim.get_asset(entity_cfg.uid)
-    extra = vars(env).setdefault(_EXTRA, {}).get(entity_cfg.uid, {})
+    extra = _dictionary(env, _EXTRA).get(entity_cfg.uid, {})
     for name in attrs:
         value = extra[name] if name in extra else _own_attribute(asset, name)
         if value is None:
             raise ConfigError(f"register_entity_attrs: '{entity_cfg.uid}' has no attribute '{name}'")
         key = f"{entity_cfg.uid}_{name}" if prefix else name
-        _store(env, env_ids, vars(env).setdefault(registration, {}), key, value)
+        _store(env, env_ids, _dictionary(env, registration), key, value)
 
 
 def register_entity_pose(
@@ -168,7 +168,7 @@ def register_entity_pose(
     for other in _resolve_uids(env, compute_relative):
         if other != entity_cfg.uid:
             notes[f"{other}_pose_{name}"] = inverse @ env.sim.get_asset(other).get_local_pose(to_matrix=True)
-    for key, value in vars(env).setdefault(_EXTRA, {}).get(entity_cfg.uid, {}).items():
+    for key, value in _dictionary(env, _EXTRA).get(entity_cfg.uid, {}).items():
         if key.endswith(_POSE_OF_OBJECT):
             local = torch.as_tensor(value, dtype=torch.float32, device=env.device)
             local = pose_from_row(local.reshape(-1, 7)) if local.shape[-1] == 7 else local.reshape(-1, 4, 4)
@@ -178,7 +178,7 @@ def register_entity_pose(
                 notes[f"{entity_cfg.uid}_{arena}"] = pose @ local
     for key, matrix in notes.items():
         value = matrix if to_matrix else row_from_pose(matrix)
-        _store(env, env_ids, vars(env).setdefault(registration, {}), key, value)
+        _store(env, env_ids, _dictionary(env, registration), key, value)
 
 
 def register_info_to_env(
@@ -206,6 +206,11 @@ def register_info_to_env(
             register_entity_attrs(env, env_ids, entity, registration, entry["attrs"], entry.get("prefix", True))
         if "pose_register_params" in entry:
             register_entity_pose(env, env_ids, entity, registration, **entry["pose_register_params"])
+
+
+def _dictionary(env: TermEnv, name: str) -> dict[str, Any]:
+    """Return the environment's attribute, created if missing."""
+    return vars(env).setdefault(name, {})
 
 
 def _store(env: TermEnv, env_ids: Tensor, notes: dict[str, Any], key: str, value: Any) -> None:

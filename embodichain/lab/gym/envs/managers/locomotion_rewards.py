@@ -241,7 +241,7 @@ def track_joints_linear(
 
 def feet_step(
     env: TermEnv,
-    sensor: types.SensorName,
+    sensor: types.FeetSensor,
     shortest: PositiveFloat = 0.1,
     longest: PositiveFloat = 0.3,
     command: types.CommandName = types.BASE_VELOCITY,
@@ -264,7 +264,7 @@ def feet_step(
 
 def feet_air_time(
     env: TermEnv,
-    sensor: types.SensorName,
+    sensor: types.FeetSensor,
     threshold: PositiveFloat = 0.5,
     command: types.CommandName = types.BASE_VELOCITY,
 ) -> Tensor:
@@ -280,13 +280,13 @@ def feet_air_time(
     return gained * state_values.is_moving(env.command_manager.get_tracked(command))
 
 
-def feet_slide(env: TermEnv, sensor: types.SensorName) -> Tensor:
+def feet_slide(env: TermEnv, sensor: types.FeetSensor) -> Tensor:
     """Return the sum of the horizontal speeds of the feet in contact, m/s."""
     feet = env.sim.get_contact_sensor(sensor)
     return (torch.linalg.vector_norm(feet.vel[:, :, :2], dim=2) * feet.in_contact).sum(dim=1)
 
 
-def feet_clearance(env: TermEnv, sensor: types.SensorName, target_height: PositiveFloat = 0.08) -> Tensor:
+def feet_clearance(env: TermEnv, sensor: types.FeetSensor, target_height: PositiveFloat = 0.08) -> Tensor:
     """Return the sum over the feet of (height - target)^2 times their horizontal speed, m^3/s.
 
     Args:
@@ -297,7 +297,7 @@ def feet_clearance(env: TermEnv, sensor: types.SensorName, target_height: Positi
     return (error * torch.linalg.vector_norm(feet.vel[:, :, :2], dim=2)).sum(dim=1)
 
 
-def feet_impact(env: TermEnv, sensor: types.SensorName, max_force: PositiveFloat) -> Tensor:
+def feet_impact(env: TermEnv, sensor: types.FeetSensor, max_force: PositiveFloat) -> Tensor:
     """Return the sum of the contact forces on the feet beyond a bound, N.
 
     Args:
@@ -309,7 +309,7 @@ def feet_impact(env: TermEnv, sensor: types.SensorName, max_force: PositiveFloat
 
 def feet_gait(
     env: TermEnv,
-    sensor: types.SensorName,
+    sensor: types.FeetSensor,
     offsets: types.PerLink,
     frequency: PositiveFloat = 2.0,
     swing_height: PositiveFloat = 0.06,

@@ -133,7 +133,9 @@ class record_camera_data(VideoEvent):  # noqa: N801 (named like a function, as c
 
         def render(env_id: int) -> np.ndarray:
             if self._view is None:
-                self._view = View(env, resolution, self.cfg.params)
+                params: dict[str, Any] = {"eye": eye, "target": target, "up": up, "follow_uid": follow_uid}
+                params |= {"resolution": resolution, "intrinsics": intrinsics}
+                self._view = View(env, resolution, params)
             return self._view.render(env_id)
 
         self.recording.add(render)

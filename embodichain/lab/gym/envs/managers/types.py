@@ -125,11 +125,12 @@ CameraName = Annotated[str, SceneName.of("camera")]
 """A parameter that must name a camera."""
 PartName = Annotated[str, Field(description="the control part.")]
 Part = Annotated[str, Field(description="the control part; None: the environment's active joints.")]
-PoseKey = Annotated[str, Field(description="under which the target pose is stored.")]
+PoseKey = Annotated[str, Field(description="key of the target pose.")]
 SensorName = Annotated[str, SceneName.of("contact sensor"), Field(description="the contact sensor.")]
 
 BASE_VELOCITY = SceneName.named("command", "base_velocity")
 """The command that terms of locomotion follow by default."""
+FeetSensor = Annotated[str, SceneName.of("contact sensor"), Field(description="the feet's contact sensor.")]
 CommandName = Annotated[str, SceneName.of("command"), Field(description="command's name in `env.commands`.")]
 
 JointName = Annotated[str, SceneName.of("joint")]
