@@ -24,7 +24,7 @@ from embodichain.lab.gym.registry import find_env_spec
 from embodichain.utils import collected, configclass, doors, logger, raise_problems, replace, unknown_key, unknown_name
 from embodichain.utils.configclass import parse
 from embodichain.utils.errors import MISSPELT, closest, nearest
-from embodichain.utils.module_utils import find_admitted
+from embodichain.utils.module_utils import find_admitted, imports_allowed_by_environment
 from embodichain.utils.utility import load_config_file
 
 ENV_KEYS = tuple(f.name for f in dataclasses.fields(EmbodiedEnvCfg) if f.name not in SCENE_KEYS)
@@ -87,10 +87,11 @@ def config_to_cfg(
         env_class: class of the environment that will be built; None: the one registered as the config's ``id``. What
             the terms name in the scene is checked only where the class is known.
         allowed_imports: prefixes of further modules, imported already, whose functors the config may name by dotted
-            paths.
+            paths, in addition to the environment variable ``EMBODICHAIN_ALLOW_IMPORT``.
         folder: where model files are looked for that are not in the working directory.
     """
-    parsed = parse_env(converted(data, "environment"), manager_modules, env_class, allowed_imports, folder)
+    allowed = [*allowed_imports, *imports_allowed_by_environment()]
+    parsed = parse_env(converted(data, "environment"), manager_modules, env_class, allowed, folder)
     raise_problems(parsed.problems)
     return parsed.cfg
 

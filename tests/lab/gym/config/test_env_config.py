@@ -63,13 +63,15 @@ def test_reading_a_config_leaves_the_users_dictionary_alone() -> None:
     assert repr(PUSH_CUBE) == before
 
 
-def test_users_own_functor_is_found_by_its_dotted_path_or_in_the_given_modules() -> None:
-    data = {"robot": CART, "env": {"events": {"own": {"func": f"{__name__}.own_term"}}}}
+def test_users_own_functor_is_found_in_allowed_or_given_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    dotted = {"robot": CART, "env": {"events": {"own": {"func": f"{__name__}.own_term"}}}}
     ways: list[dict[str, Any]] = [{"allowed_imports": [__name__]}, {"manager_modules": [__name__]}]
     for given in ways:
-        assert config_to_cfg(data, **given).events["own"].func is own_term
+        assert config_to_cfg(dotted, **given).events["own"].func is own_term
     data = {"robot": CART, "env": {"events": {"own": {"func": "own_term"}}}}
     assert config_to_cfg(data, manager_modules=[__name__]).events["own"].func is own_term
+    monkeypatch.setenv("EMBODICHAIN_ALLOW_IMPORT", __name__)
+    assert config_to_cfg(dotted).events["own"].func is own_term
 
 
 @pytest.mark.parametrize("name", ["Path", f"{DEFAULT_MANAGER_MODULES[-2]}.Renderer", "Functor", "np"])
