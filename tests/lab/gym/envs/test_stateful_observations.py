@@ -5,6 +5,7 @@ Shapes: N environments, J = 2 joints, K frames of a history.
 """
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -340,6 +341,16 @@ def test_state_of_own_hooks_and_functions_does_not_depend_on_others(length: int 
     before, after = obs, env.reset(options={"reset_ids": [0]})[0]
     assert_rows_equal(after[1:], 0, before[1:])
     assert after["task", "goal"].tolist() == [[0], [5]]
+
+
+def test_reset_of_some_after_a_load_shows_the_loaded_state() -> None:
+    env = own(2)
+    state = deepcopy(env.state_dict())
+    for action in actions_for(env, 2):
+        env.step(action)
+    env.load_state_dict(state)
+    obs, _ = env.reset(options={"reset_ids": [0]})
+    assert torch.equal(obs["robot", "qpos"][1], env.robot.get_qpos()[1])
 
 
 class Published(Filter):

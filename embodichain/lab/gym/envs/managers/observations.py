@@ -414,6 +414,7 @@ class ObservationManager(Manager):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self._before = {name: Snapshot(value) for name, value in state.get("before", {}).items()}
+        self.shown = None
 
     def _call(self, name: str, term: Term[ObservationCfg], obs: dict[str, Tensor]) -> Any:
         """Return a term's value for the observation so far."""
