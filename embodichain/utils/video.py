@@ -99,7 +99,7 @@ def as_gif(path: Path) -> bytes:
 
 
 class VideoReader:
-    """Decodes a video on demand: a small file may have more images than fit into memory.
+    """Decodes a video of ``height`` x ``width`` pixels on demand: its images may not all fit into memory.
 
     Attributes:
         position: number of the next image.

@@ -152,7 +152,7 @@ def test_entry_that_two_may_be_is_refused(teacher: str, monkeypatch: pytest.Monk
 
 @pytest.fixture(autouse=True)
 def expert(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give the cart-pole an expert, which succeeds in every episode but those of environment 1."""
+    """Give the cart-pole an expert, which succeeds in every environment but number 1."""
     give_cart_pole_an_expert(monkeypatch)
 
     def compute_task_state(self: CartPoleEnv, **kwargs: Any) -> Any:
@@ -307,7 +307,7 @@ def guarded(env: dict[str, Any], algorithm: str = "ppo", **changes: Any) -> str:
 def test_nan_reward_costs_its_updates_alone(
     algorithm: str, asynchronous: dict[str, Any] | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # Steps 6 and 7 are in the second iteration: its 2 gradient steps are skipped, those of the others are made.
+    # Steps 6 and 7 are in the second iteration: its 2 gradient steps are skipped, all others are made.
     term = {"func": f"{FAILURES}.bad_reward", "params": {"since": 6, "until": 8}}
     path = guarded(env_with("rewards", **term), algorithm, trainer__asynchronous=asynchronous)
     assert train(["--config", path, *ALLOW]) == 0
@@ -352,7 +352,7 @@ def test_absurd_observation_is_named_and_not_normalised(capsys: pytest.CaptureFi
     path = guarded(env_with("observations", **term), policy__normalize_obs=True)
     assert train(["--config", path, *ALLOW]) == 0
     (warning,) = [line for line in capsys.readouterr().err.splitlines() if "WARNING" in line]
-    # The entry was always 0, and has the std of the smallest variance that is told apart: the root of 1e-8.
+    # The entry was always 0, and has the std of the smallest variance, the root of 1e-8.
     assert "step 16: obs[1] (robot/odd) was 1e+09 in environment 1, where 0 ± 0.0001 was expected" in warning
     (checkpoint,) = (only_run() / "checkpoints").glob("*.pt")
     policy = load_checkpoint(checkpoint)["policy"]

@@ -257,7 +257,7 @@ def test_smolvla_is_trained_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     path = write_config(tmp_path, model_type="standard", iterations=1)
     data = json.loads(path.read_text())
     data["policy"]["vla_config"] |= {"model_class": "embodichain.agents.rl.models.SmolVLA", "model_config": _SMOLVLA}
-    # The first of the only epoch's minibatches holds all: its log-probabilities are those of the rollout.
+    # The first of the only epoch's minibatches holds all: its log-probabilities equal the rollout's.
     data["algorithm"]["cfg"] |= {"n_epochs": 1, "batch_size": 6, "lr_schedule": "constant"}
     path.write_text(json.dumps(data))
     summary = train_from_config(str(path))

@@ -240,9 +240,9 @@ class BaseEnv(TaskHooks):
         """Let the next observation replace the last one, where observing changes state."""
 
     def _observe(self, mask: Tensor, before: TensorDict | None = None) -> TensorDict:
-        """Return the observation; only rows of a mask [N] bool change, in it and in the state that it changes.
+        """Return the observation; only rows of a mask [N] bool change, in it and in state that observing changes.
 
-        ``before`` is the previous observation; None: that from which the last step started.
+        ``before`` is the previous observation; None: the observation from which the step started.
         """
         return self.get_obs()
 

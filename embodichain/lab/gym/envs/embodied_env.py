@@ -195,13 +195,13 @@ class EmbodiedEnv(BaseEnv):
         self.observation_manager.rewind()
 
     def _observe(self, mask: Tensor, before: TensorDict | None = None) -> TensorDict:
-        is_own = is_users(type(self)._extend_obs) or is_users(type(self)._base_obs)  # which may have state, too
+        is_own = is_users(type(self)._extend_obs) or is_users(type(self)._base_obs)  # a user's hook may have state
         if not (is_own or self.observation_manager.has_state):
             return self.get_obs()
         with self.observation_manager.changing(mask):
             obs = self.get_obs()
         before = self.observation_manager.shown if before is None else before
-        if is_own and before is not None:  # but images: a chunk renders them in the end
+        if is_own and before is not None:  # without images, which a chunk renders at its end
             Snapshot(before.exclude("sensor")).with_rows_of(obs, mask)
         return obs
 

@@ -394,7 +394,7 @@ def test_rollout_has_a_row_a_decision() -> None:
     rollout = SyncCollector(env, policy, "cpu").collect(T)
     assert rollout["action"].shape == rollout["sample_log_prob"].shape == (2, T + 1, H, 1)
     assert rollout["reward"].shape == rollout["executed"].shape == (2, T + 1, H)
-    # environment 0 plays the episodes 0, 2, 4, ... of 1, 3, 5, ... steps; 1 those of 2, 4, 6, ... steps
+    # environment 0 plays the episodes 0, 2, 4, ... of 1, 3, 5, ... steps; 1 the episodes of 2, 4, 6, ... steps
     assert rollout["executed"][:, :T].sum(-1).tolist() == [[1, 3, 3, 2], [2, 3, 1, 3]]
     assert rollout["reward"][:, :T].sum(-1).tolist() == [[1, 9, 15, 10], [4, 12, 4, 18]]
     assert rollout["done"][:, :T].tolist() == [[True, True, False, True], [True, False, True, False]]
@@ -433,7 +433,7 @@ def test_statistics_count_the_steps_that_were_executed() -> None:
     # of 9 steps of each environment: rewards 1 + 9 + 25 and 4 + 16 + 18, of which the term is half
     assert scalars["rewards/progress"] == pytest.approx((35 + 38) / 2 / 18)
     assert scalars["metrics/place"] == pytest.approx(0.5)
-    # episodes 0 to 4 ended: of 1, 2, 3, 4, 5 steps with rewards 1, 2, 3, 4, 5; those of even number are successes
+    # episodes 0 to 4 ended: of 1, 2, 3, 4, 5 steps with rewards 1, 2, 3, 4, 5; the even ones are successes
     assert scalars["charts/episode_length_avg_100"] == pytest.approx(3.0)
     assert scalars["charts/episode_reward_avg_100"] == pytest.approx((1 + 4 + 9 + 16 + 25) / 5)
     assert scalars["charts/success_rate_avg_100"] == pytest.approx(3 / 5)

@@ -208,7 +208,7 @@ def train(rank: int, folder: Path, path: str | None, **arguments: Any) -> dict[s
 
 
 def train_and_resume(rank: int, folder: Path) -> list[dict[str, Any]]:
-    """Two iterations at once; and one, then the second in a training that goes on with it. Returns their summaries."""
+    """Two iterations at once; and one, then the second in a training that continues it. Returns their summaries."""
     path = config(folder, trainer__save_freq="1 it") if rank == 0 else str(folder / "train_config.json")
     whole = train(rank, folder / "whole", path)
     half = train(rank, folder / "half", path, overrides=["trainer.iterations=1"])
