@@ -22,7 +22,6 @@ from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg, build_mirror_map, c
 from embodichain.lab.gym.envs.managers.base import is_users
 from embodichain.lab.gym.envs.managers.record import recorders_in
 from embodichain.lab.sim.objects import Robot, cached_per_state
-from embodichain.lab.sim.rows import Snapshot
 from embodichain.utils import ConfigError, files, observations, profiling, replace, video
 from embodichain.utils.choices import Choices
 from embodichain.utils.state import is_all_saved
@@ -195,14 +194,13 @@ class EmbodiedEnv(BaseEnv):
         self.observation_manager.rewind()
 
     def _observe(self, mask: Tensor, before: TensorDict | None = None) -> TensorDict:
+        manager = self.observation_manager
         is_own = is_users(type(self)._extend_obs) or is_users(type(self)._base_obs)  # a user's hook may have state
-        if not (is_own or self.observation_manager.has_state):
+        if not (is_own or manager.has_state):
             return self.get_obs()
-        with self.observation_manager.changing(mask):
+        with manager.changing(mask):
             obs = self.get_obs()
-        before = self.observation_manager.shown if before is None else before
-        if is_own and before is not None:  # without images, which a chunk renders at its end
-            Snapshot(before.exclude("sensor")).with_rows_of(obs, mask)
+        manager.keep_other_rows(obs, mask, before)
         return obs
 
     def _make_spaces(self) -> None:

@@ -319,27 +319,23 @@ class ObservationManager(Manager):
 
     Terms with state are called once in a control step. If episodes begin in it, they are called again for the first
     observations of these: their state from before the first call is restored, they are reset for these environments,
-    and called. In the other environments' rows, state and result of the first call stay.
+    and called. In the other environments' rows, state and observation of the first call stay.
     """
-
-    state_names = ("_returned",)
 
     def __init__(self, cfgs: Mapping[str, ObservationCfg], env: TermEnv) -> None:
         terms = checks.build_terms(cfgs, env, "env.observations")
         super().__init__(env, terms)
         self._terms: list[tuple[str, Term[ObservationCfg]]] = [(term.cfg.name or term.name, term) for term in terms]
         self._stateful = {name: func for name, func in self._functors.items() if func.is_stateful}
-        self._kept = {*self._stateful, *(term.name for term in terms if is_users(term.func))}
-        self.has_state = bool(self._kept)
+        self.has_state = bool(self._stateful) or any(is_users(term.func) for term in terms)
         """Whether any term has state, or may keep some on the environment, as a user's function does."""
+        self._of_stateful = {name for name, term in self._terms if term.name in self._stateful}  # names of entries
         self.shown: TensorDict | None = None
         """The observation from which the present step started."""
         self._takes_obs = frozenset(term.name for term in terms if checks.takes_observation(term.cfg))
-        self._mask: Tensor | None = None  # [N] bool: rows that the next call changes; None: all
         self._before: dict[str, Snapshot] = {}  # state before the last call
         self._since: dict[str, Snapshot] = {}  # state after it, while that is restored
         self._is_first = True  # the next call
-        self._returned: dict[str, Any] = {}  # by them in the last call: [N, ...], or several by name
 
     def compute(self, obs: dict[str, Tensor]) -> None:
         """Add to and modify the entries of ``obs``, [N, ...] by slash-separated name, in place.
@@ -356,8 +352,6 @@ class ObservationManager(Manager):
                 random.turn_to(term.stream)
                 with checks.leaving_unchanged(term.place, term.func, shared) if shared else nullcontext():
                     value = self._call(name, term, obs)
-                if term.name in self._kept:
-                    value = self._with_other_rows(term, value)
                 if isinstance(value, Mapping) and term.cfg.mode == "add":
                     for key, part in value.items():
                         obs[f"{name}/{key}"] = self._checked(term, part)
@@ -384,23 +378,31 @@ class ObservationManager(Manager):
     @contextmanager
     def changing(self, mask: Tensor) -> Iterator[None]:
         """Restrict the terms' call inside the block to the rows of a mask [N] bool."""
-        self._mask = mask
-        try:
-            with changing_rows([self._env], mask):  # attributes that terms set on the environment
-                yield
-        finally:
-            self._mask = None
+        with changing_rows([self._env], mask):  # attributes that terms set on the environment
+            yield
         states = self._since or self._before
         for name, functor in self._stateful.items():
             functor.load_state_dict(states[name].with_rows_of(functor.state_dict(), mask))
         self._since = {}
+
+    def keep_other_rows(self, obs: TensorDict, mask: Tensor, before: TensorDict | None) -> None:
+        """Restore the rows of an observation [N] outside a mask [N] bool, in place, but for images as rendered.
+
+        ``before`` is the previous observation; None: the one from which the step started.
+        """
+        before = self.shown if before is None else before
+        if before is not None:
+            # A chunk of actions renders at its end, for all environments.
+            keys = before.keys(include_nested=True, leaves_only=True)
+            rendered = [key for key in keys if key[0] == "sensor" and "/".join(key) not in self._of_stateful]
+            Snapshot(before.exclude(*rendered)).with_rows_of(obs, mask)
 
     @override
     @contextmanager
     def leaving_no_trace(self) -> Iterator[None]:
         with super().leaving_no_trace():
             yield
-        self._before, self._returned = {}, {}
+        self._before = {}
 
     @override
     def stateful(self) -> list[Any]:
@@ -425,15 +427,6 @@ class ObservationManager(Manager):
         if term.name in self._takes_obs:
             return term(self._env, nested_observation(obs, self._env.device))
         return term(self._env)
-
-    def _with_other_rows(self, term: Term[ObservationCfg], value: Any) -> Any:
-        """Return a term's value with the previous rows of the other environments, and store it."""
-        # A copy: a term may return the buffer that it writes into at its next call.
-        value = Snapshot(value).copy()
-        if self._mask is not None and term.name in self._returned:
-            value = Snapshot(self._returned[term.name]).with_rows_of(value, self._mask)
-        self._returned[term.name] = value
-        return value
 
     def _checked(self, term: Term[ObservationCfg], value: object) -> Tensor:
         num_envs = self._env.num_envs
