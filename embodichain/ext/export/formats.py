@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from embodichain.agents.rl.models import Policy
-from embodichain.agents.rl.models.networks import group_entries
+from embodichain.agents.rl.models.networks import group_entries, network_keys
 from embodichain.agents.rl.models.policy import PolicyBlock, PolicyCfg
 from embodichain.ext.export import onnx_runner
 from embodichain.lab.gym.envs.managers.actions import POSITION
@@ -43,8 +43,10 @@ def actor_entries(cfg: PolicyBlock, space: spaces.Dict, policy: Policy) -> list[
     """
     if not policy.reads_flat_obs:
         return list(policy.obs_keys)
-    read = group_entries(cfg, "actor", space) if isinstance(cfg, PolicyCfg) else observations.entry_columns(space)
-    return list(dict.fromkeys([*read, *policy.obs_keys]))
+    if not isinstance(cfg, PolicyCfg):
+        return list(dict.fromkeys([*observations.entry_columns(space), *policy.obs_keys]))
+    readers = [part for name, part in policy.named_modules() if not name.startswith("critic")]
+    return list(dict.fromkeys([*group_entries(cfg, "actor", space), *network_keys(*readers)]))
 
 
 def _torch_dtype(dtype: Any) -> torch.dtype:
@@ -82,11 +84,13 @@ class DeployedPolicy(nn.Module):
     ) -> None:
         super().__init__()
         self.policy = policy
-        of_entries = observations.entry_spaces(space)
-        self.inputs: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
-            name: (of_entries[name].shape, _torch_dtype(of_entries[name].dtype)) for name in entries
+        of_entries = observations.entry_spaces(space).items()
+        kinds: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
+            name: (own.shape, _torch_dtype(own.dtype)) for name, own in of_entries
         }
+        self.inputs = {name: kinds[name] for name in entries}
         self._entries = tuple(entries)
+        self._unread = {name: kinds[name] for name in policy.obs_keys if name not in entries}  # images of the critic
         self._columns = {name: part.stop - part.start for name, part in observations.entry_columns(space).items()}
         self.memory = ("memory" if "state" in entries else "state") if policy.state_size else None
         if self.memory is not None:
@@ -119,7 +123,9 @@ class DeployedPolicy(nn.Module):
         ]
         fields: dict[str, Any] = {"obs": torch.cat(flat or [zeros[:, :0]], dim=-1)}
         if self.policy.obs_keys:
-            read = {name: given[name] for name in self.policy.obs_keys}
+            read = {name: given[name] for name in self.policy.obs_keys if name in given}
+            for name, (shape, dtype) in self._unread.items():
+                read[name] = zeros.to(dtype).view(-1, *[1] * len(shape)).expand(-1, *shape)
             fields["entries"] = TensorDict(read, batch_size=num_rows)
         if self.memory is not None:
             fields["state"] = inputs[-1]

@@ -53,7 +53,7 @@ BLOCKS: dict[str, dict[str, Any]] = {
     "actor-critic": {"name": "actor_critic", "actor": NET, "critic": NET, "normalize_obs": True},
     "squashed": {"name": "actor_critic", "actor": NET, "critic": NET, "squash": True},
     "scaled": {"name": "actor_critic", "actor": NET, "critic": NET, "scale_actions": True},
-    "asymmetric": {"name": "actor_critic", "actor": NET, "critic": NET, "obs_groups": {"actor": ["robot/*"]}},
+    "asymmetric": {"name": "actor_critic", "actor": NET, "critic": CNN, "obs_groups": {"actor": ["robot/*"]}},
     "actor-only": {"name": "actor_only", "actor": NET, "normalize_obs": True},
     "soft": {"name": "soft_actor_critic", "actor": CNN, "critic": NET, "normalize_obs": True},
     "deterministic": {"name": "deterministic_actor_critic", "actor": SIMBA, "critic": NET, "normalize_obs": True},
@@ -74,8 +74,9 @@ BLOCKS: dict[str, dict[str, Any]] = {
 }
 
 
-WRITTEN = ("GRU", "VLA", "VLA SmolVLA", "chunks", "deterministic", "soft")
-"""A GRU, two VLAs, an MLP, a SimBa network and a CNN; a user's network is below."""
+WRITTEN = ("GRU", "VLA", "VLA SmolVLA", "asymmetric", "chunks", "deterministic", "soft")
+"""A GRU, two VLAs, two MLPs, one with a critic that alone reads images, a SimBa network and a CNN; a user's network is
+below."""
 
 
 class RandomEnv:
