@@ -18,7 +18,7 @@ from embodichain.utils import ConfigError, utility
 
 # Of runs in one group. MayChange says another thing: a run may be continued with more iterations or other evaluations,
 # and then is not comparable.
-_IGNORED = ("seed", "exp_name", "gym_config", "events", "use_wandb", "wandb_project_name", "save_freq")
+_IGNORED = ("seed", "exp_name", "gym_config", "events", "loggers", "use_wandb", "wandb_project_name", "save_freq")
 _LONGEST_NAME = 60
 
 Groups = dict[str, list[RunData]]
@@ -210,14 +210,22 @@ def scores_by_task(runs: Sequence[RunData], metric: str) -> dict[str, np.ndarray
 
 def _settings(run: RunData) -> dict[str, Any]:
     trainer = {k: v for k, v in run.config["trainer"].items() if k not in _IGNORED}
-    env = run.config.get("gym_config", {})
+    env = {k: v for k, v in run.config.get("gym_config", {}).items() if k != "$schema"}
+    if "env" in env:
+        own = {k: v for k, v in env["env"].items() if k != "dataset"}
+        env["env"] = own | {"events": _without_videos(own.get("events", {}))}
     return {
         "trainer": trainer,
-        "events": run.config["trainer"].get("events", {}).get("train", {}),  # an evaluation's record videos
+        "events": _without_videos(run.config["trainer"].get("events", {}).get("train", {})),
         "policy": run.config["policy"],
         "algorithm": run.config["algorithm"],
-        "gym_config": {k: v for k, v in env.items() if k != "$schema"},
+        "gym_config": env,
     }
+
+
+def _without_videos(events: Mapping[str, Any]) -> dict[str, Any]:
+    """Return events without the recorders of videos."""
+    return {name: event for name, event in events.items() if "record_camera_data" not in str(event.get("func"))}
 
 
 def format_comparison(result: dict[str, Any]) -> str:

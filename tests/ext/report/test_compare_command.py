@@ -122,6 +122,18 @@ def test_runs_with_other_events_in_training_are_other_groups(capsys: pytest.Capt
     assert [group["runs"] for group in result["groups"]] == [2, 1]
 
 
+def test_runs_with_other_recordings_and_loggers_are_one_group(capsys: pytest.CaptureFixture[str]) -> None:
+    camera, shown = {"func": "record_camera_data"}, {"dataset": {"all": {"func": "LeRobotRecorder"}}}
+    for name, events, env in (("good_1", {}, {"dataset": {}}), ("good_2", {"camera": camera}, shown)):
+        path = Path(name) / "config.json"
+        config = json.loads(path.read_text(encoding="utf-8"))
+        config["trainer"] |= {"loggers": [dict.fromkeys(events, "x")], "events": {"train": events}}
+        config["gym_config"]["env"] = env | {"events": events}
+        path.write_text(json.dumps(config), encoding="utf-8")
+    (group,) = json.loads(compare(capsys, "good_1", "good_2", "--json"))["groups"]
+    assert group["runs"] == 2
+
+
 def test_runs_of_other_tasks_are_not_compared(capsys: pytest.CaptureFixture[str]) -> None:
     write_run(Path("other_1"), [0.0, 0.5], seed=1, name="other")
     config = json.loads(Path("other_1/config.json").read_text(encoding="utf-8"))
