@@ -180,22 +180,21 @@ def _rewards(run: RunData) -> Section:
 
 
 def _evaluations(run: RunData) -> Section:
-    episodes = run.config["trainer"].get("num_eval_episodes", 0)
     rows = []
     for row in run.rows:
-        rate = row.get("eval/success_rate")
+        rate, episodes = row.get("eval/success_rate"), int(row.get("eval/episodes") or 0)
         if (rate is None and row.get("eval/avg_reward") is None) or (rate is not None and not 0 <= rate <= 1):
             continue
-        cells = [f"{row['step']:,}", "", ""]
-        if rate is not None:
+        cells = [f"{row['step']:,}", str(episodes or ""), "" if rate is None else f"{rate:.1%}", ""]
+        if rate is not None and episodes:
             low, high = wilson_interval(rate, episodes)
-            cells[1:] = [f"{rate:.1%}", f"{low:.1%} to {high:.1%}"]
+            cells[3] = f"{low:.1%} to {high:.1%}"
         cells += [
             f"{row[name]:.4g}" if row.get(name) is not None else "" for name in ("eval/avg_reward", "eval/avg_length")
         ]
         rows.append([*cells, _duration(row.get("time/train_seconds", 0.0))])
-    headings = ["steps", "success", "95 % interval", "return", "length", "training"]
-    about = f"{episodes} episodes each, the same ones every time, without exploration."
+    headings = ["steps", "episodes", "success", "95 % interval", "return", "length", "training"]
+    about = "The same episodes every time, without exploration."
     return Section("Evaluations", about, headings=headings, rows=rows)
 
 

@@ -32,7 +32,7 @@ def write_run(
         line |= {"charts/success_rate_avg_100": 0.1 * i, "charts/episode_reward_avg_100": float(i)}
         line |= rows[i] if rows else {}
         if rate is not None:
-            line |= {"eval/success_rate": rate, "eval/avg_reward": 1.5, "eval/avg_length": 20.0}
+            line |= {"eval/success_rate": rate, "eval/episodes": 10, "eval/avg_reward": 1.5, "eval/avg_length": 20.0}
         lines.append(json.dumps(line) + "\n")
     (folder / "metrics.jsonl").write_text("".join(lines), encoding="utf-8")
     return folder

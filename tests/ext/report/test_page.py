@@ -53,6 +53,15 @@ def test_report_has_its_parts_and_needs_nothing_from_elsewhere(folder: Path) -> 
     assert text.count("data:image/svg+xml") >= 6
 
 
+def test_interval_of_an_evaluation_is_of_its_own_episodes(folder: Path) -> None:
+    path = folder / "metrics.jsonl"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace('"eval/episodes": 10', '"eval/episodes": 4', 1), encoding="utf-8")
+    report = write_report(folder).read_text(encoding="utf-8")
+    assert "3.1% to 66.3%" in report  # 20 % of 4; of 10 it would be 5.7 to 51.0
+    assert "16.8% to 68.7%" in report  # 40 % of 10
+
+
 def test_large_video_is_linked(folder: Path) -> None:
     (folder / "videos" / "cam_step_1000.mp4").write_bytes(bytes(8_000_001))
     assert 'src="videos/cam_step_1000.mp4"' in write_report(folder).read_text(encoding="utf-8")

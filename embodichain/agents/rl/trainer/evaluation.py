@@ -52,6 +52,7 @@ class Evaluation:
         """Return the scalars for the log."""
         names = ("success_rate", "success_once", "avg_reward", "avg_length")
         own = {f"eval/{name}": getattr(self, name) for name in names if getattr(self, name) is not None}
+        own["eval/episodes"] = float(self.episodes)
         return own | {f"eval/metrics/{name}": value for name, value in self.metrics.items()}
 
 

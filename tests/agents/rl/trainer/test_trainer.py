@@ -235,6 +235,7 @@ def test_logged_figures_are_those_of_the_episodes(tmp_path: Path) -> None:
     assert row["metrics/place"] == 0.5
     assert row["train/loss"] == 10.0
     # the evaluation's episodes 0, 1, 2
+    assert row["eval/episodes"] == 3
     assert row["eval/avg_length"] == 2.0
     assert row["eval/avg_reward"] == pytest.approx((1 + 4 + 9) / 3)
     assert row["eval/success_rate"] == pytest.approx(2 / 3)
