@@ -15,7 +15,7 @@ from pathlib import Path
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks; their names are taken)
 from embodichain.agents.rl.run_config import find_train_config, load_run_config
 from embodichain.commands.arguments import CONFIG_HELP, output_folder
-from embodichain.commands.robot_files import choose_link, relative_file, robot_task
+from embodichain.commands.robot_files import choose_goals, relative_file, robot_task
 from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.env_sources import find_source
 from embodichain.lab.gym.envs import EmbodiedEnv
@@ -113,15 +113,14 @@ def write_task(name: str, into: Path, robot: str | None = None, config: str | No
 def _use_robot(files: dict[str, str], robot: str, folder: Path) -> dict[str, str]:
     """Put another robot into the templates of the configs; return the words for the others."""
     task = robot_task(robot)
-    with closing(EmbodiedEnv(config_to_cfg(task, env_class=EmbodiedEnv).for_run(1, 1, sim_device="cpu"))) as env:
+    with closing(EmbodiedEnv(config_to_cfg(task, env_class=EmbodiedEnv).for_run(1, 256, sim_device="cpu"))) as env:
         env.reset()
-        link, place, reach = choose_link(env)
-    low, high = ([round(x + side * reach, 3) for x in place] for side in (-1, 1))
-    if not task["robot"]["fix_base"]:  # it stays at its height
-        low[2] = high[2] = round(place[2], 3)
+        link, *corners = choose_goals(env)
     config = json.loads(files["env.json"])
     config["max_episode_steps"] = 100  # 2 s
-    config["env"]["events"]["place_goal"]["params"]["position_range"] = [low, high]
+    config["env"]["events"]["place_goal"]["params"]["position_range"] = [
+        [round(x, 3) for x in corner.tolist()] for corner in corners
+    ]
     config["env"] |= task["env"] | {
         "observations": task["env"]["observations"] | {"goal": config["env"]["observations"]["goal"]}
     }

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from embodichain.agents.rl.config.named import names_config
 from embodichain.commands.arguments import format_columns
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.base import own_actuators
 from embodichain.lab.sim.assets import bundled_assets
+from embodichain.lab.sim.model import drives
 from embodichain.lab.sim.model.model_files import MENAGERIE, free_joints, load_model
 from embodichain.lab.sim.rendering.live_scene import lowest_point
 from embodichain.utils import ConfigError
@@ -23,7 +25,16 @@ SLIDE = 2  # MuJoCo's mjtJoint
 _NO_GRAVITY = 128  # MuJoCo's mjtDisableBit
 _DEPTH = 0.01  # m below the ground that a file without one may begin
 _FULL_EFFORT = 0.6  # rad from a hinge's target where its effort limit is reached
-_FREQUENCIES = 25.0, 60.0  # rad/s of drives; a substep of 5 ms integrates the highest
+_FREQUENCIES = 25.0, 60.0  # rad/s of drives
+_DT = 0.005  # s, of a substep
+_MARGIN = 0.99  # of the damping that a substep can integrate
+# Of the joint positions that are tried for goals: the share of a joint's range around its initial position, and at most
+# rad or m; how often each environment tries.
+_NEAR, _FARTHEST, _ROUNDS = 0.3, 1.0, 16
+_CLEARANCE = 0.05  # m above the ground
+_TOLERANCE = 0.02  # m from a goal
+_SHARE = 0.95  # of goals within reach
+_MIDDLES, _GOALS = 64, 200  # of boxes that are tried, and in each
 
 
 def names_robot(target: str) -> bool:
@@ -67,28 +78,64 @@ def robot_task(file: str, joint_action: Mapping[str, Any] | None = None) -> dict
         robot["init_pos"] = [float(x), float(y), round(float(z) - depth, 4)]
     option = model.spec.option
     gravity = [0.0, 0.0, 0.0] if option.disableflags & _NO_GRAVITY else option.gravity.tolist()
-    env = {"sim_cfg": {"physics_dt": 0.005, "gravity": gravity}, "sim_steps_per_control": 4}
+    env = {"sim_cfg": {"physics_dt": _DT, "gravity": gravity}, "sim_steps_per_control": 4}
     return {"env": env | {"observations": observations, "actions": actions}, "robot": robot}
 
 
-def choose_link(env: EmbodiedEnv) -> tuple[str, list[float], float]:
-    """Return a link to move, its position in an episode's beginning, m, and how far it may be told to go, m.
+def choose_goals(env: EmbodiedEnv) -> tuple[str, Tensor, Tensor]:
+    """Return a link to move, and the lowest and the highest corner of a box of goals for it, [3] m.
 
-    It is the root of a free base, else the moving link with most links before it, of several the farthest.
+    The link is the root of a free base, which stays at its height, else the moving link with most links before it, of
+    several the farthest.
+
+    Args:
+        env: with many environments, each of which tries some joint positions; it is to be reset before.
     """
     robot, model = env.robot, env.sim.model
     links = [model.body(f"{robot.uid}/{name}") for name in robot.link_names]
     places = torch.stack([robot.get_link_pose(name)[0, :3] for name in robot.link_names])
     if robot.base.is_free:
         root = next(i for i, link in enumerate(links) if link.id == robot.base.root)
-        return robot.link_names[root], places[root].tolist(), 0.5
+        half = torch.tensor([0.5, 0.5, 0.0])
+        return robot.link_names[root], places[root] - half, places[root] + half
     distance = torch.linalg.vector_norm(places - places[0], dim=1)
     carried = [i for i, link in enumerate(links) if model.body_weldid[link.parentid[0]]] or [len(links) - 1]
     depth = {0: 0}
     for body in range(1, model.nbody):  # parents come first
         depth[body] = depth[int(model.body_parentid[body])] + 1
-    last = max(carried, key=lambda i: (depth[links[i].id], float(distance[i])))
-    return robot.link_names[last], places[last].tolist(), max(0.3 * float(distance[last]), 0.02)
+    last = robot.link_names[max(carried, key=lambda i: (depth[links[i].id], float(distance[i])))]
+    return last, *_reachable_box(env, last)
+
+
+def _reachable_box(env: EmbodiedEnv, link: str) -> tuple[Tensor, Tensor]:
+    """Return the corners of a box that a link reaches with the joints near their initial positions, [3] m.
+
+    The box is around one of the link's positions at random joint positions, and as large as can be while nearly all of
+    its points are as near to one of these positions as they are to each other.
+    """
+    robot, generator = env.robot, torch.Generator().manual_seed(0)
+    start, (low, high) = robot.get_qpos()[0], robot.body_data.qpos_limits[0].unbind(1)
+    width, moving = torch.zeros_like(start), robot.driven_ids or robot.get_joint_ids()  # tendons may move all
+    width[moving] = (_NEAR * (high - low)).clamp(max=_FARTHEST)[moving]
+    floor = min(float(robot.get_link_pose(link)[0, 2]), _CLEARANCE)
+    tried = []
+    for _ in range(_ROUNDS):
+        noise = 2 * torch.rand(env.num_envs, robot.dof, generator=generator) - 1
+        robot.set_qpos((start + width * noise).clamp(low, high), target=False)
+        tried.append(robot.get_link_pose(link)[:, :3])
+    places = torch.cat(tried)
+    places = places[places[:, 2] >= floor]
+    known, others = places.chunk(2)
+    tolerance = max(_TOLERANCE, float(torch.cdist(others, known).amin(1).quantile(_SHARE)))
+    middles, sides = known[:_MIDDLES, None], 2 * torch.rand(_GOALS, 3, generator=generator) - 1
+    for scale in torch.linspace(1.5, 0.0, 31):
+        half = scale * places.std(0)
+        goals = (middles + half * sides).flatten(0, 1)
+        is_near = torch.cdist(goals, known).amin(1) <= tolerance
+        within, best = is_near.view(-1, _GOALS).float().mean(1).max(0)
+        if within >= _SHARE:
+            break
+    return middles[best, 0] - half, middles[best, 0] + half
 
 
 def format_robot(env: EmbodiedEnv) -> str:
@@ -125,7 +172,7 @@ def relative_file(file: str, folder: Path) -> str:
 
 def _gains(model: Any, joints: Sequence[str]) -> dict[str, dict[str, float]]:
     """Return stiffness and damping by joint, at a damping ratio of 0.7, for loads that fit the effort limits."""
-    stiffness, damping = {}, {}
+    stiffness, damping, smallest = {}, {}, drives.smallest_inertia(model)
     for name in joints:
         joint = model.joint(name)
         inertia = float(model.dof_M0[joint.dofadr[0]])
@@ -133,8 +180,10 @@ def _gains(model: Any, joints: Sequence[str]) -> dict[str, dict[str, float]]:
         effort = min(abs(model.jnt_actfrcrange[joint.id])) if limited else 0.0
         low, high = _FREQUENCIES
         frequency = min(max(low, math.sqrt(effort / _FULL_EFFORT / inertia)), high)
-        stiffness[re.escape(name)] = float(f"{frequency**2 * inertia:.3g}")
-        damping[re.escape(name)] = float(f"{1.4 * frequency * inertia:.3g}")
+        largest = 1.4 * frequency * inertia
+        own = min(largest, _MARGIN * float(smallest[joint.dofadr[0]]) / _DT)
+        stiffness[re.escape(name)] = float(f"{frequency**2 * inertia * own / largest:.3g}")
+        damping[re.escape(name)] = float(f"{own:.3g}")
     return {"stiffness": stiffness, "damping": damping}
 
 

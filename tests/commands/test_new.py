@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
@@ -15,7 +16,7 @@ from embodichain.cli import main
 from tests.commands.test_view import HOPPER
 
 FOLDED_ARM = """<mujoco>
-  <compiler autolimits="true"/>
+  <compiler angle="radian" autolimits="true"/>
   <default><joint axis="0 1 0" range="-1 1"/><geom size="0.02"/></default>
   <worldbody><body name="base"><geom/>
     <body name="upper" pos="0 0 0.1"><joint name="a"/><geom/>
@@ -107,6 +108,26 @@ def test_last_link_of_a_folded_arm_is_moved(capsys: pytest.CaptureFixture[str]) 
     assert "the link hand" in Path("tidy_arm/task.py").read_text(encoding="utf-8")
     train = json.loads(Path("tidy_arm/train.json").read_text(encoding="utf-8"))
     assert "record_camera" in train["trainer"]["events"]["eval"]
+    capsys.readouterr()
+    assert main(["validate", "tidy_arm/train.json", "--allow-import", "tidy_arm"]) == 0
+    assert "softened" not in capsys.readouterr().err
+
+
+@pytest.mark.ext
+def test_goals_of_a_new_task_are_within_reach() -> None:
+    Path("arm.xml").write_text(FOLDED_ARM)
+    assert main(["new", "task", "tidy_goals", "--robot", "arm.xml"]) == 0
+    env = json.loads(Path("tidy_goals/env.json").read_text(encoding="utf-8"))
+    low, high = np.array(env["env"]["events"]["place_goal"]["params"]["position_range"])
+    assert low[1] == high[1] == 0  # the arm moves in a plane
+    assert (high - low)[[0, 2]].min() > 0.1
+    rng = np.random.default_rng(0)
+    tilts = rng.uniform(-1, 1, (4000, 3)).cumsum(axis=1)  # of the upper arm, and of the two parts of the lower arm
+    lengths = np.array([0.9, -0.4, -0.4])
+    reached = np.stack(((lengths * np.sin(tilts)).sum(1), 0.1 + (lengths * np.cos(tilts)).sum(1)), axis=1)
+    goals = rng.uniform(low, high, (500, 3))[:, [0, 2]]
+    distance = np.linalg.norm(goals[:, None] - reached, axis=2).min(axis=1)
+    assert (distance < 0.05).mean() > 0.9
 
 
 @pytest.mark.ext

@@ -126,10 +126,10 @@ def soften_stiff_drives(model: mujoco.MjModel) -> dict[str, str]:
     """Scale down drives with more damping than a substep can integrate, keeping the ratio of stiffness to damping.
 
     MuJoCo treats a drive's damping implicitly only while its force is below the limit. At the limit, a damping d on
-    a joint of effective inertia m is stable for d < 2 m / dt; twice that margin is kept. m is the smallest of
-    1 / (M^-1)_jj over sampled poses. Return a text for each changed drive, by its name.
+    a joint of effective inertia m is stable for d < 2 m / dt; twice that margin is kept. Return a text for each
+    changed drive, by its name.
     """
-    inertia = _smallest_inertia(model)
+    inertia = smallest_inertia(model)
     softened = {}
     for actuator, _ in driven_joints(model):
         damping = -model.actuator_biasprm[actuator, 2]
@@ -142,7 +142,8 @@ def soften_stiff_drives(model: mujoco.MjModel) -> dict[str, str]:
     return softened
 
 
-def _smallest_inertia(model: mujoco.MjModel) -> np.ndarray:
+def smallest_inertia(model: mujoco.MjModel) -> np.ndarray:
+    """Return the smallest 1 / (M^-1)_jj over sampled poses: the inertia of each degree of freedom, kg or kg m^2."""
     data = mujoco.MjData(model)
     rng = np.random.default_rng(0)
     scalar = model.jnt_type >= int(mujoco.mjtJoint.mjJNT_SLIDE)
