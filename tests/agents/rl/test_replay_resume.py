@@ -120,7 +120,7 @@ def test_what_only_reads_the_policy_needs_no_segments(capsys: pytest.CaptureFixt
     assert cli(["report", str(run)]) == 0
     assert cli(["export", str(run)]) == 0
     lines = capsys.readouterr().err.splitlines()
-    assert [line for line in lines if "replay" in line] == ["[INFO] replay buffer: 24 transitions, 0.0 MB"]
+    assert [line for line in lines if "replay" in line] == ["[INFO] replay buffer: 24 transitions, 0.0 MB when full"]
 
 
 # --- two processes ---

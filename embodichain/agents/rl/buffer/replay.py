@@ -7,10 +7,12 @@ is sampled, B batch, n steps of a return, O flattened observation size, A action
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from tensordict import TensorDict
 from torch import Tensor
@@ -74,7 +76,7 @@ class ReplayBuffer:
         size = cls.bytes_needed(capacity, rollout)
         what = f"the {capacity:,} transitions of the replay buffer"
         check_memory("algorithm.cfg.replay_capacity", what, size, rollout["obs"].device)
-        logger.log_info(f"replay buffer: {capacity:,} transitions, {format_size(size)}")
+        logger.log_info(f"replay buffer: {capacity:,} transitions, {format_size(size)} when full")
         return cls(capacity, rollout)
 
     @classmethod
@@ -211,7 +213,11 @@ class ReplayBuffer:
         return self._rows_of(positions, envs)
 
     def _zeros(self, num_rows: int, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        return torch.zeros(num_rows, *shape, dtype=dtype, device=self.device)
+        if self.device.type != "cpu":
+            return torch.zeros(num_rows, *shape, dtype=dtype, device=self.device)
+        # NumPy's zeros take memory where they are written: a short training needs little of a large buffer.
+        memory = np.zeros(num_rows * math.prod(shape) * dtype.itemsize, dtype=np.uint8)
+        return torch.from_numpy(memory).view(dtype).view(num_rows, *shape)
 
     def _rows_of(self, positions: Tensor, envs: Tensor | None = None) -> Tensor:
         """Return the rows of the storage that hold positions [N, ...] of streams, by default of all environments."""

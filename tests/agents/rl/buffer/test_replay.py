@@ -206,19 +206,30 @@ def test_images_stay_uint8_and_each_is_stored_once() -> None:
 @pytest.mark.parametrize("images", [False, True])
 def test_memory_that_is_taken_is_what_was_stated(images: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     rollout = make_rollout([[1, 2, 3], [11, 12, 13], [21, 22, 23]], images=images)
-    taken, zeros = [], torch.zeros
+    taken, zeros = [], ReplayBuffer._zeros
 
-    def counting(*args: Any, **kwargs: Any) -> torch.Tensor:
-        taken.append(zeros(*args, **kwargs))
+    def counting(*args: Any) -> torch.Tensor:
+        taken.append(zeros(*args))
         return taken[-1]
 
-    monkeypatch.setattr(torch, "zeros", counting)
+    monkeypatch.setattr(ReplayBuffer, "_zeros", counting)
     ReplayBuffer(100, rollout)
     size = sum(values.nbytes for values in taken)
     # 3 rings of 34 + 2 * 2 + 2 = 40 slots, of obs, action, reward (4 bytes each), terminated, is_step (1 each), the
     # number of a step's slot (4), and with images 2 x 2 x 3. 2 counts of 8 bytes for each ring.
     assert size == 3 * (40 * (12 + 2 + 4 + 12 * images) + 16)
     assert ReplayBuffer.bytes_needed(100, rollout) == size
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux")
+def test_large_buffer_takes_the_memory_of_its_steps_alone() -> None:
+    def resident_pages() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1])
+
+    before = resident_pages()
+    buffer = filled(make_rollout([[1, 2, 3]], images=True), capacity=10**7)  # 2.3 GB when full
+    assert buffer.num_steps == 2
+    assert resident_pages() - before < 5_000  # 20 MB
 
 
 def test_buffer_that_does_not_fit_the_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
