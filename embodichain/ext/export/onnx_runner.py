@@ -1,13 +1,12 @@
 """Runs a policy that `embodichain export --format onnx` wrote. It needs NumPy and ONNX Runtime, and nothing else.
 
     policy = PolicyRunner("policy.onnx")
-    policy.reset()                                          # wherever an episode begins
-    out = policy({"robot/qpos": qpos, "robot/qvel": qvel})  # one observation, or N with a leading dimension
-    out["action"], out["command"]                           # for the environment; for the robot, in physical units
+    policy.reset()                                              # wherever an episode begins
+    out = policy.act({"robot/qpos": qpos, "robot/qvel": qvel})  # at each control step, of one robot or of N
+    out["action"], out["command"]                               # for the environment; for the robot, in physical units
 
-`policy.spec` describes each input and command. Where it has `measurements`, the observation can be computed from them:
-
-    out = policy.act({"joint_pos": qpos, "joint_vel": qvel, "base_ang_vel": gyroscope, ...})  # at each control step
+`policy.spec` describes each measurement, input and command. `policy(...)` takes inputs in place of measurements: the
+observation's entries after the terms of the training's config, such as positions normalised to -1 and 1.
 
 With a `chunk_length` H above 1, actions and commands are H rows, to be executed one after the other before the next
 call. Shapes: N rows, D numbers of an entry, A action size, C commands.
@@ -68,6 +67,8 @@ class ObservationBuilder:
                     value = given[argument].astype(np.float32)
                 case "subtract":
                     value = value - np.asarray(argument, dtype=np.float32)
+                case "multiply":
+                    value = value * np.asarray(argument, dtype=np.float32)
                 case "last_action":
                     value = self._last_action()
                 case "gait_clock":

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,11 +89,21 @@ def test_one_observation_is_enough_and_mistakes_are_named(exported: Path) -> Non
     assert out["action"] == pytest.approx([-0.3], abs=1e-6)
     assert out["command"] == pytest.approx([-0.03], abs=1e-6)
     assert runner(obs | {"robot/qpos": [0.0, 1.0]})["action"] == pytest.approx([-1.0])  # clipped
-    assert runner.act(obs)["action"] == pytest.approx([-0.3], abs=1e-6)  # nothing is computed from measurements
+    assert runner.act(obs)["action"] == pytest.approx([-0.3], abs=1e-6)  # the pole has no limits to normalise by
     with pytest.raises(ValueError, match="'robot/qf' is missing in the observation"):
         runner({name: value for name, value in obs.items() if name != "robot/qf"})
     with pytest.raises(ValueError, match=r"'robot/qpos' must have the shape \[2\], got \[3\]"):
         runner(obs | {"robot/qpos": [0.0, 0.0, 0.0]})
+
+
+def test_raw_joint_positions_are_normalised_by_the_runner(exported: Path) -> None:
+    runner = onnx_runner.PolicyRunner(exported)
+    measurements, slider = runner.spec["measurements"], runner.spec["joints"][0]
+    assert measurements["robot/qpos"]["components"] == ["slider_to_cart", "cart_to_pole"]
+    measured = {name: np.array([[slider["highest_position"], 0.3]]) for name in measurements}
+    inputs = runner.builder(measured)
+    np.testing.assert_allclose(inputs["robot/qpos"], [[1.0, 0.3]], rtol=1e-6)
+    np.testing.assert_allclose(inputs["robot/qvel"], measured["robot/qvel"], rtol=1e-6)
 
 
 def test_runner_refuses_images_of_other_numbers() -> None:
@@ -118,7 +129,7 @@ def test_file_that_does_something_else_is_not_left_behind(
     run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def doubled(*args: Any, **kwargs: Any) -> list[object]:
-        return [type(s)(s.inputs, 2 * s.action, s.begins) for s in record_steps(*args, **kwargs)]
+        return [replace(step, action=2 * step.action) for step in record_steps(*args, **kwargs)]
 
     monkeypatch.setattr(export, "record_steps", doubled)
     assert main(["export", "latest", "--format", "onnx", "--observations", "16"]) == 1

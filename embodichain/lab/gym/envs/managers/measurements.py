@@ -35,8 +35,8 @@ class Recipe:
 
     steps: list[dict[str, Any]]
     """Plain data, carried out one after the other: ``{"measurement": name}``, ``{"subtract": [D numbers]}``,
-    ``{"last_action": true}``, ``{"gait_clock": {...}}``, ``{"history": k}``. Empty for a term that modifies an entry
-    as a real sensor does: it leaves the value as it is."""
+    ``{"multiply": [D numbers]}``, ``{"last_action": true}``, ``{"gait_clock": {...}}``, ``{"history": k}``. Empty for
+    a term that modifies an entry as a real sensor does: it leaves the value as it is."""
     measurements: list[Measurement] = field(default_factory=list)
     """Measurements that the steps read."""
 

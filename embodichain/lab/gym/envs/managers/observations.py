@@ -22,6 +22,12 @@ from embodichain.lab.sim.sensors import Camera, StereoCamera
 from embodichain.utils import ConfigError, configclass, unknown_name
 from embodichain.utils.observations import nested_observation
 
+_OF_JOINTS = {
+    "robot/qpos": "positions of all joints, rad or m",
+    "robot/qvel": "velocities of all joints, rad/s or m/s",
+    "robot/qf": "efforts of the drives of all joints, Nm or N",
+}
+
 
 def get_rigid_object_pose(env: TermEnv, entity_cfg: types.RigidEntity, to_matrix: bool = True) -> Tensor:
     """Return a rigid body's pose in the environment's frame.
@@ -82,6 +88,32 @@ def offset_from_target(
     return state_values.offset_to_target(env, entity_cfg.uid, target_pose_key)
 
 
+def _joint_map(
+    env: TermEnv,
+    joint_ids: types.JointIds | None = None,
+    limit: str = "qpos_limits",
+    range: types.Interval = (-1.0, 1.0),
+) -> tuple[Tensor, Tensor]:
+    """Return offset and scale of ``normalize_robot_joint_data``, [J] each."""
+    if limit == "qpos_limits":
+        low, high = env.robot.body_data.qpos_limits[0].unbind(dim=1)
+    else:
+        high = env.robot.body_data.qvel_limits[0]
+        low = -high
+    first, last = range
+    chosen = torch.zeros(low.shape, dtype=torch.bool, device=low.device)
+    chosen[list(builtins.range(env.robot.dof) if joint_ids is None else joint_ids)] = True
+    chosen &= torch.isfinite(low) & torch.isfinite(high)
+    scale = torch.where(chosen, (last - first) / (high - low), torch.ones_like(low))
+    return torch.where(chosen, (first * high - last * low) / (high - low), torch.zeros_like(low)), scale
+
+
+def _joint_recipe(env: TermEnv, **params: Any) -> measurements.Recipe:
+    offset, scale = _joint_map(env, **params)
+    return measurements.Recipe([{"multiply": scale.tolist()}, {"subtract": (-offset).tolist()}])
+
+
+@measurements.deployed_as(_joint_recipe)
 class normalize_robot_joint_data(Functor):  # noqa: N801 (named like a function, as configs name it)
     """Map joint positions or velocities [N, J] from their limits to ``range``.
 
@@ -97,19 +129,7 @@ class normalize_robot_joint_data(Functor):  # noqa: N801 (named like a function,
 
     def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:
         super().__init__(cfg, env)
-        if cfg.params.get("limit", "qpos_limits") == "qpos_limits":
-            low, high = env.robot.body_data.qpos_limits[0].unbind(dim=1)
-        else:
-            high = env.robot.body_data.qvel_limits[0]
-            low = -high
-        joint_ids = cfg.params.get("joint_ids")
-        first, last = cfg.params.get("range", (-1.0, 1.0))
-        chosen = torch.zeros(low.shape, dtype=torch.bool, device=low.device)
-        chosen[list(builtins.range(env.robot.dof) if joint_ids is None else joint_ids)] = True
-        chosen &= torch.isfinite(low) & torch.isfinite(high)
-        self._scale = torch.where(chosen, (last - first) / (high - low), torch.ones_like(low))
-        offset = (first * high - last * low) / (high - low)
-        self._offset = torch.where(chosen, offset, torch.zeros_like(low))
+        self._offset, self._scale = _joint_map(env, **cfg.params)
 
     @override
     def __call__(
@@ -360,7 +380,7 @@ class ObservationManager(Manager):
 
     def recipe(self, entry: str) -> measurements.Recipe | None:
         """Return how an entry follows from raw measurements; None if not all of its terms say so."""
-        found: measurements.Recipe | None = None
+        found = self._joints_recipe(entry)
         for name, term in self._terms:
             if name == entry:
                 own = measurements.recipe_of(self._env, term.func, term.params)
@@ -368,6 +388,16 @@ class ObservationManager(Manager):
                     own = None if own is None or found is None else found.followed_by(own)
                 found = own
         return found
+
+    def _joints_recipe(self, entry: str) -> measurements.Recipe | None:
+        """Return the recipe of an entry of all joints of the robot; None for other ones, and for a task's own."""
+        env: Any = self._env
+        is_own = is_users(env._base_obs) or is_users(env._extend_obs)
+        if is_own or entry not in env.base_entries or entry not in _OF_JOINTS:
+            return None
+        meaning, robot = _OF_JOINTS[entry], env.robot
+        read = getattr(robot, entry.replace("robot/", "get_"))
+        return measurements.raw(measurements.Measurement(entry, meaning, read, list(robot.joint_names)))
 
     def rewind(self) -> None:
         """Restore the terms' state from before their last call, which the next one replaces."""
