@@ -91,6 +91,8 @@ def _check_record(path: str, episode: dataset.LeRobotEpisode, task: Task) -> boo
         record, own = ({"env": {name: each["env"].get(name) for name in _ACTED}} for each in (record, own))
     elif record["id"] != own["id"]:
         raise ConfigError(f"{path}: was recorded in the task {record['id']!r}, and this is '{own['id']}'")
+    for each in (record, own) if task.imitates else ():
+        each["env"].pop("rewards", None)
     lines = differences(record, own, "", "the dataset")
     if lines:
         more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""

@@ -150,6 +150,7 @@ def sweep(
         ],
         "best": None if best is None else {"value": best.value, "params": _plain(best.params)},
         "study": str(folder),
+        "runs": f"outputs/{name[:60]}_trial*",
     }
 
 
@@ -223,7 +224,7 @@ def format_sweep(result: dict[str, Any], config: str, overrides: Sequence[str], 
     chosen = _as_overrides({path: json.dumps(value) for path, value in result["best"]["params"].items()})
     command = ["embodichain", "train", config, *overrides, *chosen, "trainer.seed=101", *_options(allow_import)]
     lines += ["", "confirm the best on seeds that were not used to choose it:", f"  {shlex.join(command)}"]
-    return "\n".join([*lines, "", f"study    {result['study']}"])
+    return "\n".join([*lines, "", f"study    {result['study']}", f"runs     {result['runs']}"])
 
 
 EXAMPLES = (

@@ -213,6 +213,13 @@ def test_dataset_of_another_environment_is_refused(tmp_path: Path, env: dict[str
     assert error_of(lambda: read(tmp_path / "data", make(env))).startswith(start)
 
 
+def test_other_rewards_are_refused_where_rewards_are_learned_from(tmp_path: Path) -> None:
+    record(tmp_path / "data")
+    other = make({"rewards": {"smooth": {"func": "action_smoothness_penalty", "weight": 0.1}}})
+    assert len(read(tmp_path / "data", other, imitates=True).episodes) == 2
+    assert "env.rewards.smooth: not there in the dataset" in error_of(lambda: read(tmp_path / "data", other))
+
+
 def test_targets_of_mode_post_are_no_demonstrations(tmp_path: Path) -> None:
     post = {"func": "QposNormalizedTerm", "mode": "post", "params": {"range": [-1.0, 1.0]}}
     actions = {"actions": {"move": {"func": "DeltaQposTerm", "params": {"scale": 0.1}}, "note": post}}
