@@ -242,7 +242,10 @@ def compare(algorithm: str, task: str, curves: Mapping[str, list[list[Point]]]) 
 
 
 def draw(records: Sequence[Record], steps: int, path: Path) -> None:
-    """Plot median and range of the returns over up to ``steps`` environment steps, a row for each algorithm."""
+    """Plot median and range of the returns over up to ``steps`` environment steps, a row for each algorithm.
+
+    Longer curves than all seeds have are thin lines.
+    """
     algorithms = [name for name in SETTINGS if any(record["algorithm"] == name for record in records)]
     figure = Figure(figsize=(12, 3.5 * len(algorithms)), layout="constrained")
     axes = figure.subplots(len(algorithms), len(TASKS), squeeze=False)
@@ -254,6 +257,13 @@ def draw(records: Sequence[Record], steps: int, path: Path) -> None:
             if not curves:
                 axis.set_axis_off()
                 continue
+            end = next(iter(curves.values()))[0][-1]["step"]
+            for record in records:
+                points = [p for p in record["points"] if p["step"] <= steps]
+                if (record["algorithm"], record["task"]) == (algorithm, task) and points[-1]["step"] > end:
+                    label = f"{NAMES[record['learner']]}, seed {record['seed']}"
+                    at, returns = zip(*((p["step"], p["return"]) for p in points), strict=True)
+                    axis.plot(at, returns, label=label, color=COLORS[record["learner"]], linewidth=0.7)
             axis.set(title=f"{TITLES[algorithm]}, {task}", xlabel="environment steps", ylabel="return (evaluation)")
             axis.xaxis.set_major_formatter(EngFormatter(sep=""))
             axis.grid(alpha=0.3)
