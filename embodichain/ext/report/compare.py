@@ -212,8 +212,8 @@ def _settings(run: RunData) -> dict[str, Any]:
     trainer = {k: v for k, v in run.config["trainer"].items() if k not in _IGNORED}
     env = {k: v for k, v in run.config.get("gym_config", {}).items() if k != "$schema"}
     if "env" in env:
-        own = {k: v for k, v in env["env"].items() if k != "dataset"}
-        env["env"] = own | {"events": _without_videos(own.get("events", {}))}
+        kept = {k: v for k, v in env["env"].items() if k != "dataset"}
+        env["env"] = {k: _without_videos(v) if k == "events" else v for k, v in kept.items()}
     return {
         "trainer": trainer,
         "events": _without_videos(run.config["trainer"].get("events", {}).get("train", {})),
