@@ -177,3 +177,41 @@ def test_cameras_draw_once_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(obs[image][0], steps[11][0][image][0])
     assert torch.equal(obs[image][1], steps[13][0][image][1])
     assert not torch.equal(obs[image][0], info["final_obs"][image][0])
+
+
+PAST = {"func": "observation_history", "mode": "modify", "name": "robot/qpos", "params": {"length": 2}}
+
+
+@pytest.mark.e2e
+@needs_gl
+def test_terms_of_images_see_where_an_episode_ends_in_a_chunk() -> None:
+    seen = {"func": "compute_semantic_mask", "params": {"entity_cfg": {"uid": "cam"}, "foreground_uids": []}}
+    camera, terms = {**NEAR, "enable_mask": True}, {"observations": {"seen": seen, "past": PAST}}
+    one, two = (Scripted(cart_cfg(2, terms, sensor=[camera])) for _ in range(2))
+    for env in (one, two):
+        env.success_at = (12, NEVER)
+        first, _ = env.reset(seed=1)
+    actions = torch.ones(2, 14, 1)
+    *_, info = one.step_chunk(actions)
+    steps = [two.step(action) for action in actions.unbind(1)]
+    assert torch.equal(info["final_obs"]["seen"][0], steps[11][4]["final_obs"]["seen"][0])
+    assert not torch.equal(info["final_obs"]["seen"][0], first["seen"][0])
+
+
+def previous(env: Any, data: Tensor) -> Tensor:
+    image: Tensor = getattr(env, "image", data)
+    env.image = data.clone()
+    return image
+
+
+@pytest.mark.e2e
+@needs_gl
+def test_own_term_of_images_is_called_once_where_another_episode_ends() -> None:
+    terms = {"late": {"func": f"{__name__}.previous", "mode": "modify", "name": "sensor/cam/color"}}
+    env = Scripted(cart_cfg(2, {"observations": terms}, allowed_imports=[__name__], sensor=[NEAR]))
+    env.success_at = (12, NEVER)
+    env.reset(seed=1)
+    for _ in range(12):
+        obs, *_, info = env.step(torch.ones(2, 1))
+    image = ("sensor", "cam", "color")
+    assert torch.equal(obs[image][1], info["final_obs"][image][1])

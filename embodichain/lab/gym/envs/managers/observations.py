@@ -4,7 +4,7 @@ Shapes: N environments, J joints, P points.
 """
 
 import builtins
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any, Literal
 
@@ -129,7 +129,8 @@ class normalize_robot_joint_data(Functor):  # noqa: N801 (named like a function,
 
     def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:
         super().__init__(cfg, env)
-        self._offset, self._scale = _joint_map(env, **cfg.params)
+        own = {name: cfg.params[name] for name in ("joint_ids", "limit", "range") if name in cfg.params}
+        self._offset, self._scale = _joint_map(env, **own)
 
     @override
     def __call__(
@@ -347,9 +348,11 @@ class ObservationManager(Manager):
         super().__init__(env, terms)
         self._terms: list[tuple[str, Term[ObservationCfg]]] = [(term.cfg.name or term.name, term) for term in terms]
         self._stateful = {name: func for name, func in self._functors.items() if func.is_stateful}
-        self.has_state = bool(self._stateful) or any(is_users(term.func) for term in terms)
+        kept = {*self._stateful, *(term.name for term in terms if is_users(term.func))}
+        self.has_state = bool(kept)
         """Whether any term has state, or may keep some on the environment, as a user's function does."""
-        self._of_stateful = {name for name, term in self._terms if term.name in self._stateful}  # names of entries
+        self._of_state = {name for name, term in self._terms if term.name in kept}  # names of entries
+        self._keys: list[Any] | None = None  # of the entries whose other rows are restored
         self.shown: TensorDict | None = None
         """The observation from which the present step started."""
         self._takes_obs = frozenset(term.name for term in terms if checks.takes_observation(term.cfg))
@@ -393,11 +396,10 @@ class ObservationManager(Manager):
         """Return the recipe of an entry of all joints of the robot; None for other ones, and for a task's own."""
         env: Any = self._env
         is_own = is_users(env._base_obs) or is_users(env._extend_obs)
-        if is_own or entry not in env.base_entries or entry not in _OF_JOINTS:
+        if is_own or entry not in env.base_entries or (meaning := _OF_JOINTS.get(entry)) is None:
             return None
-        meaning, robot = _OF_JOINTS[entry], env.robot
-        read = getattr(robot, entry.replace("robot/", "get_"))
-        return measurements.raw(measurements.Measurement(entry, meaning, read, list(robot.joint_names)))
+        read = getattr(env.robot, entry.replace("robot/", "get_"))
+        return measurements.raw(measurements.Measurement(entry, meaning, read, list(env.robot.joint_names)))
 
     def rewind(self) -> None:
         """Restore the terms' state from before their last call, which the next one replaces."""
@@ -416,16 +418,19 @@ class ObservationManager(Manager):
         self._since = {}
 
     def keep_other_rows(self, obs: TensorDict, mask: Tensor, before: TensorDict | None) -> None:
-        """Restore the rows of an observation [N] outside a mask [N] bool, in place, but for images as rendered.
+        """Restore the rows of an observation [N] outside a mask [N] bool, in place, where state may have made them.
 
-        ``before`` is the previous observation; None: the one from which the step started.
+        ``before`` is the previous observation; None: the observation from which the step started.
         """
         before = self.shown if before is None else before
-        if before is not None:
-            # A chunk of actions renders at its end, for all environments.
+        if before is None:
+            return
+        if self._keys is None:
+            # A chunk of actions renders at its end, for all environments: images, and what terms read from them.
+            present = {"sensor", *(name for name, term in self._terms if term.cfg.mode == "add")}
             keys = before.keys(include_nested=True, leaves_only=True)
-            rendered = [key for key in keys if key[0] == "sensor" and "/".join(key) not in self._of_stateful]
-            Snapshot(before.exclude(*rendered)).with_rows_of(obs, mask)
+            self._keys = [key for key in keys if _is_in(key, self._of_state) or not _is_in(key, present)]
+        Snapshot(before.select(*self._keys)).with_rows_of(obs, mask)
 
     @override
     @contextmanager
@@ -463,3 +468,9 @@ class ObservationManager(Manager):
         if not isinstance(value, Tensor) or value.dim() == 0 or len(value) != num_envs:
             raise checks.wrong_return(term.place, term.func, value, f"[N, ...] with N = {num_envs}")
         return value.clone() if is_users(term.func) else value
+
+
+def _is_in(key: str | tuple[str, ...], names: Iterable[str]) -> bool:
+    """Return whether an entry of a nested observation has one of these names, or is in a group of such a name."""
+    entry = key if isinstance(key, str) else "/".join(key)
+    return any(f"{entry}/".startswith(f"{name}/") for name in names)

@@ -130,6 +130,17 @@ def test_pose_of_any_thing_is_that_of_its_base(env: EmbodiedEnv) -> None:
     assert torch.equal(observations.get_object_pose(env, robot), torch.eye(4).expand(2, 4, 4))
 
 
+def test_subclass_of_a_normalisation_has_parameters_of_its_own() -> None:
+    class Scaled(observations.normalize_robot_joint_data):
+        def __call__(self, env: Any, data: torch.Tensor, factor: float = 1.0) -> torch.Tensor:  # type: ignore[override]
+            return factor * super().__call__(env, data)
+
+    env = EmbodiedEnv(cart_cfg(1))
+    params = {"factor": 2.0}
+    # The cart's limits are -4, 4; the pole has none.
+    assert Scaled(FunctorCfg("", params), env)(env, torch.tensor([[2.0, 1.0]]), **params).tolist() == [[1.0, 2.0]]
+
+
 def test_normalised_range_may_be_another_one_and_of_velocities() -> None:
     robot = {**CART, "drive_pros": {**CART["drive_pros"], "max_velocity": {"slider_to_cart": 2.0}}}
     env = EmbodiedEnv(cart_cfg(2, robot=robot))

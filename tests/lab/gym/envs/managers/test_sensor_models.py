@@ -200,9 +200,14 @@ def test_recipe_of_an_entry_is_that_of_its_terms_in_their_order() -> None:
 def test_entry_with_one_term_that_does_not_say_so_has_no_recipe() -> None:
     assert recipe_for(x={"func": undescribed}, past=modified("observation_history", length=3)) is None
     assert recipe_for(x=ADDED, twice=modified(doubled)) is None
-    assert recipe_for("robot/qpos") is None  # of no term
+    assert recipe_for("robot/other") is None  # of no term
+
+
+def test_joint_positions_of_the_robot_have_a_recipe_without_a_term() -> None:
     past = {**modified("observation_history", length=3), "name": "robot/qpos"}
-    assert recipe_for("robot/qpos", past=past) is None
+    found = recipe_for("robot/qpos", past=past)
+    assert found is not None
+    assert found.steps == [{"measurement": "robot/qpos"}, {"history": 3}]
 
 
 def test_entry_made_again_has_its_last_recipe() -> None:
