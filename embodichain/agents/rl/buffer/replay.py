@@ -7,7 +7,6 @@ is sampled, B batch, n steps of a return, O flattened observation size, A action
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -215,9 +214,8 @@ class ReplayBuffer:
     def _zeros(self, num_rows: int, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         if self.device.type != "cpu":
             return torch.zeros(num_rows, *shape, dtype=dtype, device=self.device)
-        # NumPy's zeros take memory where they are written: a short training needs little of a large buffer.
-        memory = np.zeros(num_rows * math.prod(shape) * dtype.itemsize, dtype=np.uint8)
-        return torch.from_numpy(memory).view(dtype).view(num_rows, *shape)
+        # NumPy's large zeros take memory where they are written: a short training needs little of a large buffer.
+        return torch.from_numpy(np.zeros((num_rows, *shape), torch.empty(0, dtype=dtype).numpy().dtype))
 
     def _rows_of(self, positions: Tensor, envs: Tensor | None = None) -> Tensor:
         """Return the rows of the storage that hold positions [N, ...] of streams, by default of all environments."""
