@@ -20,6 +20,7 @@ from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.env_sources import find_source
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids
+from embodichain.lab.sim.cfg import SimulationManagerCfg
 from embodichain.schema import schema_text
 from embodichain.utils import ConfigError, doors
 from embodichain.utils.utility import load_config_file
@@ -94,7 +95,8 @@ def write_task(name: str, into: Path, robot: str | None = None, config: str | No
         if robot is not None:
             env = json.loads(files["env.json"])
             own = {"uid": env["robot"]["uid"], "fpath": relative_file(robot, folder)}
-            env["robot"] = robot_task(robot)["robot"] | own
+            physics_dt = env["env"].get("sim_cfg", {}).get("physics_dt", SimulationManagerCfg.physics_dt)
+            env["robot"] = robot_task(robot, physics_dt=physics_dt)["robot"] | own
             env["env"].pop("symmetry", None)  # of the other robot's joints
             files["env.json"] = json.dumps(env, indent=2) + "\n"
     elif robot is not None:

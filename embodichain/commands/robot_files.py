@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,7 +27,6 @@ _NO_GRAVITY = 128  # MuJoCo's mjtDisableBit
 _DEPTH = 0.01  # m below the ground that a file without one may begin
 _FULL_EFFORT = 0.6  # rad from a hinge's target where its effort limit is reached
 _FREQUENCIES = 25.0, 60.0  # rad/s of drives
-_DT = 0.005  # s, of a substep
 _MARGIN = 0.99  # of the damping that a substep can integrate
 # Of the joint positions that are tried for goals: the share of a joint's range around its initial position, and at most
 # rad or m; how often each environment tries.
@@ -43,7 +43,7 @@ def names_robot(target: str) -> bool:
     return is_file or (target in bundled_assets() and not names_config(target))
 
 
-def robot_task(file: str, joint_action: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def robot_task(file: str, joint_action: Mapping[str, Any] | None = None, physics_dt: float = 0.005) -> dict[str, Any]:
     """Return the content of an environment config with a robot alone, without ``id``, rewards and events.
 
     The base is free where the file's moves freely. Drives of joints and the file's other actuators are acted on.
@@ -53,6 +53,7 @@ def robot_task(file: str, joint_action: Mapping[str, Any] | None = None) -> dict
         file: name as for ``robot.fpath``.
         joint_action: the action term of driven joints; None: changes of position, or for a free base positions around
             the initial ones.
+        physics_dt: duration of a substep, s.
     """
     model = load_model(file, "robot")
     is_free = len(free_joints(model.spec, model.roots)) == 1
@@ -72,13 +73,13 @@ def robot_task(file: str, joint_action: Mapping[str, Any] | None = None) -> dict
         base = ("base_lin_vel", "base_ang_vel", "projected_gravity")
         observations |= {name: {"func": name, "mode": "add", "name": f"robot/{name}"} for name in base}
     plain = model.spec.compile()
-    robot = {"uid": "robot", "fpath": file, "fix_base": not is_free, "drive_pros": _gains(plain, driven)}
+    robot = {"uid": "robot", "fpath": file, "fix_base": not is_free, "drive_pros": _gains(plain, driven, physics_dt)}
     if model.floor is None and not model.home and (depth := lowest_point(plain)) < -_DEPTH:
         x, y, z = model.start[:3] if is_free else (0.0, 0.0, 0.0)
         robot["init_pos"] = [float(x), float(y), round(float(z) - depth, 4)]
     option = model.spec.option
     gravity = [0.0, 0.0, 0.0] if option.disableflags & _NO_GRAVITY else option.gravity.tolist()
-    env = {"sim_cfg": {"physics_dt": _DT, "gravity": gravity}, "sim_steps_per_control": 4}
+    env = {"sim_cfg": {"physics_dt": physics_dt, "gravity": gravity}, "sim_steps_per_control": 4}
     return {"env": env | {"observations": observations, "actions": actions}, "robot": robot}
 
 
@@ -89,7 +90,7 @@ def choose_goals(env: EmbodiedEnv) -> tuple[str, Tensor, Tensor]:
     several the farthest.
 
     Args:
-        env: with many environments, each of which tries some joint positions; it is to be reset before.
+        env: many environments, each of which tries some joint positions. It has been reset.
     """
     robot, model = env.robot, env.sim.model
     links = [model.body(f"{robot.uid}/{name}") for name in robot.link_names]
@@ -117,14 +118,14 @@ def _reachable_box(env: EmbodiedEnv, link: str) -> tuple[Tensor, Tensor]:
     start, (low, high) = robot.get_qpos()[0], robot.body_data.qpos_limits[0].unbind(1)
     width, moving = torch.zeros_like(start), robot.driven_ids or robot.get_joint_ids()  # tendons may move all
     width[moving] = (_NEAR * (high - low)).clamp(max=_FARTHEST)[moving]
-    floor = min(float(robot.get_link_pose(link)[0, 2]), _CLEARANCE)
     tried = []
     for _ in range(_ROUNDS):
         noise = 2 * torch.rand(env.num_envs, robot.dof, generator=generator) - 1
         robot.set_qpos((start + width * noise).clamp(low, high), target=False)
         tried.append(robot.get_link_pose(link)[:, :3])
     places = torch.cat(tried)
-    places = places[places[:, 2] >= floor]
+    # A link that is low everywhere keeps half of its positions.
+    places = places[places[:, 2] >= places[:, 2].median().clamp(max=_CLEARANCE)]
     known, others = places.chunk(2)
     tolerance = max(_TOLERANCE, float(torch.cdist(others, known).amin(1).quantile(_SHARE)))
     middles, sides = known[:_MIDDLES, None], 2 * torch.rand(_GOALS, 3, generator=generator) - 1
@@ -170,7 +171,7 @@ def relative_file(file: str, folder: Path) -> str:
     return os.path.relpath(Path(file).expanduser(), folder) if Path(file).expanduser().is_file() else file
 
 
-def _gains(model: Any, joints: Sequence[str]) -> dict[str, dict[str, float]]:
+def _gains(model: Any, joints: Sequence[str], physics_dt: float) -> dict[str, dict[str, float]]:
     """Return stiffness and damping by joint, at a damping ratio of 0.7, for loads that fit the effort limits."""
     stiffness, damping, smallest = {}, {}, drives.smallest_inertia(model)
     for name in joints:
@@ -181,7 +182,8 @@ def _gains(model: Any, joints: Sequence[str]) -> dict[str, dict[str, float]]:
         low, high = _FREQUENCIES
         frequency = min(max(low, math.sqrt(effort / _FULL_EFFORT / inertia)), high)
         largest = 1.4 * frequency * inertia
-        own = min(largest, _MARGIN * float(smallest[joint.dofadr[0]]) / _DT)
+        alike = np.isclose(model.dof_M0, inertia, rtol=1e-3)  # the poses are random: left and right are equal
+        own = min(largest, _MARGIN * float(smallest[alike].min()) / physics_dt)
         stiffness[re.escape(name)] = float(f"{frequency**2 * inertia * own / largest:.3g}")
         damping[re.escape(name)] = float(f"{own:.3g}")
     return {"stiffness": stiffness, "damping": damping}

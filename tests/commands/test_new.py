@@ -131,11 +131,24 @@ def test_goals_of_a_new_task_are_within_reach() -> None:
 
 
 @pytest.mark.ext
+def test_robot_below_the_usual_clearance_has_goals() -> None:
+    part = '<body pos="0 0 0.015"><joint axis="0 1 0" range="-1 1"/><geom size="0.002"/>'
+    arm = f"<body><geom size='0.002'/>{3 * part}{3 * '</body>'}</body>"
+    Path("arm.xml").write_text(f'<mujoco><compiler angle="radian"/><worldbody>{arm}</worldbody></mujoco>')
+    assert main(["new", "task", "tidy_ant", "--robot", "arm.xml"]) == 0
+    env = json.loads(Path("tidy_ant/env.json").read_text(encoding="utf-8"))
+    low, high = env["env"]["events"]["place_goal"]["params"]["position_range"]
+    assert 0.02 < low[2] < high[2] < 0.05  # upright it is 4.5 cm high
+
+
+@pytest.mark.ext
 def test_copied_task_takes_another_robot(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["new", "task", "tidy_walk", "--from", "go2_flat", "--robot", "g1"]) == 0
     assert "embodichain validate tidy_walk/train.json    # says" in capsys.readouterr().out
     env = json.loads(Path("tidy_walk/env.json").read_text(encoding="utf-8"))
     assert (env["robot"]["uid"], env["robot"]["fpath"], env["robot"]["fix_base"]) == ("go2", "g1", False)
+    stiffness = env["robot"]["drive_pros"]["stiffness"]
+    assert stiffness["left_hip_pitch_joint"] == stiffness["right_hip_pitch_joint"]
     assert "symmetry" not in env["env"]  # of the other robot's joints, and silently wrong for as many of this one
     assert "feet_gait" in json.dumps(env["env"]["rewards"])
 
