@@ -244,8 +244,8 @@ def _summary_rows(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "peak memory", format_megabytes(summary["peak_memory_mb"])
     # A failed recorder has warned.
     no_video = (
-        "add the event record_camera_data to trainer.events.eval, or to another library's task the kwargs "
-        '{"render_mode": "rgb_array"}'
+        "nothing was recorded: add the event record_camera_data to trainer.events.eval, or to another library's task "
+        'the kwargs {"render_mode": "rgb_array"}'
         if summary["episodes"]
         else "nothing was evaluated"
     )

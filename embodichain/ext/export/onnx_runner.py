@@ -1,9 +1,9 @@
 """Runs a policy that `embodichain export --format onnx` wrote. It needs NumPy and ONNX Runtime, and nothing else.
 
     policy = PolicyRunner("policy.onnx")
-    policy.reset()                                              # wherever an episode begins
-    out = policy.act({"robot/qpos": qpos, "robot/qvel": qvel})  # at each control step, of one robot or of N
-    out["action"], out["command"]                               # for the environment; for the robot, in physical units
+    policy.reset()  # wherever an episode begins
+    out = policy.act({"robot/qpos": qpos, "robot/qvel": qvel, ...})  # at each control step, of one robot or of N
+    out["action"], out["command"]  # for the environment; for the robot, in physical units
 
 `policy.spec` describes each measurement, input and command. `policy(...)` takes inputs in place of measurements: the
 observation's entries after the terms of the training's config, such as positions normalised to -1 and 1.

@@ -114,12 +114,12 @@ def plain_start(opened: OpenRun, spec: dict[str, Any], first: Step) -> dict[str,
     """
     env = scene_env(opened.env)
     own = {"joint_pos", "joint_vel", "base_lin_vel", "base_ang_vel", "projected_gravity"}
-    others = [name for name in spec["measurements"] if name not in own]
+    others = {*spec["measurements"]} - own
     is_described = all("from" in entry for name, entry in spec["inputs"].items() if name != spec["memory"])
     is_described &= all(part["meaning"] in (POSITION, CONTROL) for part in spec["command"])
-    if env is None or not is_described or not spec["command"] or not {*others} <= {*env.command_manager.terms}:
+    if env is None or not is_described or not spec["command"] or not others <= {*env.command_manager.terms}:
         return None
-    commands = {name: first.measured[name][0].tolist() for name in others}
+    commands = {name: first.measured[name][0].tolist() for name in spec["measurements"] if name in others}
     env.reset(seed=_SEED_OFFSET)  # as recorded
     qpos, targets = (env.sim.backend.read(name)[0].tolist() for name in ("qpos", "ctrl"))
     return {"prefix": f"{env.robot.uid}/", "start": qpos, "targets": targets, "commands": commands}
