@@ -117,12 +117,15 @@ def _use_robot(files: dict[str, str], robot: str, folder: Path) -> dict[str, str
     task = robot_task(robot)
     with closing(EmbodiedEnv(config_to_cfg(task, env_class=EmbodiedEnv).for_run(1, 256, sim_device="cpu"))) as env:
         env.reset()
-        link, *corners = choose_goals(env)
+        link, low, high = choose_goals(env)
     config = json.loads(files["env.json"])
     config["max_episode_steps"] = 100  # 2 s
     config["env"]["events"]["place_goal"]["params"]["position_range"] = [
-        [round(x, 3) for x in corner.tolist()] for corner in corners
+        [round(x, 4) for x in corner.tolist()] for corner in (low, high)
     ]
+    near = round(min(0.05, 0.001 + 0.2 * float((high - low).norm())), 4)  # m; a small robot has to move, too
+    config["env"]["extensions"]["success_threshold"] = near
+    config["env"]["rewards"]["near"]["params"]["scale"] = 6 * near
     config["env"] |= task["env"] | {
         "observations": task["env"]["observations"] | {"goal": config["env"]["observations"]["goal"]}
     }

@@ -139,6 +139,7 @@ def test_robot_below_the_usual_clearance_has_goals() -> None:
     env = json.loads(Path("tidy_ant/env.json").read_text(encoding="utf-8"))
     low, high = env["env"]["events"]["place_goal"]["params"]["position_range"]
     assert 0.02 < low[2] < high[2] < 0.05  # upright it is 4.5 cm high
+    assert 0 < env["env"]["extensions"]["success_threshold"] < 0.5 * np.linalg.norm(np.subtract(high, low))
 
 
 @pytest.mark.ext
