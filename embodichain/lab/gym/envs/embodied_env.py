@@ -200,7 +200,7 @@ class EmbodiedEnv(BaseEnv):
             return self.get_obs()
         with manager.changing(mask):
             obs = self.get_obs()
-        manager.keep_other_rows(obs, mask, before)
+        manager.keep_other_rows(obs, mask, before, is_own)
         return obs
 
     def _make_spaces(self) -> None:

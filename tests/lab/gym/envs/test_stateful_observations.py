@@ -291,15 +291,17 @@ def test_checkpoint_in_the_middle_of_episodes_goes_on_alike() -> None:
 
 
 class Own(EmbodiedEnv):
-    """Keeps the last K positions in its own hook; after the physics it moves a goal, and brakes."""
+    """Keeps the last K positions and filters a term's entry in its own hook; after the physics it moves a goal, and
+    brakes."""
 
     def _init_sim_state(self) -> None:
         super()._init_sim_state()
         self.frames, self.goal = torch.zeros(self.num_envs, K, J), torch.zeros(self.num_envs, 1)
+        self.mean = torch.zeros(self.num_envs, J)
 
     def _initialize_episode(self, env_ids: Tensor) -> None:
         super()._initialize_episode(env_ids)
-        self.frames[env_ids], self.goal[env_ids] = 0.0, 0.0
+        self.frames[env_ids], self.goal[env_ids], self.mean[env_ids] = 0.0, 0.0, 0.0
         self.robot.set_qpos(self.random.uniform(env_ids, -0.1, 0.1, J), env_ids=env_ids)
 
     def _update_sim_state(self) -> None:
@@ -310,7 +312,8 @@ class Own(EmbodiedEnv):
     def _extend_obs(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
         obs = super()._extend_obs(obs)
         self.frames = torch.cat((self.frames[:, 1:], self.robot.get_qpos()[:, None]), dim=1)
-        return obs | {"task/frames": self.frames.flatten(1), "task/goal": self.goal}
+        self.mean = self.mean.lerp(obs["speed"], 0.5)
+        return obs | {"task/frames": self.frames.flatten(1), "task/goal": self.goal, "speed": self.mean}
 
 
 def calls(env: Any) -> Tensor:
@@ -319,7 +322,7 @@ def calls(env: Any) -> Tensor:
 
 
 def own(num_envs: int, first: int = 0) -> Own:
-    terms = {"calls": {"func": f"{__name__}.calls"}}
+    terms = {"calls": {"func": f"{__name__}.calls"}, "speed": {"func": "joint_vel"}}
     cfg = cart_cfg(num_envs, {"observations": terms}, allowed_imports=[__name__], max_episode_steps=9)
     env = Own(replace(cfg, first_env_id=first))
     env.reset(seed=3)

@@ -417,19 +417,21 @@ class ObservationManager(Manager):
             functor.load_state_dict(states[name].with_rows_of(functor.state_dict(), mask))
         self._since = {}
 
-    def keep_other_rows(self, obs: TensorDict, mask: Tensor, before: TensorDict | None) -> None:
+    def keep_other_rows(self, obs: TensorDict, mask: Tensor, before: TensorDict | None, by_hooks: bool) -> None:
         """Restore the rows of an observation [N] outside a mask [N] bool, in place, where state may have made them.
 
-        ``before`` is the previous observation; None: the observation from which the step started.
+        Args:
+            before: previous observation; None: the observation from which the step started.
+            by_hooks: hooks of the task may have state, and may have changed any entry but images.
         """
         before = self.shown if before is None else before
         if before is None:
             return
         if self._keys is None:
             # A chunk of actions renders at its end, for all environments: images, and what terms read from them.
-            present = {"sensor", *(name for name, term in self._terms if term.cfg.mode == "add")}
+            terms = [] if by_hooks else [name for name, term in self._terms if term.cfg.mode == "add"]
             keys = before.keys(include_nested=True, leaves_only=True)
-            self._keys = [key for key in keys if _is_in(key, self._of_state) or not _is_in(key, present)]
+            self._keys = [key for key in keys if _is_in(key, self._of_state) or not _is_in(key, ["sensor", *terms])]
         Snapshot(before.select(*self._keys)).with_rows_of(obs, mask)
 
     @override
