@@ -6,6 +6,7 @@ Shapes: N environments, n in ``env_ids`` (None: all), H height, W width of an im
 
 import contextlib
 import copy
+import threading
 import weakref
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -364,7 +365,10 @@ class RenderThreads:
         # One pool for each drawer, since an OpenGL context belongs to its thread.
         self._threads = [ThreadPoolExecutor(1, f"render-{i}") for i in range(num_threads)]
         self._drawers = [OpenGLDrawer(backend, appearance, shadows=False) for _ in self._threads]
-        self._finalizer = weakref.finalize(self, _close, self._threads, self._drawers)
+        # Garbage is collected anywhere, also inside the locks of the pools: another thread waits for these.
+        closing = threading.Thread(target=_close, args=(self._threads, self._drawers), daemon=True)
+        self._finalizer = weakref.finalize(self, closing.start)
+        self._finalizer.atexit = False  # the threads have ended by then, and their contexts
 
     def draw(self, shot: Shot, env_ids: Sequence[int]) -> None:
         """Render a shot of some environments into its images."""
@@ -375,12 +379,13 @@ class RenderThreads:
 
     def close(self) -> None:
         """End the threads and free their OpenGL contexts."""
-        self._finalizer()
+        if self._finalizer.detach():
+            _close(self._threads, self._drawers)
 
 
 def _close(threads: list[ThreadPoolExecutor], drawers: list[OpenGLDrawer]) -> None:
     for thread, drawer in zip(threads, drawers, strict=True):
-        with contextlib.suppress(RuntimeError):  # at the interpreter's end the threads have ended, and their contexts
+        with contextlib.suppress(RuntimeError):  # at the interpreter's end
             thread.submit(drawer.close)
         thread.shutdown()
 

@@ -4,7 +4,10 @@ import ast
 import ctypes
 import os
 import sys
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import thread as pools
 from pathlib import Path
 from typing import Any, cast
 
@@ -70,6 +73,21 @@ def test_error_in_a_render_thread_reaches_every_caller(sim: SimulationManager, m
         with pytest.raises(ValueError, match="no such texture"):
             threads.draw(cast(Shot, None), [0, 1])
     threads.close()
+
+
+def test_collected_render_threads_wait_for_no_lock(sim: SimulationManager) -> None:
+    dropped = [RenderThreads(sim.backend, sim.appearance, 1)]
+    (pool,) = dropped[0]._threads
+    with pools._global_shutdown_lock:  # which each pool takes when it is given work
+        thread = threading.Thread(target=dropped.clear)
+        thread.start()
+        thread.join(10)
+        assert not thread.is_alive()
+    for _ in range(100):
+        if pool._shutdown:
+            break
+        time.sleep(0.05)
+    assert pool._shutdown
 
 
 @needs_gl
