@@ -50,9 +50,8 @@ class Evaluation:
 
     def scalars(self) -> dict[str, float]:
         """Return the scalars for the log."""
-        names = ("success_rate", "success_once", "avg_reward", "avg_length")
+        names = ("success_rate", "success_once", "avg_reward", "avg_length", "episodes")
         own = {f"eval/{name}": getattr(self, name) for name in names if getattr(self, name) is not None}
-        own["eval/episodes"] = float(self.episodes)
         return own | {f"eval/metrics/{name}": value for name, value in self.metrics.items()}
 
 
