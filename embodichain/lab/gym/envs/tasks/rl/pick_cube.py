@@ -133,13 +133,13 @@ class PickCubeEnv(EmbodiedEnv):
             return reward
         metrics = info["metrics"]
         reach = -torch.tanh(5.0 * metrics["distance_to_cube"])
-        grip = metrics["gripped"] - 1.0
+        grip = 0.5 * (metrics["gripped"] - 1.0)
         best = self.success_height + _ABOVE
         lifted = (metrics["cube_height"] - self._rest_height) / (best - self._rest_height)
         lift = metrics["gripped"] * lifted.clamp(0.0, 1.0) - 1.0
-        align = -1.0 - self.robot.get_eef_pose()[:, 2, 2] - self.turn_to_faces().abs() / math.pi
+        align = 0.5 * (-1.0 - self.robot.get_eef_pose()[:, 2, 2] - self.turn_to_faces().abs() / math.pi)
         info["rewards"] |= {"reach": reach, "grip": grip, "lift": lift, "align": align}
-        return reward + reach + 0.5 * grip + lift + 0.5 * align
+        return reward + reach + grip + lift + align
 
     def expert_action(self) -> Tensor:
         """Return the action of a scripted expert, [N, 7] for ``DeltaQposTerm`` of the arm and ``GripperTerm``.

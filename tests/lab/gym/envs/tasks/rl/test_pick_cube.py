@@ -178,10 +178,11 @@ def test_reward_is_what_is_missing(env: PickCubeEnv) -> None:
     reward = env.get_reward(env.get_obs(), stay(CLOSED), info)
     # Gripped at 0.12, best is 0.22, rest is 0.025: 0.095 / 0.195 of the way are done.
     # Beside the fingers: tanh(5 x 0.1) = 0.462 for the distance, and nothing else is done.
-    expected = {"reach": [0.0, -0.462], "grip": [0.0, -1.0], "lift": [-0.513, -1.0], "align": [0.0, 0.0]}
+    expected = {"reach": [0.0, -0.462], "grip": [0.0, -0.5], "lift": [-0.513, -1.0], "align": [0.0, 0.0]}
     for name, values in expected.items():
         assert info["rewards"][name].tolist() == pytest.approx(values, abs=5e-3), name
     assert reward.tolist() == pytest.approx([-0.513, -0.462 - 0.5 - 1.0], abs=1e-2)
+    torch.testing.assert_close(sum(info["rewards"].values()), reward)
 
 
 def test_fingers_across_an_edge_and_a_tilted_tool_cost(env: PickCubeEnv) -> None:
@@ -191,8 +192,8 @@ def test_fingers_across_an_edge_and_a_tilted_tool_cost(env: PickCubeEnv) -> None
     put_cube(env, [[0.0, 0.0, -0.2]] * 2, about_z(torch.tensor([math.pi / 4 - 0.01, 0.0])))
     info = env.get_info()
     env.get_reward(env.get_obs(), stay(CLOSED), info)
-    # (45 degrees less 0.01 rad) / pi = 0.247; 1 - cos 0.3 = 0.045
-    assert info["rewards"]["align"].tolist() == pytest.approx([-0.247, -0.045], abs=2e-3)
+    # Half of (45 degrees less 0.01 rad) / pi = 0.247, and of 1 - cos 0.3 = 0.045
+    assert info["rewards"]["align"].tolist() == pytest.approx([-0.123, -0.022], abs=1e-3)
 
 
 def test_sparse_reward_is_one_at_success_and_else_nothing() -> None:
