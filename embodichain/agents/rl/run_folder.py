@@ -14,7 +14,7 @@ import torch
 from embodichain import __version__
 from embodichain.agents.rl.checkpoint.files import SEGMENTS
 from embodichain.agents.rl.checkpoint.saved_run import RunLock, SavedRun, find_run
-from embodichain.agents.rl.distributed import ProcessGroup, launch
+from embodichain.agents.rl.distributed import ProcessGroup, get_process_group, launch
 from embodichain.agents.rl.metrics import sinks
 from embodichain.agents.rl.run_config import RunConfig
 from embodichain.agents.rl.run_data import draw_learning_curve, read_object
@@ -176,9 +176,13 @@ def _last_files(folder: Path, title: str) -> list[tuple[str, Callable[[], object
     """Return names and writers of the files at the end of a training, without the summary."""
     return [
         (LEARNING_CURVE, lambda: draw_learning_curve(folder / METRICS, folder / LEARNING_CURVE, title)),
-        ("machine.json", lambda: write_json(folder / "machine.json", describe_machine(), indent=2)),
+        ("machine.json", lambda: write_json(folder / "machine.json", _describe_machine(), indent=2)),
         *((name, partial(write, folder)) for name, write in doors.load_all(doors.REPORTS).items()),
     ]
+
+
+def _describe_machine() -> dict[str, Any]:
+    return describe_machine() | {"processes": get_process_group().world_size}
 
 
 def _write_all(writers: Sequence[tuple[str, Callable[[], object]]]) -> None:

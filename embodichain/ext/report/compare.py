@@ -17,7 +17,7 @@ from embodichain.tools.run_data import NoMetricsError, RunData, read_run
 from embodichain.utils import ConfigError, utility
 
 # Of runs in one group. MayChange says another thing: a run may be continued with more iterations or other evaluations,
-# and then is not comparable.
+# and then is not comparable. Events count, but for recorders.
 _IGNORED = ("seed", "exp_name", "gym_config", "events", "loggers", "use_wandb", "wandb_project_name", "save_freq")
 _LONGEST_NAME = 60
 
@@ -214,9 +214,11 @@ def _settings(run: RunData) -> dict[str, Any]:
     if "env" in env:
         kept = {k: v for k, v in env["env"].items() if k != "dataset"}
         env["env"] = {k: _without_videos(v) if k == "events" else v for k, v in kept.items()}
+    events = run.config["trainer"].get("events", {})
     return {
         "trainer": trainer,
-        "events": _without_videos(run.config["trainer"].get("events", {}).get("train", {})),
+        "events": {phase: _without_videos(events.get(phase, {})) for phase in ("train", "eval")},
+        "processes": run.machine.get("processes", 1),
         "policy": run.config["policy"],
         "algorithm": run.config["algorithm"],
         "gym_config": env,

@@ -113,13 +113,15 @@ def test_groups_that_differ_in_much_have_numbers_and_a_legend(capsys: pytest.Cap
     assert "gamma 0.99, lr_schedule linear, learning_rate 0.0003" in legend[0]
 
 
-def test_runs_with_other_events_in_training_are_other_groups(capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_with_other_events_or_processes_are_other_groups(capsys: pytest.CaptureFixture[str]) -> None:
     for name, kind in (("good_2", "eval"), ("good_3", "train")):
         config = json.loads(Path(name, "config.json").read_text(encoding="utf-8"))
         config["trainer"]["events"] = {kind: {"push": {}}}
         Path(name, "config.json").write_text(json.dumps(config), encoding="utf-8")
-    result = json.loads(compare(capsys, "good_1", "good_2", "good_3", "--json"))
-    assert [group["runs"] for group in result["groups"]] == [2, 1]
+    for name, count in (("good_4", 2), ("good_5", 1)):
+        Path(name, "machine.json").write_text(json.dumps({"processes": count}), encoding="utf-8")
+    result = json.loads(compare(capsys, "good_1", "good_2", "good_3", "good_4", "good_5", "--json"))
+    assert [group["runs"] for group in result["groups"]] == [2, 1, 1, 1]
 
 
 def test_runs_with_other_recordings_and_loggers_are_one_group(capsys: pytest.CaptureFixture[str]) -> None:
