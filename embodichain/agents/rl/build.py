@@ -22,7 +22,7 @@ from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.models import Policy, build_policy, get_registered_policy_names, load_policy_state
 from embodichain.agents.rl.models.networks import group_entries
 from embodichain.agents.rl.models.policy import PolicyBlock, allocate_for, check_policy, space_size
-from embodichain.agents.rl.models.registry import typed_policy
+from embodichain.agents.rl.models.registry import UserPolicyCfg, setting_of, typed_policy
 from embodichain.agents.rl.models.soft_actor_critic import SoftActorCriticCfg
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, scene_cfg, scene_env, with_scene
 from embodichain.agents.rl.run_folder import begin_writing, remove_folder
@@ -314,16 +314,18 @@ def check_rollouts(run: RunConfig, env: TaskEnv, algorithm: BaseAlgorithm) -> No
 def init_policy(policy: Policy, cfg: PolicyBlock, env_config: Mapping[str, Any]) -> None:
     """Load the parameters and input statistics of the run that ``init_from`` of the block names, if any.
 
-    A policy without a critic skips the critic's. Rank 0 reads. The block of a user's policy is not read. Observations
-    or actions that differ by the environments' configs are a warning.
+    A built-in policy without a critic skips the critic's. Rank 0 reads. Observations or actions that differ by the
+    environments' configs are a warning.
     """
-    target: str | None = getattr(cfg, "init_from", None)
+    target: str | None = setting_of(cfg, "init_from")
     if target is None:
         return
     with placed(_PLACE):
         path, saved, config = _read_policy(target)
     has_critic, theirs = hasattr(cfg, "critic"), any(name.startswith(_CRITICS) for name in saved)
-    if not has_critic:
+    if isinstance(cfg, UserPolicyCfg):
+        pass  # all its parameters are the run's
+    elif not has_critic:
         saved = {name: value for name, value in saved.items() if not name.startswith(_CRITICS)}
     elif not theirs:
         logger.log_info(
@@ -351,15 +353,18 @@ def load_teacher(run: RunConfig, env: TaskEnv) -> Teacher:
     reads.
     """
     with placed("policy.teacher: "), logger.without_repeats():
-        path, saved, config = _read_policy(run.policy.teacher)
+        path, saved, config = _read_policy(setting_of(run.policy, "teacher"))
         alone = SavedRun(Path(), Path(path), {"policy": saved, "config": config})
         allowed = [*run.trainer.import_modules, *imports_allowed_by_environment()]
         with open_run(alone, 1, run.trainer.device, allowed, ["trainer.sim_device=cpu"]) as opened:
             policy, entries = opened.policy, entry_columns(opened.env.single_observation_space)
+            space = opened.env.single_action_space
         there, here = (_interface(x)["env.actions"] for x in (config["gym_config"], run.resolved["gym_config"]))
         if there != here:
             raise ConfigError(f"{path}: its actions are env.actions {there}, and here {here}")
-    group = group_entries(run.policy, "teacher", env.single_observation_space)
+        if space != env.single_action_space:
+            raise ConfigError(f"{path}: its actions are {space}, and here {env.single_action_space}")
+    group = group_entries(setting_of(run.policy, "obs_groups") or {}, "teacher", env.single_observation_space)
     columns: list[int] = []
     for name, own_columns in entries.items():
         alike = [name] if name in group else [key for key in group if key.endswith(f"/{name}")]

@@ -25,7 +25,14 @@ from embodichain.agents.rl.config.named import ShippedConfig, find_config, find_
 from embodichain.agents.rl.config.trainer_cfg import EventsCfg, TrainCfg, TrainerCfg, is_env_config
 from embodichain.agents.rl.metrics.sinks import FoundLogger, find_loggers
 from embodichain.agents.rl.models.policy import PolicyBlock, PolicyCfg
-from embodichain.agents.rl.models.registry import chunk_length_of, get_policy_class, parse_policy_block, policy_data
+from embodichain.agents.rl.models.registry import (
+    UserPolicyCfg,
+    chunk_length_of,
+    get_policy_class,
+    parse_policy_block,
+    policy_data,
+    setting_of,
+)
 from embodichain.lab.gym.config.env_config import ENV_KEYS, TOP_KEYS, converted, parse_env, terms_to_cfg
 from embodichain.lab.gym.env_sources import ParsedTask, TaskCfg, env_sources, find_source
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
@@ -195,8 +202,12 @@ def _load(data: dict[str, Any], folder: Path, overrides: Sequence[str], allowed_
     if isinstance(policy, PolicyCfg) and policy.scale_actions is None:
         policy = replace(policy, scale_actions=source is not None and not policy.squash)
     for key in ("init_from", "teacher"):
-        if isinstance(target := getattr(policy, key, None), str):  # ``latest`` is another run later
-            policy = replace(policy, **{key: settled(target)})
+        if isinstance(target := setting_of(policy, key), str):  # ``latest`` is another run later
+            found = {key: settled(target)}
+            if isinstance(policy, UserPolicyCfg):
+                policy = replace(policy, block=policy.block | found)
+            else:
+                policy = replace(policy, **found)
     if getattr(algorithm, "normalize_returns", False) is None:
         algorithm = replace(algorithm, normalize_returns=source is not None)
     path = trainer.gym_config if isinstance(trainer.gym_config, str) else {}
@@ -361,9 +372,9 @@ def _pair_problems(
     algo_class = get_algo_class(algorithm_name)
     with collected(found, f"policy.name: '{policy.name}' with algorithm.name '{algorithm_name}': "):
         algo_class.check_policy_class(get_policy_class(policy.name))
-    if "teacher" in algo_class.needs and getattr(policy, "teacher", None) is None:
+    if "teacher" in algo_class.needs and setting_of(policy, "teacher") is None:
         found.append(f"policy.teacher: is needed by algorithm.name '{algorithm_name}': the run of the teacher")
-    if "teacher" not in algo_class.needs and getattr(policy, "teacher", None) is not None:
+    if "teacher" not in algo_class.needs and setting_of(policy, "teacher") is not None:
         found.append(f"policy.teacher: has no effect with algorithm.name '{algorithm_name}'")
     if algo_class.learns_from == "demonstrations":
         if trainer.asynchronous is not None:

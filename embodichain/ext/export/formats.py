@@ -46,7 +46,7 @@ def actor_entries(cfg: PolicyBlock, space: spaces.Dict, policy: Policy) -> list[
     if not isinstance(cfg, PolicyCfg):
         return list(dict.fromkeys([*observations.entry_columns(space), *policy.obs_keys]))
     readers = [part for name, part in policy.named_modules() if not name.startswith("critic")]
-    return list(dict.fromkeys([*group_entries(cfg, "actor", space), *network_keys(*readers)]))
+    return list(dict.fromkeys([*group_entries(cfg.obs_groups, "actor", space), *network_keys(*readers)]))
 
 
 def _torch_dtype(dtype: Any) -> torch.dtype:

@@ -23,6 +23,7 @@ from embodichain.ext.vla.lerobot import files
 from embodichain.ext.vla.lerobot.folder import LeRobotFolder, build_lerobot_model, for_robot, is_lerobot
 from embodichain.ext.vla.smolvla import SmolVLA
 from embodichain.utils import ConfigError, configclass, field, install_extra, module_utils, observations, placed
+from embodichain.utils.choices import sizes_of
 from embodichain.utils.utility import load_config_file
 
 _LORA = "policy.vla_config.lora"
@@ -174,6 +175,8 @@ def build_vla_policy(
 ) -> VLAPolicy:
     """Build a ``vla`` policy; see ``build_policy``."""
     vla = cfg.vla_config
+    if sizes_of(given.action_space):
+        raise ConfigError(f"policy.name: {cfg.name}: needs continuous actions, got {given.action_space}")
     space = given.structured("policy.vla_config")
     cls = loading.find_vla_class(vla.model_class)
     stored = None if vla.model_path is None else loading.read_model_path(vla.model_path)

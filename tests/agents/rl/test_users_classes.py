@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from embodichain.agents.rl.checkpoint.files import load_checkpoint
 from embodichain.agents.rl.train import main as train
+from embodichain.agents.rl.train import train_from_config
 from embodichain.cli import main as cli
-from tests.agents.rl.fakes import only_run, tiny_config, write_config
+from tests.agents.rl.fakes import NETWORK, only_run, tiny_config, write_config
 from tests.agents.rl.test_resume import Interrupt, assert_same_runs, rows, run_whole
 
 pytestmark = pytest.mark.e2e
@@ -51,3 +54,16 @@ def test_policy_without_a_critic_is_enough_for_grpo_alone(capsys: pytest.Capture
     assert train(["--config", config(grpo, "users_actor")]) == 0
     assert train(["--config", config("ppo", "users_actor")]) == 2
     assert "policy UsersActor: evaluate_actions returned no 'value'; expected" in capsys.readouterr().err
+
+
+def test_own_policy_begins_with_a_runs_and_learns_from_a_teacher() -> None:
+    built_in = tiny_config(trainer__iterations=1, trainer__exp_name="teacher", policy__actor=NETWORK)
+    teacher = train_from_config(write_config(Path(), built_in))["run_folder"]
+    block = {"name": "users_gaussian", "teacher": teacher}
+    student = train_from_config(config("distillation", block, trainer__exp_name="student"))
+    assert load_checkpoint(student["checkpoint"])["config"]["policy"] == block
+    slow = {"name": "grpo", "cfg": {"batch_size": 4, "group_size": 2, "learning_rate": 1e-30}}
+    again = train_from_config(config(slow, {"name": "users_gaussian", "init_from": "outputs/student"}))
+    before, now = (load_checkpoint(run["checkpoint"]) for run in (student, again))
+    assert all(torch.equal(before["policy"][name], now["policy"][name]) for name in before["policy"])
+    assert now["config"]["policy"]["init_from"] == student["run_folder"]

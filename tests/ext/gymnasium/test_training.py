@@ -102,6 +102,14 @@ def test_what_needs_a_scene_is_refused(override: str) -> None:
 # --- training ---
 
 
+def test_teacher_of_other_bounds_is_refused() -> None:
+    teacher = train_from_config(write_config(Path(), config()), overrides=["trainer.iterations=1"])["run_folder"]
+    student = {"name": "actor_only", "actor": NETWORK, "teacher": teacher}
+    other = config({"id": "gymnasium:MountainCarContinuous-v0"}, policy=student, algorithm={"name": "distillation"})
+    with pytest.raises(ConfigError, match=r"^policy\.teacher: .*: its actions are Box\(-2\.0.* and here Box\(-1\.0"):
+        train_from_config(write_config(Path(), other))
+
+
 def test_a_training_ends_with_the_return_as_its_headline(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--config", write_config(Path(), config())]) == 0
     (run,) = Path("outputs").iterdir()

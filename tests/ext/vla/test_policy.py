@@ -14,6 +14,7 @@ from embodichain.agents.rl.collector import SyncCollector
 from embodichain.agents.rl.models import TinyVLA, VLAPolicy, build_policy, save_vla_model
 from embodichain.ext.vla.policy import LoRACfg, VLAConfig, add_lora, stored_chunk_length
 from embodichain.utils import ConfigError
+from embodichain.utils.choices import Choices
 from tests.agents.rl.buffer.test_layout import T, check
 from tests.agents.rl.fakes import ChunkedEnv
 
@@ -66,6 +67,13 @@ def test_policy_is_built_from_block_and_spaces() -> None:
     model = policy.model
     assert isinstance(model, TinyVLA)
     assert (model.cfg.state_dim, model.cfg.action_dim, model.cfg.image_size) == (4, 2, (16, 16))
+
+
+def test_discrete_actions_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^policy\.name: vla: needs continuous actions"):
+        build_policy(
+            {"name": "vla", "vla_config": {"model_config": SMALL}}, 12, Choices((2,)), "cpu", observation_space=space()
+        )
 
 
 def test_log_probs_and_entropies_are_not_reduced() -> None:

@@ -532,9 +532,9 @@ def build_network(
     return network if select is None else nn.Sequential(select, network)
 
 
-def group_entries(policy: PolicyCfg, group: str, space: spaces.Dict) -> dict[str, slice]:
-    """Return the columns of the flat observation of each entry in an observation group, by name."""
-    columns, patterns = entry_columns(space), policy.obs_groups.get(group, ["*"])
+def group_entries(groups: Mapping[str, list[str]], group: str, space: spaces.Dict) -> dict[str, slice]:
+    """Return the columns of the flat observation of each entry in a group of ``policy.obs_groups``, by name."""
+    columns, patterns = entry_columns(space), groups.get(group, ["*"])
     for i, pattern in enumerate(patterns):
         if pattern != "*" and not any(fnmatchcase(name, pattern) for name in columns):
             place = f"policy.obs_groups.{group}[{i}]"
@@ -546,7 +546,7 @@ def group_columns(policy: PolicyCfg, group: str, given: PolicySpaces) -> torch.T
     """Return the columns of the flat observation in an observation group, int64, or None for all."""
     if "*" in policy.obs_groups.get(group, ["*"]):
         return None
-    chosen = group_entries(policy, group, given.structured(f"policy.obs_groups.{group}")).values()
+    chosen = group_entries(policy.obs_groups, group, given.structured(f"policy.obs_groups.{group}")).values()
     return torch.tensor([i for x in chosen for i in range(x.start, x.stop)], dtype=torch.int64)
 
 

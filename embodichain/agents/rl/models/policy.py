@@ -336,8 +336,14 @@ class PolicySpaces:
 
     @property
     def has_action_mask(self) -> bool:
-        """Whether the observation says which possibilities of discrete actions there are."""
-        return self.observation_space is not None and ACTION_MASK in entry_spaces(self.observation_space)
+        """Whether the observation says which possibilities of discrete actions there are; ConfigError if of others."""
+        mask = None if self.observation_space is None else entry_spaces(self.observation_space).get(ACTION_MASK)
+        if mask is not None and mask.shape != (self.actor_outputs,):
+            shape, known = list(mask.shape or ()), self.actor_outputs
+            raise ConfigError(
+                f"the observation's entry {ACTION_MASK}: must be [{known}], one number for each choice, got {shape}"
+            )
+        return mask is not None
 
     def structured(self, place: str) -> spaces.Dict:
         """Return the structured observation space, needed by ``place`` in the config."""

@@ -86,6 +86,11 @@ def get_policy_class(name: str) -> type[Policy]:
     return policy_class
 
 
+def setting_of(block: PolicyBlock, key: str) -> Any:
+    """Return a setting that not every policy's block has, such as ``init_from``; None without it."""
+    return block.block.get(key) if isinstance(block, UserPolicyCfg) else getattr(block, key, None)
+
+
 def typed_policy(name: str) -> TypedPolicy | None:
     """Return the typed block of a registered policy, or None for a policy without one."""
     return vars(get_policy_class(name)).get("typed")

@@ -186,6 +186,12 @@ def test_block_needs_an_actor_and_takes_no_critic() -> None:
 MASKED = spaces.Dict({"action_mask": spaces.Box(0, 1, (5,)), "x": spaces.Box(-1, 1, (3,))})
 
 
+def test_mask_of_other_choices_is_refused() -> None:
+    block = {"name": "actor_only", "actor": {"type": "mlp", "network_cfg": {"hidden_sizes": [4]}}}
+    with pytest.raises(ConfigError, match=r"entry action_mask: must be \[4\], .*got \[5\]"):
+        build_policy(block, 8, Choices((4,)), "cpu", observation_space=MASKED)
+
+
 @pytest.mark.parametrize("name", ["actor_critic", "actor_only", "actor_critic_recurrent"])
 def test_discrete_actions_are_chosen_among_what_the_mask_leaves(name: str) -> None:
     torch.manual_seed(0)

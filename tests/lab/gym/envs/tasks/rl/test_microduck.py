@@ -43,7 +43,7 @@ def test_policy_sees_61_numbers_in_the_published_order(name: str) -> None:
     assert [part.start for part in columns.values()] == [0, 3, 6, 20, 34, 48, 51, 55]
     cfg = load_run_config(str(CONFIGS / f"microduck_{name}/train_config_quickstart.json")).policy
     assert isinstance(cfg, PolicyCfg)
-    assert list(group_entries(cfg, "actor", env.single_observation_space)) == list(columns)
+    assert list(group_entries(cfg.obs_groups, "actor", env.single_observation_space)) == list(columns)
     assert env.single_action_space.shape == (14,)
     assert torch.isfinite(obs["policy"]["6_twist"]).all()
 
