@@ -349,16 +349,17 @@ def load_teacher(run: RunConfig, env: TaskEnv) -> Teacher:
     """Load the policy of the run that ``policy.teacher`` names, to act on the observations of this environment.
 
     Its own environment is built for a moment, since that determines its input: each entry is read from the entry of the
-    same name in the group ``teacher``, or of a name that ends in it (``clean/joints/pos`` for ``joints/pos``). Rank 0
-    reads.
+    same name in the group ``teacher``, or of a name that ends in it (``clean/joints/pos`` for ``joints/pos``). What its
+    critic alone reads need not be there. Rank 0 reads.
     """
     with placed("policy.teacher: "), logger.without_repeats():
         path, saved, config = _read_policy(setting_of(run.policy, "teacher"))
         alone = SavedRun(Path(), Path(path), {"policy": saved, "config": config})
         allowed = [*run.trainer.import_modules, *imports_allowed_by_environment()]
         with open_run(alone, 1, run.trainer.device, allowed, ["trainer.sim_device=cpu"]) as opened:
-            policy, entries = opened.policy, entry_columns(opened.env.single_observation_space)
-            space = opened.env.single_action_space
+            policy, space = opened.policy, opened.env.single_action_space
+            entries = entry_columns(theirs := opened.env.single_observation_space)
+            read = group_entries(setting_of(opened.config.policy, "obs_groups") or {}, "actor", theirs)
         there, here = (_interface(x)["env.actions"] for x in (config["gym_config"], run.resolved["gym_config"]))
         if there != here:
             raise ConfigError(f"{path}: its actions are env.actions {there}, and here {here}")
@@ -367,9 +368,13 @@ def load_teacher(run: RunConfig, env: TaskEnv) -> Teacher:
     group = group_entries(setting_of(run.policy, "obs_groups") or {}, "teacher", env.single_observation_space)
     columns: list[int] = []
     for name, own_columns in entries.items():
+        size = own_columns.stop - own_columns.start
+        if name not in read:
+            columns += [-1] * size
+            continue
         alike = [name] if name in group else [key for key in group if key.endswith(f"/{name}")]
         found = group[alike[0]] if len(alike) == 1 else slice(0)
-        if (size := own_columns.stop - own_columns.start) != found.stop - (found.start or 0):
+        if size != found.stop - (found.start or 0):
             sizes = ", ".join(f"{key} [{x.stop - x.start}]" for key, x in group.items())
             raise ConfigError(f"policy.obs_groups.teacher: the teacher reads '{name}' [{size}]; there are {sizes}")
         columns += range(found.start, found.stop)

@@ -116,6 +116,16 @@ def test_teacher_reads_its_own_entries_by_name(
         assert algorithm.teacher.columns.tolist() == list(columns)
 
 
+def test_entries_of_the_teachers_critic_need_not_be_there(teacher: str) -> None:
+    student = summary_of(tiny_config(trainer__exp_name="student", **pupil(teacher)))["run_folder"]
+    changes = pupil(student)
+    changes["policy"]["obs_groups"]["teacher"] = ["robot/qpos"]
+    with built(Path(), **changes) as (trainer, _):
+        algorithm = trainer.algorithm
+        assert isinstance(algorithm, Distillation)
+        assert algorithm.teacher.columns.tolist() == [-1, -1, 2, 3, -1, -1]  # of qf, qpos and qvel it reads qpos alone
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -35,7 +35,7 @@ class Teacher(nn.Module):
     """A frozen policy that reads columns of another environment's observation.
 
     Args:
-        columns: columns of the flat observation that are the policy's own, int64, in its order.
+        columns: columns of the flat observation that are the policy's own, int64, in its order; -1: 0 in its place.
     """
 
     columns: torch.Tensor
@@ -49,7 +49,7 @@ class Teacher(nn.Module):
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
         """Return the most likely actions [..., A] for observations [..., O]."""
-        own = obs[..., self.columns]
+        own = nn.functional.pad(obs, (0, 1))[..., self.columns]
         td = TensorDict({"obs": own if self.policy.has_normalizer else own.float()}, batch_size=obs.shape[:-1])
         action: torch.Tensor = self.policy.get_action(td, deterministic=True)["action"]
         return action

@@ -97,6 +97,11 @@ def test_checkpoint_has_the_teacher() -> None:
     assert other.teacher(torch.ones(1, 1)).item() == 5.0
 
 
+def test_columns_that_the_teacher_does_not_read_are_zero() -> None:
+    teacher = Teacher(ActorOnly(2, 1, CPU, linear(5.0, 1.0)), torch.tensor([-1, 0]))
+    assert teacher(torch.tensor([[3.0, 7.0]])).item() == 3.0
+
+
 class OwnTanh(ActorOnly):
     """A user's policy, of which the likelihood is of what it has stored."""
 
