@@ -93,10 +93,6 @@ def describe_machine() -> dict[str, Any]:
     cuda, memory = torch.cuda.is_available(), _system_memory()
     gigabytes = {name: round(size / 1e9, 1) for name, size in memory.items()}
     gpus = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())] if cuda else []
-    versions = {"embodichain-mujoco": __version__}
-    for name in _PACKAGES:
-        with suppress(importlib.metadata.PackageNotFoundError):
-            versions[name] = importlib.metadata.version(name)
     processor = platform.processor() or None
     with suppress(OSError):  # not Linux
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
@@ -115,12 +111,22 @@ def describe_machine() -> dict[str, Any]:
         "torch_cuda": torch.version.cuda,
         "torch_threads": torch.get_num_threads(),
         "environment": {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
-        "versions": versions,
+        "versions": _versions(),
         "commit": _commit(),
         "command": " ".join(sys.argv),
     }
 
 
+@cache  # to read a package's metadata takes 10 ms, to start git 50
+def _versions() -> dict[str, str]:
+    versions = {"embodichain-mujoco": __version__}
+    for name in _PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    return versions
+
+
+@cache
 def _commit() -> str | None:
     """Return the commit of the package's checkout, with ``-dirty`` after it for changed files; None outside of one."""
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
