@@ -230,10 +230,10 @@ class StateCache:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._version = -1
-        self._values: dict[Hashable, Tensor] = {}
+        self._values: dict[Hashable, tuple[Tensor, int | None]] = {}
 
-    def values(self) -> dict[Hashable, Tensor]:
-        """Return the values of the present state by function and arguments."""
+    def values(self) -> dict[Hashable, tuple[Tensor, int | None]]:
+        """Return the values of the present state, and their counts of writes, by function and arguments."""
         if self._version != self._backend.version:
             self._values.clear()
             self._version = self._backend.version
@@ -254,7 +254,7 @@ def cached_per_state(func: Callable[Concatenate[Owner, P], Tensor]) -> Callable[
 
     The first argument is an environment, or another object with a ``state_cache``. Everything else that the value
     depends on, such as a target, must be an argument; a tensor is compared by identity and by its count of writes. Do
-    not write into the value.
+    not write into the value: the next call raises a ConfigError.
 
     Example::
 
@@ -268,9 +268,17 @@ def cached_per_state(func: Callable[Concatenate[Owner, P], Tensor]) -> Callable[
         values = owner.state_cache.values()
         named = ((name, _identity(value)) for name, value in kwargs.items())
         key: Hashable = (func, *map(_identity, args), *named) if args or kwargs else func
-        value = values.get(key)
-        if value is None:
-            value = values[key] = func(owner, *args, **kwargs)
+        known = values.get(key)
+        if known is None:
+            value = func(owner, *args, **kwargs)
+            values[key] = value, _writes(value)
+            return value
+        value, writes = known
+        if writes is not None and value._version != writes:
+            raise ConfigError(
+                f"a result of {func.__qualname__}, which others read too, has been written into since: make a new "
+                "tensor, x * 0.1 instead of x *= 0.1"
+            )
         return value
 
     return cached
@@ -278,7 +286,12 @@ def cached_per_state(func: Callable[Concatenate[Owner, P], Tensor]) -> Callable[
 
 def _identity(argument: Any) -> Hashable:
     """Return the cache key of an argument; a tensor's includes its count of writes, where torch has one."""
-    if isinstance(argument, Tensor) and not argument.is_inference():
-        return argument, argument._version
+    if isinstance(argument, Tensor):
+        return argument, _writes(argument)
     key: Hashable = argument
     return key
+
+
+def _writes(value: Tensor) -> int | None:
+    """Return a tensor's count of writes, None where torch has none."""
+    return None if value.is_inference() else value._version

@@ -3,10 +3,12 @@
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
 from embodichain.lab.sim.backend.base import StateCache, cached_per_state
+from embodichain.utils import ConfigError
 
 CALLS: list[str] = []
 
@@ -54,3 +56,14 @@ def test_value_of_a_changed_tensor_is_computed_anew() -> None:
 def test_objects_do_not_share_values() -> None:
     one, two, target = owner(), owner(), torch.ones(2)
     assert offset(one, target) is not offset(two, target)
+
+
+def test_value_that_was_written_into_is_an_error() -> None:
+    env, target = owner(), torch.ones(2)
+    value = offset(env, target)
+    view = value[:1]
+    view *= 0.5
+    with pytest.raises(ConfigError, match=r"^a result of offset, which others read too, has been written into since"):
+        offset(env, target)
+    env.backend.version = 1
+    assert offset(env, target).tolist() == [1.0, 1.0]
