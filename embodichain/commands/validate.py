@@ -105,7 +105,17 @@ def try_config(config: RunConfig | tuple[str, TaskCfg]) -> tuple[str, dict[str, 
                 if getattr(config.algorithm, "symmetry", None) is not None:
                     mirror_map_of(env)
             env.reset(seed=cfg.seed)
-            env.step(torch.zeros(_NUM_ENVS, env.single_action_space.shape[0]))
+            obs, reward, *_, info = env.step(torch.zeros(_NUM_ENVS, env.single_action_space.shape[0]))
+            for kind, values in (
+                ("env.observations", obs.flatten_keys("/")),
+                ("env.rewards", info["rewards"] | {"the sum": reward}),
+            ):
+                for name, value in values.items():
+                    if not value.isfinite().all():
+                        raise ConfigError(f"{kind}: '{name}' is not finite in the first step")
+            some = env.all_env_ids[:1]
+            env.event_manager.rehearse(some)
+            env.reset(options={"reset_ids": some})
             changes = env.sim.changes
     except (ConfigError, RenderingUnavailableError) as error:
         if isinstance(error, RenderingUnavailableError) or isinstance(error.__cause__, RenderingUnavailableError):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from embodichain.agents.rl.checkpoint.saved_run import find_run, find_run_folder, names_run, settled
 from embodichain.agents.rl.run_config import OWN_CONFIG
@@ -149,6 +150,19 @@ def test_valid_means_that_an_environment_makes_a_step(tmp_path: Path, capsys: py
     near = f'env.rewards.near={{"func": "{__name__}.no_reward"}}'
     error = validated(capsys, 2, config, near, "--allow-import", __name__)
     assert "error: env.rewards.near: no_reward must return a tensor [N] = [13]" in error
+    error = validated(capsys, 2, config, near.replace("no_reward", "nan_reward"), "--allow-import", __name__)
+    assert "error: env.rewards: 'near' is not finite in the first step" in error
+    kick = {"func": f"{__name__}.late_mistake", "mode": "interval", "interval_step": [50, 60]}
+    error = validated(capsys, 1, config, f'env.events={{"kick": {json.dumps(kick)}}}', "--allow-import", __name__)
+    assert "takes no size" in error
+
+
+def nan_reward(env: Any) -> torch.Tensor:
+    return torch.full((env.num_envs,), torch.nan)
+
+
+def late_mistake(env: Any, env_ids: Any) -> None:
+    raise TypeError("takes no size")
 
 
 def no_reward(env: Any, obs: Any, action: Any, info: Any) -> None:

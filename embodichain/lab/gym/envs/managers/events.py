@@ -13,7 +13,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers import checks, types
-from embodichain.lab.gym.envs.managers.base import Functor, Manager, Term, TermEnv
+from embodichain.lab.gym.envs.managers.base import Functor, Manager, Term, TermEnv, is_users
 from embodichain.lab.gym.envs.managers.cfg import BLOCK_MODULES, EventCfg
 from embodichain.lab.gym.envs.managers.randomization.physics import draw, entity_uid
 from embodichain.lab.sim import SimulationManager
@@ -296,6 +296,7 @@ class EventManager(Manager):
         self._steps = 0
         self._begun: list[str] = []
         self._intervals: dict[str, _Intervals] = {}
+        self._unchecked: set[str] = set()  # users' events that no call for some environments has checked
         self._take(checks.build_terms(cfgs, env, "env.events"))
 
     def add(self, cfgs: Mapping[str, EventCfg]) -> None:
@@ -363,6 +364,7 @@ class EventManager(Manager):
 
     def _take(self, terms: Sequence[Term[EventCfg]]) -> None:
         self._add(terms)
+        self._unchecked |= {term.name for term in terms if is_users(term.func)}
         for term in terms:
             self._by_mode[term.cfg.mode].append(term)
             if term.cfg.mode == "interval" and isinstance(term.cfg.interval_step, tuple):
@@ -373,7 +375,7 @@ class EventManager(Manager):
     def _happen(self, terms: Sequence[Term[EventCfg]], env_ids: Tensor) -> None:
         for term in terms:
             with self._env.random.stream(term.name):
-                term(self._env, env_ids)
+                self._act(term, env_ids)
 
     def _addable(self, cfg: EventCfg, name: str) -> EventCfg:
         """Return an event's config with its function, which may be named."""
@@ -395,12 +397,33 @@ class EventManager(Manager):
             return
         env = self._env
         with env.random.stream(term.name, tick=env.elapsed_steps):
-            term(env, env_ids)
+            self._act(term, env_ids)
         if (intervals := self._intervals.get(term.name)) is not None:
             with env.random.stream(f"{term.name}.interval_step", tick=env.elapsed_steps):
                 intervals.draw(env_ids)
         if term.name not in self._begun:
             self._begun.append(term.name)
+
+    def _act(self, term: Term[EventCfg], env_ids: Tensor) -> None:
+        """Call an event; an error if its first call for some environments alone moves another one."""
+        env = self._env
+        if term.name not in self._unchecked or not 0 < len(env_ids) < env.num_envs:
+            term(env, env_ids)
+            return
+        self._unchecked.discard(term.name)
+        before = [env.sim.backend.read(name).clone() for name in ("qpos", "qvel")]
+        term(env, env_ids)
+        for old, new in zip(before, map(env.sim.backend.read, ("qpos", "qvel")), strict=True):
+            if not torch.equal(new, old.index_copy(0, env_ids, new[env_ids])):
+                raise ConfigError(
+                    f"{term.place}: moves environments that are not in env_ids: pass it on, as in set_local_pose(pose, "
+                    "env_ids)"
+                )
+
+    def rehearse(self, env_ids: Tensor) -> None:
+        """Call every interval event once for environments [n], as a trial."""
+        for term in self._by_mode["interval"]:
+            self._call(term, env_ids)
 
     def restart(self) -> None:
         """Count the steps for the interval events from 0 again, as the random streams start again."""

@@ -1,5 +1,6 @@
 """When events happen, and what they draw. Shapes: N environments."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -372,3 +373,23 @@ def test_name_of_another_event_is_refused() -> None:
     for name in ("note", "second"):
         with pytest.raises(ConfigError, match=rf"^events\.{name}: the environment has an event of that name already$"):
             env.add_events({name: EventCfg(func=Note)})
+
+
+def push_all(env: EmbodiedEnv, env_ids: Tensor) -> None:
+    """Forgets to pass ``env_ids`` on."""
+    env.robot.set_qvel(torch.ones(env.num_envs, 1))
+
+
+def push(env: EmbodiedEnv, env_ids: Tensor) -> None:
+    env.robot.set_qvel(torch.ones(len(env_ids), 1), env_ids=env_ids)
+
+
+@pytest.mark.parametrize("mode", [{"mode": "reset"}, {"mode": "interval", "interval_step": (2, 9)}])
+@pytest.mark.parametrize(("func", "is_wrong"), [(push_all, True), (push, False)])
+def test_event_that_moves_other_environments_is_an_error(func: Any, is_wrong: bool, mode: dict[str, Any]) -> None:
+    env = EmbodiedEnv(cart_cfg(5, {"events": {"push": {"func": func, **mode}}}))
+    env.reset(seed=1)
+    wrong = pytest.raises(ConfigError, match=r"^env\.events\.push: moves environments that are not in env_ids")
+    with wrong if is_wrong else nullcontext():
+        steps(env, 8)
+        env.reset(options={"reset_ids": torch.tensor([1])})
