@@ -3,6 +3,7 @@
 Legend: N envs, T rollout steps, H actions of a chunk, O flattened observation size, A action size.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -94,8 +95,8 @@ class VecEnv(Protocol):
 class EvalEnv(VecEnv, Protocol):
     """Environments for evaluation."""
 
-    def start_recording(self, folder: Path, label: str) -> None:
-        """Write videos named after ``label`` into ``folder`` from now on."""
+    def start_recording(self, folder: Path, label: str, num_episodes: float = math.inf) -> None:
+        """Write videos of the episodes below a number, named after ``label``, into ``folder`` from now on."""
 
     def stop_recording(self) -> list[Path]:
         """Finish the videos and return their paths."""

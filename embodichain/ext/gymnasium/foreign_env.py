@@ -3,6 +3,7 @@
 Legend: N envs, T rollout steps, A action size.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -247,11 +248,11 @@ class ForeignEnv(ABC):
     def write_into(self, folder: Path, allowed: Sequence[str | Path] = ()) -> None:  # noqa: B027
         """Nothing is written but videos, whose folder :meth:`start_recording` is given."""
 
-    def start_recording(self, folder: Path, label: str) -> None:
+    def start_recording(self, folder: Path, label: str, num_episodes: float = math.inf) -> None:
         """Write a video of the first environment from its next episode on, if it renders ``rgb_array``."""
         if self.cfg.records and self.cfg.kwargs.get("render_mode") == RENDER_MODE:
             path = folder / f"render_{label}.mp4"
-            self.film(EpisodeVideo(path, self, self.render_fps, max_frames=_MOST_IMAGES))
+            self.film(EpisodeVideo(path, self, self.render_fps, num_episodes=num_episodes, max_frames=_MOST_IMAGES))
 
     def film(self, video: EpisodeVideo) -> None:
         """Add the first environment's states to a video from its next episode on."""

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -184,7 +185,7 @@ class ScriptedEnv:
     def set_rollout_buffer(self, rollout: TensorDict) -> None:
         self.rollout, self.slot = rollout, 0
 
-    def start_recording(self, folder: Path, label: str) -> None:
+    def start_recording(self, folder: Path, label: str, num_episodes: float = math.inf) -> None:
         self.recordings.append((folder, label))
         self.is_recording = True
 

@@ -210,7 +210,7 @@ def test_fault_in_the_first_update_leaves_what_was_recorded(monkeypatch: pytest.
 
 
 def test_fault_in_the_evaluation_is_raised_after_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(self: EmbodiedEnv, folder: Path, label: str) -> None:
+    def fail(self: EmbodiedEnv, folder: Path, label: str, *given: float) -> None:
         if label == "step_16":
             raise ZeroDivisionError("of a bug")
 

@@ -216,7 +216,7 @@ class Evaluator:
         generators = generators_state()  # the training's draws depend on no evaluation
         try:
             if process_group.is_main:
-                env.start_recording(self._video_folder, label)
+                env.start_recording(self._video_folder, label, self.num_episodes)
             # One thread: torch's idle workers would take the physics' cores.
             with keeping_modes(policy), torch_threads(1), stopping_together(process_group):
                 policy.eval()

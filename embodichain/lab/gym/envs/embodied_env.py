@@ -4,6 +4,7 @@ An :class:`EmbodiedEnv` assembles its scene; a :class:`SceneEnv` has one MJCF fi
 Shapes: N environments, n in ``env_ids``, nq and nv MuJoCo's positions and velocities.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -328,10 +329,10 @@ class EmbodiedEnv(BaseEnv):
         self._has_begun = False
         self._owners = self._stateful()
 
-    def start_recording(self, folder: Path, label: str) -> None:
-        """Let the recording events write videos ``<folder>/<name>_<label>.mp4`` from now on."""
+    def start_recording(self, folder: Path, label: str, num_episodes: float = math.inf) -> None:
+        """Let the recording events write videos ``<folder>/<name>_<label>.mp4`` of episodes below a number."""
         for recorder in recorders_in(self.event_manager.functors):
-            recorder.start(folder, label)
+            recorder.start(folder, label, num_episodes)
 
     def stop_recording(self) -> list[Path]:
         """Finish the videos and return their paths."""

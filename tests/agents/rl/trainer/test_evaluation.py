@@ -94,7 +94,7 @@ def test_video_lasts_as_long_as_the_evaluation() -> None:
 class FilmedEnv(ScriptedEnv):
     """Records an image a step, which takes half a second."""
 
-    def start_recording(self, folder: Path, label: str) -> None:
+    def start_recording(self, folder: Path, label: str, num_episodes: float = math.inf) -> None:
         super().start_recording(folder, label)
         self.actions.clear()
 

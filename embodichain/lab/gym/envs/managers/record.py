@@ -96,14 +96,15 @@ class record_camera_data(VideoEvent):  # noqa: N801 (named like a function, as c
             return []
         return [f"eye: the view's direction must not be zero or along up, got {eye} with target {target}, up {up}"]
 
-    def start(self, folder: Path, label: str) -> None:
-        """Record from now on into ``<folder>/<name>_<label>.mp4``."""
+    def start(self, folder: Path, label: str, num_episodes: float) -> None:
+        """Record the episodes below a number from now on into ``<folder>/<name>_<label>.mp4``."""
         params = self.cfg.params
         folder = self.env.output.place(params["save_path"]) if params.get("save_path") else folder
         assert isinstance(self.cfg, EventCfg)
         assert isinstance(self.cfg.interval_step, int)  # since the event is global
         path, period = folder / f"{params.get('name', 'camera')}_{label}.mp4", self.env.step_dt * self.cfg.interval_step
         options = {"is_captioned": params.get("caption", True), "max_frames": params.get("max_frames", _MOST_FRAMES)}
+        options["num_episodes"] = num_episodes
         self.recording.start(EpisodeVideo(path, self.env, 1.0 / period, params.get("max_env_num", 1), **options))
 
     def close(self) -> None:
@@ -295,7 +296,7 @@ class EpisodeVideo:
     @property
     def is_full(self) -> bool:
         """Whether it has its last image."""
-        return self.frames == self._max_frames
+        return self.frames == self._max_frames or all(cell.number >= self._num_episodes for cell in self._cells)
 
     def begins(self) -> bool:
         """Return whether an episode begins in all K environments."""

@@ -115,6 +115,20 @@ def test_only_what_lies_between_start_and_stop_is_recorded(tmp_path: Path) -> No
 
 
 @needs_gl
+def test_video_shows_the_episodes_below_a_number(tmp_path: Path) -> None:
+    env = EmbodiedEnv(replace(cart_cfg(2), events={"cam": recorder_cfg(resolution=[64, 32])}, max_episode_steps=3))
+    env.start_recording(tmp_path, "a", num_episodes=3)
+    env.reset(seed=0, options={"enumerate_episodes": True})
+    step(env, 3)  # episode 0; those of this environment have even numbers
+    shown = env.recorded().frames
+    step(env, 5)  # episodes 2 and 4
+    (video,) = env.stop_recording()
+    assert env.recorded().frames == 2 * shown + 1  # the last image again, as episode 4 begins
+    assert imageio_ffmpeg.count_frames_and_secs(str(video))[0] > 2 * shown  # the last image of each stays
+    env.close()
+
+
+@needs_gl
 def test_video_ends_after_its_most_images(tmp_path: Path) -> None:
     env = cart_with(1, cam=recorder_cfg(record_camera_data_async, resolution=[64, 32], max_frames=3))
     for label in ("first", "second"):
