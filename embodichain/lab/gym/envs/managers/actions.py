@@ -377,7 +377,7 @@ class _EefShiftTerm(ActionTerm):
 
     @override
     def command_map(self) -> CommandMap:
-        return self.joint_command("change of the tool's target: m", self.scale, names=list(self.axes))
+        return self.joint_command("change of the tool's target, m", self.scale, names=list(self.axes))
 
     @override
     def process_action(self, action: Tensor) -> dict[str, Tensor]:
