@@ -65,7 +65,7 @@ class Backend(ABC):
         self.device = device
         self.version = 0
         self.looks = np.zeros(num_envs, dtype=np.int64)
-        self._casts: dict[str, tuple[int, Tensor]] = {}
+        self._casts: dict[str, tuple[int, Tensor, int | None]] = {}  # version of the state, cast, its count of writes
         self._named_geoms, self._seen_geoms = named_geoms(model, visual_model)
 
     @property
@@ -89,7 +89,7 @@ class Backend(ABC):
         The current value, [N, ...]; stale fields are computed first. A ConfigError for one that the engine computes for
         sensors alone, in a model without them.
         """
-        version, cast = self._casts.get(name, (-1, None))
+        version, cast, writes = self._casts.get(name, (-1, None, None))
         if cast is None and name in _SENSORS:
             types = [getattr(mujoco.mjtSensor, f"mjSENS_{kind.upper()}") for kind in _SENSORS[name]]
             if not np.isin(self.model.sensor_type, types).any():
@@ -97,7 +97,9 @@ class Backend(ABC):
                 raise ConfigError(f"'{name}' is computed for sensors alone, and the model has none of {kinds}")
         if cast is None or version != self.version:
             cast = self._cast(name)
-            self._casts[name] = (self.version, cast)
+            self._casts[name] = (self.version, cast, _writes(cast))
+        else:
+            _check_unwritten(cast, writes, f"the state's '{name}', or a view of it,")
         return cast
 
     def read_exact(self, name: str) -> Tensor:
@@ -254,7 +256,7 @@ def cached_per_state(func: Callable[Concatenate[Owner, P], Tensor]) -> Callable[
 
     The first argument is an environment, or another object with a ``state_cache``. Everything else that the value
     depends on, such as a target, must be an argument; a tensor is compared by identity and by its count of writes. Do
-    not write into the value: the next call raises a ConfigError.
+    not write into the value: the next call in the same state raises a ConfigError.
 
     Example::
 
@@ -274,11 +276,7 @@ def cached_per_state(func: Callable[Concatenate[Owner, P], Tensor]) -> Callable[
             values[key] = value, _writes(value)
             return value
         value, writes = known
-        if writes is not None and value._version != writes:
-            raise ConfigError(
-                f"a result of {func.__qualname__}, which others read too, has been written into since: make a new "
-                "tensor, x * 0.1 instead of x *= 0.1"
-            )
+        _check_unwritten(value, writes, f"a result of {func.__qualname__}")
         return value
 
     return cached
@@ -286,12 +284,19 @@ def cached_per_state(func: Callable[Concatenate[Owner, P], Tensor]) -> Callable[
 
 def _identity(argument: Any) -> Hashable:
     """Return the cache key of an argument; a tensor's includes its count of writes, where torch has one."""
-    if isinstance(argument, Tensor):
-        return argument, _writes(argument)
-    key: Hashable = argument
+    key: Hashable = argument if (writes := _writes(argument)) is None else (argument, writes)
     return key
 
 
-def _writes(value: Tensor) -> int | None:
+def _writes(value: Any) -> int | None:
     """Return a tensor's count of writes, None where torch has none."""
-    return None if value.is_inference() else value._version
+    return value._version if isinstance(value, Tensor) and not value.is_inference() else None
+
+
+def _check_unwritten(value: Any, writes: int | None, what: str) -> None:
+    """Raise a ConfigError if a tensor has another count of writes than before."""
+    if writes is not None and value._version != writes:
+        raise ConfigError(
+            f"{what} was changed in place by a term that was called before, and others read it, too: make a new "
+            "tensor, x * 0.1 instead of x *= 0.1"
+        )

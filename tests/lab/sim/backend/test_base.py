@@ -63,7 +63,7 @@ def test_value_that_was_written_into_is_an_error() -> None:
     value = offset(env, target)
     view = value[:1]
     view *= 0.5
-    with pytest.raises(ConfigError, match=r"^a result of offset, which others read too, has been written into since"):
+    with pytest.raises(ConfigError, match=r"^a result of offset was changed in place"):
         offset(env, target)
     env.backend.version = 1
     assert offset(env, target).tolist() == [1.0, 1.0]

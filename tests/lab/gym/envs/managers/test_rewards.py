@@ -223,6 +223,22 @@ def test_reward_of_another_shape_names_its_term(env: EmbodiedEnv, returned: Any,
         manager.compute(NO_OBS, NO_ACTION, {})
 
 
+def test_reward_that_writes_into_the_state_is_found_by_the_next_reader(env: EmbodiedEnv) -> None:
+    def halve(env: Any) -> Tensor:
+        pos = env.sim.get_rigid_object("cube").pos
+        pos *= 0.5
+        return pos[:, 0]
+
+    def height(env: Any) -> Tensor:
+        pose: Tensor = env.sim.get_rigid_object("cube").get_local_pose()
+        return pose[:, 2]
+
+    manager = RewardManager({"halve": RewardCfg(halve), "height": RewardCfg(height)}, env)
+    with pytest.raises(ConfigError, match=r"^a result of .* was changed in place by a term that was called before"):
+        manager.compute(NO_OBS, NO_ACTION, {})
+    env.reset()
+
+
 def test_rewards_take_the_step_or_the_environment_alone(env: EmbodiedEnv) -> None:
     class Stateful(Functor):
         def __call__(self, env: Any, scale: float) -> Tensor:
