@@ -88,9 +88,9 @@ def read_config(
 def try_config(config: RunConfig | tuple[str, TaskCfg]) -> tuple[str, dict[str, list[str]]]:
     """Build a few environments from :func:`read_config`'s result on the CPU, make a step, and build the policy.
 
-    Finds errors that only the compiled scene, or a term's first call, shows. Another library's environment
-    may be a real robot, and a VLA's weights are large: neither is built. Returns what was tried, for the user, and the
-    differences between each articulation and its file, by uid.
+    Finds errors that only the compiled scene, or a term's first call, shows; interval events are called once. Another
+    library's environment may be a real robot, and a VLA's weights are large: neither is built. Returns what was tried,
+    for the user, and the differences between each articulation and its file, by uid.
     """
     env_id, any_cfg = (config.env_id, config.env) if isinstance(config, RunConfig) else config
     cfg = scene_cfg(any_cfg)
@@ -107,12 +107,11 @@ def try_config(config: RunConfig | tuple[str, TaskCfg]) -> tuple[str, dict[str, 
             env.reset(seed=cfg.seed)
             obs, reward, *_, info = env.step(torch.zeros(_NUM_ENVS, env.single_action_space.shape[0]))
             for kind, values in (
-                ("env.observations", obs.flatten_keys("/")),
-                ("env.rewards", info["rewards"] | {"the sum": reward}),
+                ("observation's entry", obs.flatten_keys("/")),
+                ("reward", info["rewards"] | {"sum of all terms": reward}),
             ):
-                for name, value in values.items():
-                    if not value.isfinite().all():
-                        raise ConfigError(f"{kind}: '{name}' is not finite in the first step")
+                for name in [name for name, value in values.items() if value.isnan().any()]:
+                    raise ConfigError(f"the {kind} '{name}' has NaN after the first step")
             some = env.all_env_ids[:1]
             env.event_manager.rehearse(some)
             env.reset(options={"reset_ids": some})

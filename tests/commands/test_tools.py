@@ -151,14 +151,21 @@ def test_valid_means_that_an_environment_makes_a_step(tmp_path: Path, capsys: py
     error = validated(capsys, 2, config, near, "--allow-import", __name__)
     assert "error: env.rewards.near: no_reward must return a tensor [N] = [13]" in error
     error = validated(capsys, 2, config, near.replace("no_reward", "nan_reward"), "--allow-import", __name__)
-    assert "error: env.rewards: 'near' is not finite in the first step" in error
+    assert "error: the reward 'near' has NaN after the first step" in error
     kick = {"func": f"{__name__}.late_mistake", "mode": "interval", "interval_step": [50, 60]}
     error = validated(capsys, 1, config, f'env.events={{"kick": {json.dumps(kick)}}}', "--allow-import", __name__)
     assert "takes no size" in error
+    kick = {"func": f"{__name__}.push_all", "mode": "reset"}
+    error = validated(capsys, 2, config, f'env.events={{"kick": {json.dumps(kick)}}}', "--allow-import", __name__)
+    assert "error: env.events.kick: moves environments outside env_ids" in error
 
 
 def nan_reward(env: Any) -> torch.Tensor:
     return torch.full((env.num_envs,), torch.nan)
+
+
+def push_all(env: Any, env_ids: Any) -> None:
+    env.robot.set_qvel(torch.ones(env.num_envs, 2))
 
 
 def late_mistake(env: Any, env_ids: Any) -> None:

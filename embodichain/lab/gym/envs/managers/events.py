@@ -26,6 +26,7 @@ from embodichain.utils.module_utils import find_admitted
 _MESHES = (".obj", ".stl")
 _EXTRA = "extra_attrs"
 _POSE_OF_OBJECT = "_pose_object"
+_MOVED = ("qpos", "qvel", "mocap_pos", "mocap_quat")
 
 
 class replace_assets_from_group(Functor):  # noqa: N801 (named like a function, as configs name it)
@@ -296,7 +297,7 @@ class EventManager(Manager):
         self._steps = 0
         self._begun: list[str] = []
         self._intervals: dict[str, _Intervals] = {}
-        self._unchecked: set[str] = set()  # users' events that no call for some environments has checked
+        self._unchecked: set[str] = set()  # users' events to check at their first call for a part of the environments
         self._take(checks.build_terms(cfgs, env, "env.events"))
 
     def add(self, cfgs: Mapping[str, EventCfg]) -> None:
@@ -336,10 +337,9 @@ class EventManager(Manager):
             interval = term.cfg.interval_step
             if isinstance(interval, tuple):
                 is_due = env.elapsed_steps == self._intervals[term.name].due
-            elif term.cfg.is_global or getattr(term.func, "is_global", False):
+            elif _is_global(term):
                 if self._steps % interval == 0:
-                    with env.random.stream(term.name, tick=self._steps):
-                        term(env, stepping)
+                    self._call_global(term, stepping)
                     changed += [] if _only_reads(term) else [torch.ones_like(done)]
                 continue
             else:
@@ -411,19 +411,26 @@ class EventManager(Manager):
             term(env, env_ids)
             return
         self._unchecked.discard(term.name)
-        before = [env.sim.backend.read(name).clone() for name in ("qpos", "qvel")]
+        before = [env.sim.backend.read(name).clone() for name in _MOVED]
         term(env, env_ids)
-        for old, new in zip(before, map(env.sim.backend.read, ("qpos", "qvel")), strict=True):
-            if not torch.equal(new, old.index_copy(0, env_ids, new[env_ids])):
+        for old, new in zip(before, map(env.sim.backend.read, _MOVED), strict=True):
+            if not torch.equal(new.nan_to_num(), old.index_copy(0, env_ids, new[env_ids]).nan_to_num()):
                 raise ConfigError(
-                    f"{term.place}: moves environments that are not in env_ids: pass it on, as in set_local_pose(pose, "
+                    f"{term.place}: moves environments outside env_ids: pass env_ids on, as in set_local_pose(pose, "
                     "env_ids)"
                 )
 
+    def _call_global(self, term: Term[EventCfg], env_ids: Tensor) -> None:
+        with self._env.random.stream(term.name, tick=self._steps):
+            term(self._env, env_ids)
+
     def rehearse(self, env_ids: Tensor) -> None:
-        """Call every interval event once for environments [n], as a trial."""
+        """Call every interval event once, as a trial: for environments [n], or where it is global for all."""
         for term in self._by_mode["interval"]:
-            self._call(term, env_ids)
+            if _is_global(term):
+                self._call_global(term, self._env.all_env_ids)
+            else:
+                self._call(term, env_ids)
 
     def restart(self) -> None:
         """Count the steps for the interval events from 0 again, as the random streams start again."""
@@ -434,6 +441,10 @@ def _prepares_scene(func: Any) -> bool:
     if not (isinstance(func, type) and issubclass(func, Functor)):
         return False
     return func.prepare_scene.__func__ is not Functor.prepare_scene.__func__  # type: ignore[attr-defined]
+
+
+def _is_global(term: Term[EventCfg]) -> bool:
+    return term.cfg.is_global or getattr(term.func, "is_global", False)
 
 
 def _only_reads(term: Term[EventCfg]) -> bool:

@@ -384,12 +384,45 @@ def push(env: EmbodiedEnv, env_ids: Tensor) -> None:
     env.robot.set_qvel(torch.ones(len(env_ids), 1), env_ids=env_ids)
 
 
+def lose(env: EmbodiedEnv, env_ids: Tensor) -> None:
+    env.robot.set_qvel(torch.full((len(env_ids), 1), torch.nan), env_ids=env_ids)
+
+
+def push_together(env: EmbodiedEnv, env_ids: Tensor) -> None:
+    push_all(env, env_ids)
+
+
+push_together.is_global = True  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("mode", [{"mode": "reset"}, {"mode": "interval", "interval_step": (2, 9)}])
-@pytest.mark.parametrize(("func", "is_wrong"), [(push_all, True), (push, False)])
+@pytest.mark.parametrize(("func", "is_wrong"), [(push_all, True), (push, False), (lose, False)])
 def test_event_that_moves_other_environments_is_an_error(func: Any, is_wrong: bool, mode: dict[str, Any]) -> None:
     env = EmbodiedEnv(cart_cfg(5, {"events": {"push": {"func": func, **mode}}}))
     env.reset(seed=1)
-    wrong = pytest.raises(ConfigError, match=r"^env\.events\.push: moves environments that are not in env_ids")
+    wrong = pytest.raises(ConfigError, match=r"^env\.events\.push: moves environments outside env_ids")
     with wrong if is_wrong else nullcontext():
         steps(env, 8)
         env.reset(options={"reset_ids": torch.tensor([1])})
+
+
+def carry_all(env: EmbodiedEnv, env_ids: Tensor) -> None:
+    """Forgets to pass ``env_ids`` on, to a body that MuJoCo moves by its mocap pose."""
+    box = env.sim.get_rigid_object("box")
+    box.set_local_pose(box.get_local_pose() + 0.1)
+
+
+def test_event_that_moves_other_kinematic_bodies_is_an_error() -> None:
+    box = {**BOX, "body_type": "kinematic"}
+    env = EmbodiedEnv(cart_cfg(3, {"events": {"carry": {"func": carry_all, "mode": "reset"}}}, rigid_object=[box]))
+    env.reset(seed=1)
+    with pytest.raises(ConfigError, match=r"^env\.events\.carry: moves environments outside env_ids"):
+        env.reset(options={"reset_ids": torch.tensor([1])})
+
+
+def test_trial_calls_global_events_for_all_environments() -> None:
+    events = {"push": {"func": push_together, "mode": "interval", "interval_step": 50}}
+    env = EmbodiedEnv(cart_cfg(3, {"events": events}))
+    env.reset(seed=1)
+    env.event_manager.rehearse(torch.tensor([1]))
+    assert env.robot.get_qvel()[:, 0].tolist() == [1.0] * 3
