@@ -96,7 +96,7 @@ class EvalEnv(VecEnv, Protocol):
     """Environments for evaluation."""
 
     def start_recording(self, folder: Path, label: str, num_episodes: float = math.inf) -> None:
-        """Write videos of the episodes below a number, named after ``label``, into ``folder`` from now on."""
+        """Write videos of the first ``num_episodes``, named after ``label``, into ``folder`` from now on."""
 
     def stop_recording(self) -> list[Path]:
         """Finish the videos and return their paths."""

@@ -142,7 +142,7 @@ class ScriptedEnv:
         self.resets: list[tuple[int | None, Any]] = []
         self.actions: list[Tensor] = []
         self.threads: set[int] = set()
-        self.recordings: list[tuple[Path, str]] = []
+        self.recordings: list[tuple[Path, str, float]] = []
         self.is_recording = False
         self.fails_after: int | None = None
         self.rollout: TensorDict | None = None
@@ -186,12 +186,12 @@ class ScriptedEnv:
         self.rollout, self.slot = rollout, 0
 
     def start_recording(self, folder: Path, label: str, num_episodes: float = math.inf) -> None:
-        self.recordings.append((folder, label))
+        self.recordings.append((folder, label, num_episodes))
         self.is_recording = True
 
     def stop_recording(self) -> list[Path]:
         self.is_recording = False
-        folder, label = self.recordings[-1]
+        folder, label, _ = self.recordings[-1]
         return [folder / f"{label}.mp4"]
 
     def close(self) -> None:

@@ -69,6 +69,13 @@ def test_episodes_of_the_first_environment_are_recorded(env: GymnasiumEnv, tmp_p
     assert env.stop_recording() == []
 
 
+def test_episodes_below_a_number_are_recorded(env: GymnasiumEnv, tmp_path: Path) -> None:
+    env.start_recording(tmp_path, "a", num_episodes=1)
+    play(env, 14)
+    assert env.recorded().frames == 6  # the first state, those of four steps, and the last again as the next one begins
+    assert len(env.stop_recording()) == 1
+
+
 @pytest.mark.skipif(opengl_problem() is not None, reason="no OpenGL")
 def test_images_of_mujoco_are_drawn_without_shadows() -> None:
     cfg = GymnasiumEnvCfg("gymnasium:Reacher-v5").with_images()

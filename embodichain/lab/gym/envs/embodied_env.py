@@ -330,7 +330,7 @@ class EmbodiedEnv(BaseEnv):
         self._owners = self._stateful()
 
     def start_recording(self, folder: Path, label: str, num_episodes: float = math.inf) -> None:
-        """Let the recording events write videos ``<folder>/<name>_<label>.mp4`` of episodes below a number."""
+        """Let the recording events write videos ``<folder>/<name>_<label>.mp4`` of the first ``num_episodes``."""
         for recorder in recorders_in(self.event_manager.functors):
             recorder.start(folder, label, num_episodes)
 

@@ -86,7 +86,7 @@ def test_state_is_carried_over_and_zeroed_where_an_episode_ends() -> None:
 def test_video_lasts_as_long_as_the_evaluation() -> None:
     env = ScriptedEnv(2)
     result = evaluate(env, 3)
-    assert env.recordings == [(Path("videos"), "step_8")]
+    assert env.recordings == [(Path("videos"), "step_8", 3)]
     assert not env.is_recording
     assert result.videos == ["videos/step_8.mp4"]
 

@@ -120,7 +120,7 @@ def test_evaluates_and_saves_on_schedule_and_once_at_the_end(
     run = Run(tmp_path, eval_freq=freq, save_freq=freq).train(total)
     assert checkpoints(tmp_path) == expected
     assert [step for step, row in run.sink.rows if "eval/success_rate" in row] == expected
-    assert [label for _, label in run.eval_env.recordings] == [f"step_{step}" for step in expected]
+    assert [label for _, label, _ in run.eval_env.recordings] == [f"step_{step}" for step in expected]
     assert run.trainer.saver.last == tmp_path / f"tiny_step_{total}.pt"
 
 

@@ -96,8 +96,8 @@ class record_camera_data(VideoEvent):  # noqa: N801 (named like a function, as c
             return []
         return [f"eye: the view's direction must not be zero or along up, got {eye} with target {target}, up {up}"]
 
-    def start(self, folder: Path, label: str, num_episodes: float) -> None:
-        """Record the episodes below a number from now on into ``<folder>/<name>_<label>.mp4``."""
+    def start(self, folder: Path, label: str, num_episodes: float = math.inf) -> None:
+        """Record the first ``num_episodes`` episodes from now on into ``<folder>/<name>_<label>.mp4``."""
         params = self.cfg.params
         folder = self.env.output.place(params["save_path"]) if params.get("save_path") else folder
         assert isinstance(self.cfg, EventCfg)
@@ -105,7 +105,8 @@ class record_camera_data(VideoEvent):  # noqa: N801 (named like a function, as c
         path, period = folder / f"{params.get('name', 'camera')}_{label}.mp4", self.env.step_dt * self.cfg.interval_step
         options = {"is_captioned": params.get("caption", True), "max_frames": params.get("max_frames", _MOST_FRAMES)}
         options["num_episodes"] = num_episodes
-        self.recording.start(EpisodeVideo(path, self.env, 1.0 / period, params.get("max_env_num", 1), **options))
+        count = int(min(params.get("max_env_num", 1), num_episodes))
+        self.recording.start(EpisodeVideo(path, self.env, 1.0 / period, count, **options))
 
     def close(self) -> None:
         """Finish the video and free the renderer."""
