@@ -30,7 +30,7 @@ from embodichain.utils.system import peak_memory
 METRICS, SUMMARY, LEARNING_CURVE = "metrics.jsonl", "summary.json", "learning_curve.png"
 _LEAST_WIDTH = 15  # characters of the first column of a printed summary
 _RESTART_PATIENCE = 100.0  # s; an NFS server keeps the locks of a machine that has stopped for 90 s
-_AT_THE_START = {"config.json", METRICS, "run.lock", "launch.json", "logs", "checkpoints", "wandb"}
+_AT_THE_START = {"config.json", "machine.json", METRICS, "run.lock", "launch.json", "logs", "checkpoints", "wandb"}
 
 
 def create_folder(exp_name: str) -> Path:
@@ -97,6 +97,8 @@ def begin_writing(
         (folder / SUMMARY).unlink(missing_ok=True)  # of the shorter training
         wall_time, last_step = sinks.rewind_metrics(folder / METRICS, step)
     write_json(folder / "config.json", run.resolved, indent=2)
+    machine = describe_machine() | {"processes": get_process_group().world_size}
+    write_json(folder / "machine.json", machine, indent=2)
     logged = sinks.LoggedRun(folder.name, folder, run.resolved, last_step)
     sinks.begin_loggers(log, run.trainer, run.loggers, logged)
     log.add(sinks.TensorBoardSink(folder / "logs", step, run.resolved))
@@ -176,13 +178,8 @@ def _last_files(folder: Path, title: str) -> list[tuple[str, Callable[[], object
     """Return names and writers of the files at the end of a training, without the summary."""
     return [
         (LEARNING_CURVE, lambda: draw_learning_curve(folder / METRICS, folder / LEARNING_CURVE, title)),
-        ("machine.json", lambda: write_json(folder / "machine.json", _describe_machine(), indent=2)),
         *((name, partial(write, folder)) for name, write in doors.load_all(doors.REPORTS).items()),
     ]
-
-
-def _describe_machine() -> dict[str, Any]:
-    return describe_machine() | {"processes": get_process_group().world_size}
 
 
 def _write_all(writers: Sequence[tuple[str, Callable[[], object]]]) -> None:
