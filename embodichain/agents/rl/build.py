@@ -323,11 +323,10 @@ def init_policy(policy: Policy, cfg: PolicyBlock, env_config: Mapping[str, Any])
     with placed(_PLACE):
         path, saved, config = _read_policy(target)
     has_critic, theirs = hasattr(cfg, "critic"), any(name.startswith(_CRITICS) for name in saved)
-    if isinstance(cfg, UserPolicyCfg):
-        pass  # all its parameters are the run's
-    elif not has_critic:
+    is_users = isinstance(cfg, UserPolicyCfg)  # all parameters are the run's
+    if not (is_users or has_critic):
         saved = {name: value for name, value in saved.items() if not name.startswith(_CRITICS)}
-    elif not theirs:
+    elif not (is_users or theirs):
         logger.log_info(
             f"{_PLACE}{path}: has no critic: it begins at random (algorithm.cfg.critic_warmup trains it first)"
         )
@@ -349,17 +348,17 @@ def load_teacher(run: RunConfig, env: TaskEnv) -> Teacher:
     """Load the policy of the run that ``policy.teacher`` names, to act on the observations of this environment.
 
     Its own environment is built for a moment, since that determines its input: each entry is read from the entry of the
-    same name in the group ``teacher``, or of a name that ends in it (``clean/joints/pos`` for ``joints/pos``). What its
-    critic alone reads need not be there. Rank 0 reads.
+    same name in the group ``teacher``, or of a name that ends in it (``clean/joints/pos`` for ``joints/pos``). Entries
+    that only its critic reads may be missing. Rank 0 reads.
     """
     with placed("policy.teacher: "), logger.without_repeats():
         path, saved, config = _read_policy(setting_of(run.policy, "teacher"))
         alone = SavedRun(Path(), Path(path), {"policy": saved, "config": config})
         allowed = [*run.trainer.import_modules, *imports_allowed_by_environment()]
         with open_run(alone, 1, run.trainer.device, allowed, ["trainer.sim_device=cpu"]) as opened:
-            policy, space = opened.policy, opened.env.single_action_space
-            entries = entry_columns(theirs := opened.env.single_observation_space)
-            read = group_entries(setting_of(opened.config.policy, "obs_groups") or {}, "actor", theirs)
+            policy, space, observed = opened.policy, opened.env.single_action_space, opened.env.single_observation_space
+            entries = entry_columns(observed)
+            read = group_entries(setting_of(opened.config.policy, "obs_groups") or {}, "actor", observed)
         there, here = (_interface(x)["env.actions"] for x in (config["gym_config"], run.resolved["gym_config"]))
         if there != here:
             raise ConfigError(f"{path}: its actions are env.actions {there}, and here {here}")

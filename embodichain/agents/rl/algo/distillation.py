@@ -35,7 +35,8 @@ class Teacher(nn.Module):
     """A frozen policy that reads columns of another environment's observation.
 
     Args:
-        columns: columns of the flat observation that are the policy's own, int64, in its order; -1: 0 in its place.
+        columns: columns of the flat observation that are the policy's own, int64, in its order; -1 stands for a column
+            of zeros.
     """
 
     columns: torch.Tensor

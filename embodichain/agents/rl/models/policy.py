@@ -336,7 +336,10 @@ class PolicySpaces:
 
     @property
     def has_action_mask(self) -> bool:
-        """Whether the observation says which possibilities of discrete actions there are; ConfigError if of others."""
+        """Whether the observation says which possibilities of discrete actions there are.
+
+        A ConfigError if their number is not that of the choices.
+        """
         mask = None if self.observation_space is None else entry_spaces(self.observation_space).get(ACTION_MASK)
         if mask is not None and mask.shape != (self.actor_outputs,):
             shape, known = list(mask.shape or ()), self.actor_outputs

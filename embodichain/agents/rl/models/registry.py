@@ -27,7 +27,10 @@ P = TypeVar("P", bound=type)
 
 @configclass
 class UserPolicyCfg:
-    """The ``policy`` block of a user's policy, which may have any keys."""
+    """The ``policy`` block of a user's policy, which may have any keys.
+
+    ``init_from``, ``teacher`` and ``obs_groups`` mean what they mean in other policies' blocks.
+    """
 
     name: str
     """A registered name, or the dotted path of a class."""
