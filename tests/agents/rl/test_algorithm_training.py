@@ -61,9 +61,14 @@ def joint_velocities(env: Any) -> torch.Tensor:
 joint_velocities.__module__ = locomotion_observations.__name__  # the terms of a module are what it defines
 
 
+def short() -> dict[str, Any]:
+    """Return the cart-pole's config with episodes of 5 steps: with ``expert`` no fall ends them."""
+    return load_json(CART_POLE_ENV) | {"max_episode_steps": 5}
+
+
 def pupil(teacher: str, **changes: Any) -> dict[str, Any]:
     policy = {"name": "actor_only", "actor": NETWORK, "obs_groups": {"actor": ["robot/qpos"]}, "teacher": teacher}
-    return {"policy": policy, "algorithm": DISTILLATION, **changes}
+    return {"policy": policy, "algorithm": DISTILLATION, "trainer__gym_config": short(), **changes}
 
 
 @pytest.mark.parametrize("policy", [{}, RECURRENT])
@@ -89,6 +94,7 @@ def test_student_runs_and_then_learns_by_ppo(teacher: str, capsys: pytest.Captur
     groups = {"actor": ["robot/qpos"]}
     ppo = tiny_config(
         trainer__iterations=1,
+        trainer__gym_config=short(),
         policy__init_from=student["run_folder"],
         policy__obs_groups=groups,
         algorithm__cfg={"learning_rate": 1e-30},
@@ -105,7 +111,7 @@ def test_teacher_reads_its_own_entries_by_name(
 ) -> None:
     monkeypatch.setattr(locomotion_observations, "joint_vel", joint_velocities)
     copies = {name: {"func": "joint_vel", "name": f"clean/robot/{name}"} for name in ("qpos", "qvel", "qf")}
-    data = load_json(CART_POLE_ENV)
+    data = short()
     data["env"]["observations"] |= copies
     changes = pupil(teacher, trainer__gym_config=data)
     changes["policy"]["obs_groups"]["teacher"] = group
@@ -152,7 +158,7 @@ def test_teacher_with_other_actions_is_refused(teacher: str) -> None:
 def test_entry_that_two_may_be_is_refused(teacher: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locomotion_observations, "joint_vel", joint_velocities)
     names = [f"{kind}/robot/{name}" for kind in ("clean", "noisy") for name in ("qpos", "qvel", "qf")]
-    data = load_json(CART_POLE_ENV)
+    data = short()
     data["env"]["observations"] |= {name.replace("/", "_"): {"func": "joint_vel", "name": name} for name in names}
     changes = pupil(teacher, trainer__gym_config=data)
     changes["policy"]["obs_groups"]["teacher"] = ["clean/*", "noisy/*"]
@@ -175,7 +181,7 @@ def expert(monkeypatch: pytest.MonkeyPatch) -> None:
 def config(**changes: Any) -> dict[str, Any]:
     settings = {"updates_per_iteration": 2, "batch_size": 8, "num_demonstrations": 4}
     return tiny_config(
-        trainer__gym_config=load_json(CART_POLE_ENV) | {"max_episode_steps": 5},
+        trainer__gym_config=short(),
         trainer__iterations=4,
         trainer__eval_freq="4 it",
         algorithm={"name": "bc", "cfg": settings},
