@@ -1,6 +1,8 @@
 """A run's folder, and the files at the end of a training: learning curve, summary and report."""
 
+import hashlib
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -97,13 +99,27 @@ def begin_writing(
         (folder / SUMMARY).unlink(missing_ok=True)  # of the shorter training
         wall_time, last_step = sinks.rewind_metrics(folder / METRICS, step)
     write_json(folder / "config.json", run.resolved, indent=2)
-    machine = describe_machine() | {"processes": get_process_group().world_size}
+    code, before = _code_of(run.trainer.import_modules), read_object(folder / "machine.json").get("code", {})
+    if changed := [name for name, digest in code.items() if before.get(name, digest) != digest]:
+        logger.log_warning(
+            f"{', '.join(changed)}: changed since the run began or was last resumed: the resumed training may differ "
+            "from an uninterrupted one"
+        )
+    machine = describe_machine() | {"processes": get_process_group().world_size, "code": code}
     write_json(folder / "machine.json", machine, indent=2)
     logged = sinks.LoggedRun(folder.name, folder, run.resolved, last_step)
     sinks.begin_loggers(log, run.trainer, run.loggers, logged)
     log.add(sinks.TensorBoardSink(folder / "logs", step, run.resolved))
     log.add(sinks.JsonLinesSink(folder / METRICS, wall_time))
     env.start_recording(folder / "videos", "train" if step is None else f"train_from_step_{step}")
+
+
+def _code_of(modules: Sequence[str]) -> dict[str, str]:
+    """Return the SHA-256 of the loaded Python files of some modules' packages, by module."""
+    packages = {name.partition(".")[0] for name in modules} - {"embodichain"}
+    loaded = {name: module for name, module in sorted(sys.modules.items()) if name.partition(".")[0] in packages}
+    files = {name: Path(file) for name, module in loaded.items() if (file := getattr(module, "__file__", None))}
+    return {name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in files.items() if file.is_file()}
 
 
 def take_run(

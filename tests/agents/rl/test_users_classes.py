@@ -67,3 +67,18 @@ def test_own_policy_begins_with_a_runs_and_learns_from_a_teacher() -> None:
     before, now = (load_checkpoint(run["checkpoint"]) for run in (student, again))
     assert all(torch.equal(before["policy"][name], now["policy"][name]) for name in before["policy"])
     assert now["config"]["policy"]["init_from"] == student["run_folder"]
+
+
+def test_resume_with_changed_code_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("EMBODICHAIN_ALLOW_IMPORT", "own_terms")
+    file = tmp_path / "own_terms.py"
+    file.write_text("def height(env):\n    return env.robot.get_qpos()[:, 0]\n", encoding="utf-8")
+    run = train_from_config(write_config(Path(), tiny_config(trainer__import_modules=["own_terms"])))["run_folder"]
+    for number, text in enumerate(("", "# another reward\n", "")):
+        file.write_text(file.read_text(encoding="utf-8") + text, encoding="utf-8")
+        capsys.readouterr()
+        assert cli(["resume", run, f"trainer.iterations={3 + number}"]) == 0
+        assert ("own_terms: changed since the run began" in capsys.readouterr().err) is bool(text)
