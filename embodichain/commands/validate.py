@@ -110,8 +110,9 @@ def try_config(config: RunConfig | tuple[str, TaskCfg]) -> tuple[str, dict[str, 
                 ("observation's entry", obs.flatten_keys("/")),
                 ("reward", info["rewards"] | {"sum of all terms": reward}),
             ):
-                for name in [name for name, value in values.items() if value.isnan().any()]:
-                    raise ConfigError(f"the {kind} '{name}' has NaN after the first step")
+                for name, value in values.items():
+                    if value.isnan().any():
+                        raise ConfigError(f"the {kind} '{name}' has NaN after the first step")
             some = env.all_env_ids[:1]
             env.event_manager.rehearse(some)
             env.reset(options={"reset_ids": some})

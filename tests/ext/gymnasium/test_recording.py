@@ -72,7 +72,7 @@ def test_episodes_of_the_first_environment_are_recorded(env: GymnasiumEnv, tmp_p
 def test_episodes_below_a_number_are_recorded(env: GymnasiumEnv, tmp_path: Path) -> None:
     env.start_recording(tmp_path, "a", num_episodes=1)
     play(env, 14)
-    assert env.recorded().frames == 6  # the first state, those of four steps, and the last again as the next one begins
+    assert env.recorded().frames == 6  # the first state, four steps, and the last image again as an episode begins
     assert len(env.stop_recording()) == 1
 
 

@@ -241,9 +241,14 @@ def _check_second(cfg: FunctorCfg, arguments: Iterable[inspect.Parameter], place
             )
 
 
+def is_global(cfg: EventCfg) -> bool:
+    """Return whether an event is called for all environments together, by its config or its function."""
+    return cfg.is_global or getattr(cfg.func, "is_global", False)
+
+
 def _check_interval(cfg: EventCfg, place: str) -> None:
     """Raise a ConfigError if an event for all environments together has intervals that each of them draws."""
-    if isinstance(cfg.interval_step, tuple) and (cfg.is_global or getattr(cfg.func, "is_global", False)):
+    if isinstance(cfg.interval_step, tuple) and is_global(cfg):
         raise ConfigError(
             f"{place}.interval_step: must be one number, since {_name_of(cfg.func)} is called for all environments "
             f"together, got {list(cfg.interval_step)}"

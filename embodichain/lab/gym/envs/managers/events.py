@@ -337,7 +337,7 @@ class EventManager(Manager):
             interval = term.cfg.interval_step
             if isinstance(interval, tuple):
                 is_due = env.elapsed_steps == self._intervals[term.name].due
-            elif _is_global(term):
+            elif checks.is_global(term.cfg):
                 if self._steps % interval == 0:
                     self._call_global(term, stepping)
                     changed += [] if _only_reads(term) else [torch.ones_like(done)]
@@ -427,7 +427,7 @@ class EventManager(Manager):
     def rehearse(self, env_ids: Tensor) -> None:
         """Call every interval event once, as a trial: for environments [n], or where it is global for all."""
         for term in self._by_mode["interval"]:
-            if _is_global(term):
+            if checks.is_global(term.cfg):
                 self._call_global(term, self._env.all_env_ids)
             else:
                 self._call(term, env_ids)
@@ -441,10 +441,6 @@ def _prepares_scene(func: Any) -> bool:
     if not (isinstance(func, type) and issubclass(func, Functor)):
         return False
     return func.prepare_scene.__func__ is not Functor.prepare_scene.__func__  # type: ignore[attr-defined]
-
-
-def _is_global(term: Term[EventCfg]) -> bool:
-    return term.cfg.is_global or getattr(term.func, "is_global", False)
 
 
 def _only_reads(term: Term[EventCfg]) -> bool:

@@ -119,7 +119,7 @@ def test_video_shows_the_episodes_below_a_number(tmp_path: Path) -> None:
     env = EmbodiedEnv(replace(cart_cfg(2), events={"cam": recorder_cfg(resolution=[64, 32])}, max_episode_steps=3))
     env.start_recording(tmp_path, "a", num_episodes=3)
     env.reset(seed=0, options={"enumerate_episodes": True})
-    step(env, 3)  # episode 0; those of this environment have even numbers
+    step(env, 3)  # episode 0; the numbers of this environment's episodes are even
     shown = env.recorded().frames
     step(env, 5)  # episodes 2 and 4
     (video,) = env.stop_recording()
