@@ -133,11 +133,13 @@ class CheckpointFolder:
         best = None if name is None else self.path / Path(name).name
         if best is not None and best != self._pointed(_BEST) and best.exists():
             self._point(_BEST, best, success_rate=content["best_success"])
+        files = self.files()
+        ours = files[: files.index(path) + 1]  # later steps are from before the run was resumed from this one
+        if self._pointed(_BEST) in files[len(ours) :]:
+            (self.path / _BEST).unlink()  # the training will write over it
         if self._keep_last is not None:
             kept = {self._pointed(_BEST), best}
-            files = self.files()
-            # Later steps are from before the run was resumed from this one.
-            for old in files[: files.index(path) + 1][: -self._keep_last]:
+            for old in ours[: -self._keep_last]:
                 if old not in kept:
                     old.unlink(missing_ok=True)
 

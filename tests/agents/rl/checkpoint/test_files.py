@@ -185,6 +185,19 @@ def test_latest_after_going_back_is_not_that_with_most_steps(tmp_path: Path) -> 
     assert folder.load_latest()[1]["step"] == 8
 
 
+def test_best_one_after_going_back_is_none_of_a_later_step(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path, "run")
+    best = {"best_checkpoint": "run_step_16.pt", "best_success": 0.5}
+    for step, content in ((8, {}), (16, best), (24, best)):
+        folder.save(content, step)
+    folder.take_up(tmp_path / "run_step_24.pt", best)
+    assert folder.load_best()[0] == tmp_path / "run_step_16.pt"
+    folder.take_up(tmp_path / "run_step_8.pt", {})
+    folder.save({}, 16)  # not evaluated
+    with pytest.raises(ConfigError, match="there is no best checkpoint"):
+        folder.load_best()
+
+
 @pytest.mark.parametrize("text", [None, "", "[]", '{"file": "../elsewhere_step_1.pt"}', '{"file": 1}'])
 def test_without_a_pointer_that_helps_the_most_steps_count(tmp_path: Path, text: str | None) -> None:
     folder = CheckpointFolder(tmp_path, "run")
