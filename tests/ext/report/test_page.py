@@ -62,6 +62,16 @@ def test_interval_of_an_evaluation_is_of_its_own_episodes(folder: Path) -> None:
     assert "16.8% to 68.7%" in report  # 40 % of 10
 
 
+def test_videos_of_steps_that_a_resume_went_back_behind_are_left_out(folder: Path) -> None:
+    for name in ("cam_step_999999", "cam_train_from_step_1000"):
+        (folder / "videos" / f"{name}.mp4").write_bytes(b"not really a video")
+    text = write_report(folder).read_text(encoding="utf-8")
+    assert [name for name in ("cam_step_1000", "cam_step_999999", "from_step_1000") if f"{name}.mp4" in text] == [
+        "cam_step_1000",
+        "from_step_1000",
+    ]
+
+
 def test_large_video_is_linked(folder: Path) -> None:
     (folder / "videos" / "cam_step_1000.mp4").write_bytes(bytes(8_000_001))
     assert 'src="videos/cam_step_1000.mp4"' in write_report(folder).read_text(encoding="utf-8")
