@@ -6,6 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -78,9 +79,13 @@ def _read_groups(arguments: Sequence[str]) -> tuple[Groups, list[str]]:
     A run that has logged nothing yet is left out, unless all are such runs.
     """
     problems: dict[str, NoMetricsError] = {}
+    folders: set[Path] = set()
 
     def read(run: str) -> list[RunData]:
         folder = find_run_folder(run)
+        if folder.resolve() in folders:
+            raise ConfigError(f"{run}: is named twice; each run counts once")
+        folders.add(folder.resolve())
         try:
             return [read_run(folder)]
         except NoMetricsError as error:

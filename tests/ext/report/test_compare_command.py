@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -44,13 +45,20 @@ def test_runs_are_grouped_and_a_clear_winner_is_named(capsys: pytest.CaptureFixt
 
 def test_named_groups_and_notes(capsys: pytest.CaptureFixture[str]) -> None:
     Path("poor_2/summary.json").unlink()
-    out = compare(capsys, "mine=good_1,good_1", "theirs=poor_1,poor_2")
+    shutil.copytree("good_1", "again_1")
+    out = compare(capsys, "mine=good_1,again_1", "theirs=poor_1,poor_2")
     assert "mine: several runs of one seed are no independent runs" in out
     assert "theirs: not finished: poor_2" in out
     config = json.loads(Path("poor_1/config.json").read_text(encoding="utf-8"))
     config["gym_config"]["env"] = {"rewards": {"new": {}}}
     Path("poor_1/config.json").write_text(json.dumps(config), encoding="utf-8")
     assert "the runs have different rewards" in compare(capsys, "a=good_1", "b=poor_1")
+
+
+@pytest.mark.parametrize("arguments", [["good_1", "./good_1"], ["a=good_1", "good_2", "good_1"]])
+def test_run_that_is_named_twice_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", *arguments]) == 2
+    assert capsys.readouterr().err == f"error: {arguments[-1]}: is named twice; each run counts once\n"
 
 
 def test_page_has_a_band_for_each_group(capsys: pytest.CaptureFixture[str]) -> None:
