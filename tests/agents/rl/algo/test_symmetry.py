@@ -179,7 +179,14 @@ def test_symmetry_needs_a_mirror_map() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"obs_keys": ("sensor/cam/color",)}, {"state_size": 4}, {"chunk_length": 3}, {"choices": (3,)}]
+    "change",
+    [
+        {"obs_keys": ("sensor/cam/color",)},
+        {"state_size": 4},
+        {"chunk_length": 3},
+        {"choices": (3,)},
+        {"extra_fields": (("raw_action", 1), ("before_tanh", 1))},
+    ],
 )
 def test_policy_whose_samples_have_no_mirror_images_is_refused(change: dict[str, Any]) -> None:
     policy = make_policy()
