@@ -3,7 +3,6 @@
 Legend: ... any batch dimensions, H height, W width, C channels, O flattened observation size.
 """
 
-import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -30,6 +29,7 @@ from embodichain.utils import ConfigError, configclass, doors, field, placed, un
 from embodichain.utils.device import check_memory
 from embodichain.utils.module_utils import check_free
 from embodichain.utils.observations import entry_columns, entry_spaces
+from embodichain.utils.signatures import read_signature
 
 Activation = Literal["elu", "gelu", "leaky_relu", "mish", "relu", "selu", "sigmoid", "silu", "softplus", "tanh"]
 
@@ -440,10 +440,8 @@ class NetworkTypeCfg:
     @classmethod
     def _are_arguments(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         if "type" in info.data:
-            try:
-                inspect.signature(get_network_class(info.data["type"])).bind(0, 0, **value)
-            except TypeError as error:
-                raise ValueError(str(error)) from error
+            skip = 3  # self, in_dim, out_dim
+            read_signature(get_network_class(info.data["type"]).__init__, skip).parse(value, "", "argument")
         return value
 
 

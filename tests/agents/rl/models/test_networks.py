@@ -58,9 +58,17 @@ def test_registered_network_is_built_with_its_arguments() -> None:
     assert policy.block["actor"] == {"type": "residual", "network_cfg": {"width": 5, "blocks": 3}}
 
 
-def test_unknown_argument_of_a_network_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"policy\.actor\.network_cfg: .*unexpected keyword argument 'widht'"):
-        parse_policy_block(block(widht=5))
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"widht": 5}, r"widht: unknown argument\. Did you mean 'width'\?"),
+        ({"width": "5"}, "width: Input should be a valid integer, got '5'"),
+        ({"blocks": False}, "blocks: Input should be a valid integer, got False"),
+    ],
+)
+def test_wrong_argument_of_a_network_is_named(given: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=rf"policy\.actor\.network_cfg: {problem}"):
+        parse_policy_block(block(**given))
 
 
 def kinds(mlp: MLP) -> list[str]:
