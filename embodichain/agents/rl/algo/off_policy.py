@@ -257,7 +257,11 @@ class OffPolicyAlgorithm(BaseAlgorithm):
     @torch.no_grad()
     def _target(self, batch: TensorDict) -> torch.Tensor:
         """Return the critics' targets y, [B]; the discount is 0 after a termination."""
-        return batch["reward"] + batch["discount"] * self._next_value(batch["next"])
+        value = self._next_value(batch["next"])
+        if value.shape != batch["reward"].shape:  # [B, 1] would broadcast to [B, B]
+            expected = list(batch["reward"].shape)
+            raise ValueError(f"{type(self).__name__}._next_value: must return {expected}, got {list(value.shape)}")
+        return batch["reward"] + batch["discount"] * value
 
     @abstractmethod
     def _next_value(self, following: TensorDict) -> torch.Tensor:

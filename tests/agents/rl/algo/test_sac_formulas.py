@@ -88,6 +88,14 @@ def test_target_has_the_next_actions_value_and_entropy(is_soft: bool) -> None:
     assert metrics["critic_loss"] == pytest.approx((1.5 - target) ** 2, rel=1e-4)
 
 
+@pytest.mark.parametrize("num_critics", [1, 2])
+def test_values_of_another_shape_are_refused(num_critics: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    sac = make_sac(critics=((0.5, 0.0),) * num_critics, batch_size=3)
+    monkeypatch.setattr(sac, "_next_value", lambda following: torch.zeros(3, 1))
+    with pytest.raises(ValueError, match=r"SAC\._next_value: must return \[3\], got \[3, 1\]"):
+        update(sac)
+
+
 def test_bootstrap_is_from_the_target_critics() -> None:
     sac = make_sac(critics=((0.5, 0.0),), entropy_in_targets=False, tau=1e-12)
     weight_of(sac.target_critics[0]).data = torch.tensor([[10.0, 0.0]])
