@@ -83,7 +83,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, int, s
 
 @pytest.mark.e2e
 @pytest.mark.learning
-@pytest.mark.parametrize("number", range(4), ids=["environment", "network", "algorithm", "doctor"])
+@pytest.mark.parametrize("number", range(5), ids=["environment", "network", "algorithm", "doctor", "off-policy"])
 def test_documented_command_runs(number: int, results: list[tuple[Path, int, str]]) -> None:
     command, expected = COMMANDS[number]
     folder, code, output = results[number]

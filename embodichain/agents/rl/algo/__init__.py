@@ -4,6 +4,7 @@ from embodichain.agents.rl.algo.advantages import compute_gae, explained_varianc
 from embodichain.agents.rl.algo.base import BaseAlgorithm, BaseAlgorithmCfg
 from embodichain.agents.rl.algo.bc import BC, BCCfg
 from embodichain.agents.rl.algo.grpo import GRPO, GRPOCfg
+from embodichain.agents.rl.algo.off_policy import OffPolicyAlgorithm, OffPolicyCfg
 from embodichain.agents.rl.algo.on_policy import AlgorithmCfg, clipped_surrogate
 from embodichain.agents.rl.algo.optim import MetricMeans, gradient_step
 from embodichain.agents.rl.algo.ppo import PPO, PPOCfg
@@ -24,6 +25,8 @@ __all__ = [
     "BaseAlgorithmCfg",
     "GRPOCfg",
     "MetricMeans",
+    "OffPolicyAlgorithm",
+    "OffPolicyCfg",
     "PPOCfg",
     "SACCfg",
     "SymmetryCfg",
