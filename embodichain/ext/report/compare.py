@@ -198,9 +198,9 @@ def never_logged(metric: str, logged: Iterable[str]) -> str:
     known = [name for name in logged if name not in ("step", "wall_time")]
     success, returns = IN_TRAINING.items()
     taken = next((name for name in returns if name in known), None)
-    has_none = metric in success and not any(name in known for name in success)
-    hint = f". The task has no success: take --metric {taken}" if has_none and taken else ""
-    return f"'{metric}' was never logged. There are: {', '.join(known)}{hint}"
+    if taken and metric in success and not any(name in known for name in success):
+        return f"'{metric}' was never logged: the task has no success. Take --metric {taken}"
+    return f"'{metric}' was never logged. There are: {', '.join(known)}"
 
 
 def scores_by_task(runs: Sequence[RunData], metric: str) -> dict[str, np.ndarray]:

@@ -75,8 +75,7 @@ def test_success_of_a_task_without_one_names_the_return_instead(capsys: pytest.C
     Path("good_1/metrics.jsonl").write_text('{"step": 1, "wall_time": 1, "eval/avg_reward": 1}\n')
     assert main(["compare", "good_1"]) == 2
     assert capsys.readouterr().err == (
-        "error: good_1: 'eval/success_rate' was never logged. There are: eval/avg_reward. The task has no success: "
-        "take --metric eval/avg_reward\n"
+        "error: good_1: 'eval/success_rate' was never logged: the task has no success. Take --metric eval/avg_reward\n"
     )
 
 
