@@ -304,6 +304,7 @@ class AsyncCollector(BaseCollector):
         self._dropped_before = 0  # at the last start()
         self._begun = 0
         self._next_env_set = 0  # begins the next rollout, if sets take turns
+        self._waiting: list[int] = []  # env sets that wait for their next rollout, the longest first
         self._turn = 0  # number of the rollout to put into the buffer next
         self._abandoned = 0  # rollouts that were begun and not finished
         self._num_steps: int | None = None
@@ -327,6 +328,7 @@ class AsyncCollector(BaseCollector):
             return
         self._stopping, self._error, self._num_steps, self._is_learning = False, None, None, False
         self._under_way, self._dropped_before = 0, self.buffer.get_stats()["dropped"]
+        self._waiting.clear()
         self._turn = self._begun
         self._active = self.num_env_sets
         self.inference.module.load_state_dict(self._learning.state_dict())  # frozen parameters are in no snapshot
@@ -502,13 +504,18 @@ class AsyncCollector(BaseCollector):
 
     def _begin(self, index: int) -> int:
         """Wait until an env set may begin a rollout; return the rollout's number."""
+        with self._changed:
+            self._waiting.append(index)
         with self._parked(lambda: self._may_begin(index)):
+            self._waiting.remove(index)
             self._under_way += 1
             self._begun += 1
+            self._changed.notify_all()
             return self._begun - 1
 
     def _may_begin(self, index: int) -> bool:
-        if self.max_staleness == 0 and index != self._next_env_set:
+        # Without an order, a thread that has just ended a rollout often precedes the ones that must wake first.
+        if index != (self._next_env_set if self.max_staleness == 0 else self._waiting[0]):
             return False
         dropped = self.buffer.get_stats()["dropped"] - self._dropped_before
         return self._num_steps is not None and self._under_way - dropped <= self.max_staleness

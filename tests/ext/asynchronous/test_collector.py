@@ -179,6 +179,29 @@ def test_bound_is_reached_where_the_learner_is_slow() -> None:
     assert lags == [0, 1, 2, 2, 2]
 
 
+def test_env_set_that_waits_longest_begins_next() -> None:
+    collector = Learner(2, max_staleness=1).collector
+    collector._num_steps, collector._active, collector._under_way = T, 2, 2  # no other may begin
+    begun = []
+
+    def begin(index: int) -> None:
+        collector._begin(index)
+        begun.append(index)
+        with collector._changed:
+            collector._under_way -= 1  # the learner takes a rollout
+            collector._changed.notify_all()
+
+    waiting = threading.Thread(target=begin, args=[1], daemon=True)
+    waiting.start()
+    with collector._changed:
+        assert collector._changed.wait_for(lambda: collector._active == 1, timeout=10)
+        collector._under_way -= 1
+        collector._changed.notify_all()
+        begin(0)  # it comes before the other one has woken
+    waiting.join(timeout=10)
+    assert begun == [1, 0]
+
+
 def test_dropped_rollouts_make_room_for_others(jitter: Jitter) -> None:
     learner = Learner(max_staleness=1)
     with learner.running():
