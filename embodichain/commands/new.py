@@ -60,6 +60,7 @@ def run(args: argparse.Namespace) -> int:
     print(f"  embodichain trust {name}    # once: a config file alone does not choose what code runs")
     if args.config is not None and args.robot is not None:
         print(f"  embodichain validate {name}/train.json    # says where names of the other robot are left")
+        print("  # Numbers of the other robot stay, such as heights, and the order of its legs in a gait's offsets.")
     print(f"  embodichain train {name}/train.json")
     print(f"  embodichain play {name}/train.json --agent random")
     python = "python"

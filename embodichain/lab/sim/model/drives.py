@@ -70,13 +70,13 @@ def set_drives(
         per_joint(drive, key, list(joints), undriven, place)
         for key in ("stiffness", "damping", "max_effort", "friction", "armature", "backlash")
     )
-    if isinstance(drive.stiffness, dict) and isinstance(drive.damping, dict):
-        named = [set(match_driven(each, list(joints), undriven, place)) for each in (drive.stiffness, drive.damping)]
-        if half := sorted(named[0] ^ named[1]):
-            logger.log_warning(
-                f"{place}.drive_pros: one of stiffness and damping is not given for {', '.join(half)}, which then have "
-                f"the default of it ({JointDrivePropertiesCfg().stiffness:g}, {JointDrivePropertiesCfg().damping:g})"
-            )
+    gains = {key: value for key in ("stiffness", "damping") if isinstance(value := getattr(drive, key), dict)}
+    if len(gains) == 2:
+        named = {key: {*match_driven(value, list(joints), undriven, place)} for key, value in gains.items()}
+        for key, own in named.items():
+            if absent := ", ".join(sorted(set().union(*named.values()) - own)):
+                default = getattr(JointDrivePropertiesCfg(), key)
+                logger.log_warning(f"{place}.drive_pros.{key}: not given for {absent}: the default, {default:g}")
     lower: list[str] = []
     engine = mujoco.MjSpec().default  # the file's own defaults for actuators are not meant for drives
     for name in (name for name in joints if name not in undriven):

@@ -128,6 +128,10 @@ def load_model(name: str, place: str) -> ModelFile:
         mujoco.mj_resetDataKeyframe(plain, start, 0)
     _read_state(model, plain, start)
     _take_actuators(model, plain, start)
+    if name.lower().endswith(".urdf"):
+        own = {body.name: plain.body(body.name).mass[0] for body in spec.bodies if not body.explicitinertial}
+        if weighed := ", ".join(f"{link} ({mass:.4g} kg)" for link, mass in own.items() if mass):
+            model.changes.append(f"links without an inertial have their shapes' mass at 1000 kg/m3: {weighed}")
     _fix_derived(spec, plain)
     _take_surroundings(model, plain)
     _hide_collision_shapes(model)

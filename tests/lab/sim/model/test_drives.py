@@ -74,7 +74,7 @@ def test_joint_with_one_gain_of_two_is_warned_of(caplog: pytest.LogCaptureFixtur
     drive = JointDrivePropertiesCfg(stiffness={"p": 60.0}, damping={".*": 3.0})
     set_drives(spec, {"p": "p", "q": "q"}, set(), drive, "robot 'r'")
     (line,) = caplog.messages
-    assert line.startswith("robot 'r'.drive_pros: one of stiffness and damping is not given for q, which then have")
+    assert line == "robot 'r'.drive_pros.stiffness: not given for q: the default, 10000"
 
 
 def test_without_an_armature_that_of_the_file_stays() -> None:

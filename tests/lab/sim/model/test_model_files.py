@@ -68,6 +68,21 @@ def test_urdf_keeps_limits_efforts_fixed_links_and_mimic_joints(tmp_path: Path) 
     assert model.eq_data[0, :5].tolist() == [0.1, -2, 0, 0, 0]
 
 
+def test_links_of_a_urdf_that_shapes_give_their_mass_are_listed(tmp_path: Path) -> None:
+    ball = '<collision><geometry><sphere radius="0.1"/></geometry></collision>'
+    own = '<inertial><mass value="2"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
+    path = tmp_path / "robot.urdf"
+    path.write_text(
+        f"""<robot name="r"><link name="base">{ball}{own}</link><link name="foot">{ball}</link><link name="tip"/>
+        <joint name="j" type="continuous"><parent link="base"/><child link="foot"/></joint>
+        <joint name="k" type="fixed"><parent link="foot"/><child link="tip"/></joint></robot>"""
+    )
+    # 4/3 pi 0.1^3 1000
+    assert load_model(str(path), "here").changes[0] == (
+        "links without an inertial have their shapes' mass at 1000 kg/m3: foot (4.189 kg)"
+    )
+
+
 @pytest.mark.parametrize(
     "name", ["meshes/part.obj", "package://my_robot/meshes/part.obj", "package://r/meshes/part.obj"]
 )

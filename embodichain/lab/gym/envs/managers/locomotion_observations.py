@@ -41,7 +41,7 @@ def _gait_recipe(env: TermEnv, frequency: float, command: str) -> Recipe:
 
 def _contact_recipe(env: TermEnv, sensor: str) -> Recipe:
     links = env.sim.get_contact_sensor(sensor).names
-    meaning = "1 where the link touches something, else 0"
+    meaning = "1 where the link is in contact, else 0"
     return raw(Measurement(sensor, meaning, lambda: feet_contact(env, sensor), list(links)))
 
 
@@ -114,7 +114,7 @@ def base_height(env: TermEnv) -> Tensor:
 
 @deployed_as(_contact_recipe)
 def feet_contact(env: TermEnv, sensor: types.SensorName) -> Tensor:
-    """Return 1 for each link of a contact sensor that touches something, else 0: [N, F]."""
+    """Return 1 where the force on a link of a contact sensor is above its ``force_threshold``, else 0: [N, F]."""
     return env.sim.get_contact_sensor(sensor).in_contact.float()
 
 
