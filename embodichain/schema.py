@@ -31,11 +31,10 @@ from embodichain.lab.gym.env_sources import EnvSource, env_sources
 from embodichain.lab.gym.envs import EmbodiedEnvCfg, SceneEnv
 from embodichain.lab.gym.envs.managers import ActionTerm, CommandTerm, Functor
 from embodichain.lab.gym.envs.managers.cfg import BLOCK_MODULES, TERM_BLOCKS, FunctorCfg, ObservationCfg
-from embodichain.lab.gym.envs.managers.checks import leading_arguments
+from embodichain.lab.gym.envs.managers.checks import leading_arguments, read_signature
 from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids
 from embodichain.utils.configclass import is_required
 from embodichain.utils.module_utils import find_function_from_modules, public_names
-from embodichain.utils.signatures import read_signature
 
 EXAMPLES = ("--kind train", "--kind env --out env.schema.json")
 

@@ -10,9 +10,10 @@ import os
 import shlex
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.machinery import ModuleSpec, PathFinder
+from numbers import Integral, Real
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,6 +25,7 @@ from embodichain.utils.utility import load_json
 
 # Runs come from other people, and installed packages have functions that no config should be able to call.
 _NEVER = frozenset({"outputs", "site-packages", "dist-packages"})
+_PLAIN = {"bool": bool, "int": Integral, "float": Real, "str": str}  # annotations of arguments
 _PACKAGE = Path(__file__).resolve().parents[1]
 _INSTALLED = [*(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")), _PACKAGE]
 _MAIN = {"__main__", "__mp_main__"}  # names of a script, in its own process and in child processes
@@ -206,6 +208,29 @@ def imports_allowed_by_environment() -> list[str]:
 
 
 # --- Names ---
+
+
+def check_arguments(func: Callable[..., Any], num_passed: int, given: Mapping[str, Any]) -> None:
+    """Check the arguments that a config gives a function: their names, and the values of ``_PLAIN`` annotations.
+
+    Others are not checked: for many, such as functions, JSON has no values.
+
+    Args:
+        num_passed: number of arguments that the caller passes before.
+    """
+    signature = inspect.signature(func)
+    try:
+        signature.bind(*range(num_passed), **given)
+    except TypeError as error:
+        raise ConfigError(str(error)) from error
+    for name in signature.parameters.keys() & given:
+        argument, value = signature.parameters[name], given[name]
+        kind = str(getattr(argument.annotation, "__name__", argument.annotation))  # after a __future__ import, text
+        plain = _PLAIN.get(kind)
+        if plain is None or value is argument.default:
+            continue
+        if not isinstance(value, plain) or isinstance(value, bool) != (plain is bool):  # a bool is Integral, too
+            raise ConfigError(f"{name} must be of type {kind}, not {value!r}")
 
 
 def check_free(registered: Mapping[str, type], name: str, new: type, kind: str) -> None:

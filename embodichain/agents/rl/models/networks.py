@@ -27,9 +27,8 @@ from torch import nn
 from embodichain.agents.rl.models.policy import PolicyCfg, PolicySpaces
 from embodichain.utils import ConfigError, configclass, doors, field, placed, unknown_name
 from embodichain.utils.device import check_memory
-from embodichain.utils.module_utils import check_free
+from embodichain.utils.module_utils import check_arguments, check_free
 from embodichain.utils.observations import entry_columns, entry_spaces
-from embodichain.utils.signatures import read_signature
 
 Activation = Literal["elu", "gelu", "leaky_relu", "mish", "relu", "selu", "sigmoid", "silu", "softplus", "tanh"]
 
@@ -440,8 +439,7 @@ class NetworkTypeCfg:
     @classmethod
     def _are_arguments(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         if "type" in info.data:
-            skip = 3  # self, in_dim, out_dim
-            read_signature(get_network_class(info.data["type"]).__init__, skip).parse(value, "", "argument")
+            check_arguments(get_network_class(info.data["type"]), 2, value)
         return value
 
 

@@ -191,6 +191,7 @@ def test_users_logger_gets_run_parameters_and_metrics(tmp_path: Path) -> None:
         (f"{HERE}.Nothing", {}, f"func: unknown function '{HERE}.Nothing'"),
         (f"{HERE}.PlainLogger", {}, "params: missing a required argument: 'file'"),
         (f"{HERE}.PlainLogger", {"file": "a", "run": "b"}, "params: multiple values for argument 'run'"),
+        (f"{HERE}.PlainLogger", {"file": 3}, "params: file must be of type str, not 3"),
     ],
 )
 def test_wrong_entry_is_one_line_with_its_place(func: str, params: dict[str, Any], problem: str) -> None:

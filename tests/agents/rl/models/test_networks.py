@@ -61,14 +61,14 @@ def test_registered_network_is_built_with_its_arguments() -> None:
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ({"widht": 5}, r"widht: unknown argument\. Did you mean 'width'\?"),
-        ({"width": "5"}, "width: Input should be a valid integer, got '5'"),
-        ({"blocks": False}, "blocks: Input should be a valid integer, got False"),
+        ({"widht": 5}, "got an unexpected keyword argument 'widht'"),
+        ({"width": "5"}, "width must be of type int, not '5'"),
     ],
 )
 def test_wrong_argument_of_a_network_is_named(given: dict[str, Any], problem: str) -> None:
-    with pytest.raises(ConfigError, match=rf"policy\.actor\.network_cfg: {problem}"):
+    with pytest.raises(ConfigError) as caught:
         parse_policy_block(block(**given))
+    assert str(caught.value).splitlines()[0] == f"policy.actor.network_cfg: {problem}, got {given}"
 
 
 def kinds(mlp: MLP) -> list[str]:

@@ -3,12 +3,16 @@
 The same check runs when a config is read, with the names that the config has, and when an environment is built.
 """
 
+import functools
 import inspect
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Optional, Self, cast
 
+from pydantic.dataclasses import rebuild_dataclass
+from pydantic.warnings import ArbitraryTypeWarning
 from torch import Tensor
 
 from embodichain.lab.gym.envs.managers import types
@@ -28,6 +32,7 @@ from embodichain.lab.sim.sensors import CameraCfg, ContactSensorCfg
 from embodichain.utils import (
     ConfigError,
     collected,
+    configclass,
     from_dict,
     nearest,
     placed,
@@ -35,7 +40,6 @@ from embodichain.utils import (
     replace,
     unknown_name,
 )
-from embodichain.utils.signatures import read_signature
 
 # Terms with the arguments of their class's `configure` as parameters.
 _CONFIGURED: dict[type[FunctorCfg], type[ActionTerm | CommandTerm]] = {
@@ -251,6 +255,45 @@ def _check_interval(cfg: EventCfg, place: str) -> None:
         )
 
 
+@dataclass(frozen=True)
+class Signature:
+    """The arguments of a function that a config gives."""
+
+    cls: type
+    """A config class with a field for each, typed and with its default as in the signature."""
+    untyped: frozenset[str]
+    """Parameters without an annotation, or with one that only a type checker can resolve."""
+    takes_more: bool
+    """Whether the function has ``**kwargs`` too."""
+
+
+@functools.cache
+def read_signature(func: Callable[..., Any], skip: int) -> Signature:
+    """Read a function's arguments, without the first ``skip``, which the manager passes."""
+    arguments = list(inspect.signature(func).parameters.values())
+    positional = [a for a in arguments if a.kind in (a.POSITIONAL_ONLY, a.POSITIONAL_OR_KEYWORD)]
+    own = positional[skip:] + [a for a in arguments if a.kind is a.KEYWORD_ONLY]
+    hints = {a.name: _hint(func, a) for a in own}
+    defaults = {a.name: a.default for a in own if a.default is not a.empty}
+    name = f"{func.__qualname__} params" if hasattr(func, "__qualname__") else "params"
+    with warnings.catch_warnings():
+        # Non-types, such as `callable`, allow anything.
+        warnings.simplefilter("ignore", ArbitraryTypeWarning)
+        try:
+            cls = _make_class(name, hints, defaults)
+        except NameError:  # a name inside a type: list["TermEnv"]
+            hints = dict.fromkeys(hints, Any)
+            cls = _make_class(name, hints, defaults)
+    untyped = frozenset(name for name, hint in hints.items() if hint is Any)
+    return Signature(cls, untyped, any(a.kind is a.VAR_KEYWORD for a in arguments))
+
+
+def _make_class(name: str, hints: dict[str, Any], defaults: dict[str, Any]) -> type:
+    cls: type = configclass(type(name, (), {"__annotations__": hints, **defaults}))
+    rebuild_dataclass(cast(Any, cls))
+    return cls
+
+
 def parse_params(func: Callable[..., Any], skip: int, params: Mapping[str, Any], place: str) -> dict[str, Any]:
     """Check the ``params`` at a place in the config against a signature without the manager's ``skip`` first arguments.
 
@@ -258,12 +301,29 @@ def parse_params(func: Callable[..., Any], skip: int, params: Mapping[str, Any],
         All arguments, defaults included, converted to their types; ``{"uid": ...}`` is a :class:`SceneEntityCfg`.
     """
     signature = read_signature(func, skip)
-    parsed = signature.parse(params, place, "parameter")
+    own = inspect.get_annotations(signature.cls)
+    known = {key: value for key, value in params.items() if not signature.takes_more or key in own}
+    values = vars(from_dict(signature.cls, known, place, noun="parameter"))
+    parsed = {name: values[name] for name in own}
     for key, value in params.items():
-        if key in signature.untyped or key not in parsed:
+        if key in signature.untyped or key not in known:
             is_entity = isinstance(value, dict) and "uid" in value
             parsed[key] = from_dict(types.SceneEntityCfg, value, f"{place}.{key}") if is_entity else value
     return parsed
+
+
+def _hint(func: Any, argument: inspect.Parameter) -> Any:
+    """Return the type of an annotation, or Any if it cannot be resolved at runtime."""
+    hint = Any if argument.annotation is argument.empty else argument.annotation
+    if isinstance(hint, str):
+        try:
+            # The module's own source, as typing.get_type_hints reads it; that gives up where one name is not there, and
+            # terms import the environment's class for type checkers only.
+            hint = eval(hint, getattr(inspect.unwrap(func), "__globals__", {}))
+        except (AttributeError, NameError, SyntaxError, TypeError):
+            return Any
+    # Many write `sigma: float = None`.
+    return Optional[hint] if argument.default is None and hint is not Any else hint  # noqa: UP045 (hint is a value)
 
 
 def _unknown_entities(params: Mapping[str, Any], place: str, names: SceneNames) -> Iterator[str]:
