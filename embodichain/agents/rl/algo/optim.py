@@ -42,7 +42,7 @@ def gradient_step(
     loss.backward(1 + 0 * loss.detach())
     get_process_group().average_gradients([*parameters, *stepped], samples)
     # As nn.utils.clip_grad_norm_, which takes as long as a small network's layers.
-    gradients = [p.grad for p in parameters if p.grad is not None]
+    gradients = [p.grad for p in parameters if p.grad is not None] or [torch.zeros_like(loss)]
     norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
     if max_norm < math.inf:
         torch._foreach_mul_(gradients, (max_norm / (norm + 1e-6)).clamp(max=1))

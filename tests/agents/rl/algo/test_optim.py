@@ -87,6 +87,12 @@ def test_finite_steps_are_the_bare_optimizers_bit_for_bit(name: str) -> None:
     assert all(torch.equal(a, b) for a, b in zip(state_of(ours, optimizer), state_of(theirs, bare), strict=True))
 
 
+def test_parameters_without_a_gradient_have_norm_0() -> None:
+    weight, other = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    assert gradient_step(torch.optim.SGD([weight], lr=1.0), [other], weight.sum(), 1.0).item() == 0
+    assert weight.tolist() == [0, 0]
+
+
 def test_infinite_loss_shows_in_averaged_gradients() -> None:
     """One of two processes has a loss of infinity with a finite gradient: both must skip."""
     weights = [nn.Parameter(torch.ones(2)) for _ in range(2)]
