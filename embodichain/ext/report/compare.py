@@ -79,13 +79,13 @@ def _read_groups(arguments: Sequence[str]) -> tuple[Groups, list[str]]:
     A run that has logged nothing yet is left out, unless all are such runs.
     """
     problems: dict[str, NoMetricsError] = {}
-    folders: set[Path] = set()
+    read_for: set[tuple[str, Path]] = set()
 
-    def read(run: str) -> list[RunData]:
+    def read(run: str, group: str) -> list[RunData]:
         folder = find_run_folder(run)
-        if folder.resolve() in folders:
+        if (group, folder.resolve()) in read_for:
             raise ConfigError(f"{run}: is named twice; each run counts once")
-        folders.add(folder.resolve())
+        read_for.add((group, folder.resolve()))
         try:
             return [read_run(folder)]
         except NoMetricsError as error:
@@ -99,9 +99,9 @@ def _read_groups(arguments: Sequence[str]) -> tuple[Groups, list[str]]:
         if equals and not (name and all(runs.split(","))):
             raise ConfigError(f"'{argument}': must be a run, or a group of the form NAME=RUN,RUN,...")
         if equals:
-            named.setdefault(name, []).extend(found for run in runs.split(",") for found in read(run))
+            named.setdefault(name, []).extend(found for run in runs.split(",") for found in read(run, name))
         else:
-            plain += read(argument)
+            plain += read(argument, "")
     groups, lines = group_runs(plain)
     if taken := next((name for name in named if name in groups), None):
         raise ConfigError(f"'{taken}=...': the runs that are in no named group are one of that name, too: take another")
