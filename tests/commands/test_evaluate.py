@@ -47,7 +47,7 @@ def test_table_and_another_set_of_episodes(run_folder: Path, capsys: pytest.Capt
 def test_best_checkpoint_is_the_one_that_is_pointed_to(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (run_folder / "checkpoints" / "best.json").unlink()
     assert main(["eval", f"{run_folder}/best"]) == 2
-    assert "there is no best checkpoint: nothing was evaluated yet" in capsys.readouterr().err
+    assert "there is no best checkpoint: none was evaluated" in capsys.readouterr().err
     write_json(run_folder / "checkpoints" / "best.json", {"file": "tiny_step_16.pt", "step": 16})
     assert main(["eval", "best", "--episodes", "1"]) == 0
     assert capsys.readouterr().out.startswith("tiny_step_16.pt")

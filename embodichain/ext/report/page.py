@@ -201,7 +201,8 @@ def _evaluations(run: RunData) -> Section:
 
 def _videos(run: RunData) -> list[tuple[str, str]]:
     last = run.rows[-1]["step"]  # later evaluations are from before a resume from an earlier checkpoint
-    steps = {path: re.search(r"_step_(\d+)$", path.stem) for path in (run.folder / "videos").glob("*.mp4")}
+    files = [path for path in (run.folder / "videos").glob("*.mp4") if path.is_file()]
+    steps = {path: re.search(r"_step_(\d+)$", path.stem) for path in files}
     files = [path for path, step in steps.items() if step is None or int(step[1]) <= last]
     found = sorted(files, key=lambda path: path.stat().st_mtime)[-_MOST_VIDEOS:]
     addresses = []

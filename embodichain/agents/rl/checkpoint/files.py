@@ -134,7 +134,8 @@ class CheckpointFolder:
         if best is not None and best != self._pointed(_BEST) and best.exists():
             self._point(_BEST, best, success_rate=content["best_success"])
         files = self.files()
-        ours = files[: files.index(path) + 1]  # later steps are from before the run was resumed from this one
+        # Later steps are from before the run was resumed from this one.
+        ours = files[: files.index(path) + 1] if path in files else files
         if self._pointed(_BEST) in files[len(ours) :]:
             (self.path / _BEST).unlink()  # the training will write over it
         if self._keep_last is not None:
@@ -161,7 +162,9 @@ class CheckpointFolder:
         """Return the checkpoint with the highest success rate, then return, of its evaluation, and its content."""
         path = self._pointed(_BEST)
         if path is None:
-            raise ConfigError(f"{self.path}: there is no best checkpoint: nothing was evaluated yet")
+            raise ConfigError(
+                f"{self.path}: there is no best checkpoint: none was evaluated, or the best one is deleted"
+            )
         return path, load_checkpoint(path)
 
     def files(self) -> list[Path]:

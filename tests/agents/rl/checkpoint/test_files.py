@@ -194,6 +194,7 @@ def test_best_one_after_going_back_is_none_of_a_later_step(tmp_path: Path) -> No
     assert folder.load_best()[0] == tmp_path / "run_step_16.pt"
     folder.take_up(tmp_path / "run_step_8.pt", {})
     folder.save({}, 16)  # not evaluated
+    folder.take_up((tmp_path / "run_step_8.pt").rename(tmp_path / "mine_8.pt"), {})
     with pytest.raises(ConfigError, match="there is no best checkpoint"):
         folder.load_best()
 
