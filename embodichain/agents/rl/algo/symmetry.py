@@ -57,7 +57,7 @@ class Symmetry:
     """Symmetry of PPO's loss: samples with their mirror images, and the mirror loss."""
 
     def __init__(self, cfg: SymmetryCfg, policy: Policy, mirror_map: MirrorMap) -> None:
-        own = {name for name, _ in policy.extra_fields} - {*_LIKE_ACTIONS}
+        own = {name for name, _ in policy.extra_fields}.difference(_LIKE_ACTIONS)
         if policy.state_size or policy.obs_keys or policy.chunk_length > 1 or getattr(policy, "choices", ()) or own:
             raise ConfigError(
                 f"algorithm.cfg.symmetry: samples of {type(policy).__name__} have no mirror images: it is recurrent, "

@@ -73,8 +73,8 @@ def set_drives(
     gains = {key: value for key in ("stiffness", "damping") if isinstance(value := getattr(drive, key), dict)}
     if len(gains) == 2:
         named = {key: {*match_driven(value, list(joints), undriven, place)} for key, value in gains.items()}
-        for key, own in named.items():
-            if absent := ", ".join(sorted(set().union(*named.values()) - own)):
+        for key, given in named.items():
+            if absent := ", ".join(sorted(set().union(*named.values()) - given)):
                 default = getattr(JointDrivePropertiesCfg(), key)
                 logger.log_warning(f"{place}.drive_pros.{key}: not given for {absent}: the default, {default:g}")
     lower: list[str] = []

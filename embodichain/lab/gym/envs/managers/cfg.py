@@ -64,9 +64,9 @@ class EventCfg(FunctorCfg):
     """Control steps between two calls of an interval event; ``[shortest, longest]``: each environment draws them again
     at the start of its episode and after each call, so that the events of the environments come apart."""
     is_global: bool = False
-    """Whether an interval event counts the control steps of all environments together and is called for all at once; if
-    it changes states, an evaluation's episodes depend on the number of environments then. Otherwise each environment
-    counts from the start of its own episode."""
+    """Whether an interval event counts the control steps of all environments together and is called for all at once;
+    otherwise each environment counts from the start of its own episode. The episodes of an evaluation with a global
+    event that changes states depend on the number of its environments."""
 
 
 @configclass

@@ -34,7 +34,7 @@ def base_height_below(env: TermEnv, minimum: PositiveFloat) -> Tensor:
 
 
 def illegal_contact(env: TermEnv, sensor: types.SensorName) -> Tensor:
-    """Return where any link of a contact sensor is in contact, as in ``feet_contact``, in the last substep, [N] bool."""
+    """Return where any link of a contact sensor is in contact (see ``feet_contact``) in the last substep, [N] bool."""
     return torch.any(env.sim.get_contact_sensor(sensor).in_contact, dim=1)
 
 
