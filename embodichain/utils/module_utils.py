@@ -223,13 +223,14 @@ def check_arguments(func: Callable[..., Any], num_passed: int, given: Mapping[st
         signature.bind(*range(num_passed), **given)
     except TypeError as error:
         raise ConfigError(str(error)) from error
-    for name in signature.parameters.keys() & given:
-        argument, value = signature.parameters[name], given[name]
-        kind = str(getattr(argument.annotation, "__name__", argument.annotation))  # after a __future__ import, text
-        plain = _PLAIN.get(kind)
-        if plain is None or value is argument.default:
+    for name, value in given.items():
+        argument = signature.parameters.get(name)
+        if argument is None or value is argument.default:
             continue
-        if not isinstance(value, plain) or isinstance(value, bool) != (plain is bool):  # a bool is Integral, too
+        kind = str(getattr(argument.annotation, "__name__", argument.annotation))  # after a __future__ import, text
+        plain = _PLAIN.get(kind, object)
+        is_other_number = isinstance(value, bool) and plain in (Integral, Real)
+        if is_other_number or not isinstance(value, plain):
             raise ConfigError(f"{name} must be of type {kind}, not {value!r}")
 
 

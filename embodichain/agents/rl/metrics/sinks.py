@@ -17,16 +17,7 @@ from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 from torch.utils.tensorboard import SummaryWriter
 
 from embodichain.agents.rl.config.trainer_cfg import LoggerCfg, TrainerCfg
-from embodichain.utils import (
-    MISSING,
-    ConfigError,
-    UnavailableError,
-    collected,
-    install_extra,
-    logger,
-    placed,
-    reason_of,
-)
+from embodichain.utils import MISSING, ConfigError, UnavailableError, collected, install_extra, logger, reason_of
 from embodichain.utils.files import read_bytes, write_atomically
 from embodichain.utils.module_utils import check_arguments, find_admitted
 from embodichain.utils.system import open_without_links
@@ -264,9 +255,9 @@ def find_loggers(cfgs: Sequence[LoggerCfg], allowed_imports: Sequence[str], prob
             if "." not in cfg.func:
                 raise ConfigError(f"func: must be the dotted path of a function or class, got '{cfg.func}'")
             func: Callable[..., Any] = find_admitted(cfg.func, [], allowed_imports, "func")
-            with placed("params: "):
+            with collected(problems, f"trainer.loggers[{i}].params: "):
                 check_arguments(func, 1, cfg.params)
-            found.append(FoundLogger(cfg.func, func, cfg.params))
+                found.append(FoundLogger(cfg.func, func, cfg.params))
     return found
 
 
