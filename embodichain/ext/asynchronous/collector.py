@@ -510,7 +510,7 @@ class AsyncCollector(BaseCollector):
             self._waiting.remove(index)
             self._under_way += 1
             self._begun += 1
-            self._changed.notify_all()
+            self._changed.notify_all()  # another set is the first now
             return self._begun - 1
 
     def _may_begin(self, index: int) -> bool:

@@ -71,12 +71,11 @@ def set_drives(
         for key in ("stiffness", "damping", "max_effort", "friction", "armature", "backlash")
     )
     gains = {key: value for key in ("stiffness", "damping") if isinstance(value := getattr(drive, key), dict)}
-    if len(gains) == 2:
-        named = {key: {*match_driven(value, list(joints), undriven, place)} for key, value in gains.items()}
-        for key, given in named.items():
-            if absent := ", ".join(sorted(set().union(*named.values()) - given)):
-                default = getattr(JointDrivePropertiesCfg(), key)
-                logger.log_warning(f"{place}.drive_pros.{key}: not given for {absent}: the default, {default:g}")
+    named = {key: {*match_driven(value, list(joints), undriven, place)} for key, value in gains.items()}
+    for key, given in named.items():
+        if absent := ", ".join(sorted(set().union(*named.values()) - given)):
+            default = getattr(JointDrivePropertiesCfg(), key)
+            logger.log_warning(f"{place}.drive_pros.{key}: not given for {absent}: the default, {default:g}")
     lower: list[str] = []
     engine = mujoco.MjSpec().default  # the file's own defaults for actuators are not meant for drives
     for name in (name for name in joints if name not in undriven):
